@@ -86,6 +86,7 @@ def start_session(
             session = connect(remote, settings or {})
             prepare_workers(session, directory)
             return session
+        _leave_connect_mode()
         master = master or local_master(2)
         configuration = _configuration(master, directory, settings or {})
         try:
@@ -278,6 +279,17 @@ def _untouched_process() -> Iterator[None]:
                 os.environ[name] = value
         if main:
             signal.signal(signal.SIGINT, handler)
+
+
+def _leave_connect_mode() -> None:
+    """Undoes what pyspark leaves when the last session of a Spark Connect server was stopped: a variable with which it
+    refuses every other kind of session in this process."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if connect is not None:
+        try:
+            connect.SparkSession.active()
+        except PySparkException:  # there is none
+            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
 def _tail(log: Path) -> str:

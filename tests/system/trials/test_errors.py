@@ -63,7 +63,9 @@ def test_each_error_came_about_and_good_records_lived(finished):
         good = np.count_nonzero(sends["outcome"][mine] == Outcome.OK)
         assert good > 0, cell.name
         if cell.producer.acks == "all":
-            code = PROVOCATIONS[cell.work.configuration.error].code
-            # One of several records is bad: how many of each there are depends on how busy the machine is.
-            assert 0 < np.count_nonzero(sends["code"][mine] == code) < good, cell.name
-            assert set(sends["code"][mine].tolist()) == {0, code}, cell.name
+            provocation = PROVOCATIONS[cell.work.configuration.error]
+            bad = np.count_nonzero(sends["code"][mine] == provocation.code)
+            assert bad > 0, cell.name
+            # One of several records is bad. How many are sent while all are refused depends on how busy the machine is.
+            assert bad < good or not provocation.of_record, cell.name
+            assert set(sends["code"][mine].tolist()) == {0, provocation.code}, cell.name
