@@ -143,7 +143,7 @@ class Half:
             self.connection.half_finished(self)
 
     def _ready(self) -> list[memoryview | bytes]:
-        """What can be sent now with one call: nothing behind a message that waits, or behind the end of the connection."""
+        """Returns what can be sent now with one call: nothing behind a message that waits, or behind the connection's end."""
         ready: list[memoryview | bytes] = []
         for one in islice(self.queue, SENT_TOGETHER):
             data = one.data if isinstance(one, Slot) else one

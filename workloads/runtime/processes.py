@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
@@ -23,7 +24,7 @@ import numpy as np
 
 from prozess.harness import installation
 from prozess.harness.clock import Clock, wait_until
-from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.errors import BadInput, HarnessFailed, NotReady
 from prozess.harness.schema import CLIENTS, NONE
 from prozess.workloads import messages
 from prozess.workloads.client import ClientExit, ClientLaunch
@@ -367,11 +368,22 @@ class ClientProcesses:
                     process.connection.close()  # it has been heard out; a trial may restart hundreds
 
     def _hear_exits(self, library: Path | None, server: ForkServer) -> None:
-        """Waits until the processes of clients that have ended are gone: several may have shared one."""
-        deadline_ns = self._clock.monotonic_ns() + int(KILL_LIMIT_S * 1e9)
-        while server.forked and server.process.poll() is None and self._clock.monotonic_ns() < deadline_ns:
-            _readable(server.pipe, wait_ms=5)
+        """Waits until the processes of clients that have ended are gone, since several may have shared one. A fork server of
+        which one is left is not left to others."""
+
+        def all_gone() -> bool:
             self._poll_server(library, server)
+            return not server.forked or server.process.poll() is not None
+
+        with suppress(NotReady):
+            wait_until(
+                all_gone,
+                awaited="the processes of clients that have ended to be gone",
+                timeout_s=KILL_LIMIT_S,
+                clock=self._clock,
+                last_seen=lambda: f"{server.forked} are left",
+                interval_s=_INTERVAL_S,
+            )
 
     def _server_is_gone(self, library: Path | None) -> None:
         """Notes that all clients with this library have ended: they were killed with their fork server
@@ -442,10 +454,10 @@ def _lines(log: Path) -> list[str]:
         return []
 
 
-def _readable(connection: socket.socket, *, wait_ms: int = 0) -> bool:
+def _readable(connection: socket.socket) -> bool:
     poll = select.poll()  # select() cannot take descriptors beyond 1023
     poll.register(connection, select.POLLIN)
-    return bool(poll.poll(wait_ms))
+    return bool(poll.poll(0))
 
 
 def _sent(connection: socket.socket, line: bytes) -> bool:

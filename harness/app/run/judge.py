@@ -10,6 +10,7 @@ from prozess.harness.checking.findings import read_findings, result_table, write
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees import Evidence, judge
+from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES
 from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.guarantees.verdict.inputs import tables_of
 from prozess.harness.history.convert import History
@@ -30,7 +31,6 @@ from prozess.harness.verdict import (
     worst,
 )
 
-EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns")
 """The columns that show whether a marker was written before anybody had asked for it."""
 COMMIT_COLUMNS = ("client", "partition", "log_offset", "completed_ns", "outcome")

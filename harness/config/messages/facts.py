@@ -122,7 +122,7 @@ def _walk(body: Mapping[str, Any], gathered: _Gathered, within: PartitionFacts) 
 
 
 def _within(body: Mapping[str, Any], names: _Names, within: PartitionFacts) -> PartitionFacts:
-    """What is known for all that is in a structure: the topic and the producer."""
+    """Returns what is known for all that is in a structure: the topic and the producer."""
     topic, get = _first(body, names.topics, str), body.get
     return PartitionFacts(
         within.topic if topic is None else topic,

@@ -186,7 +186,7 @@ class Evidence:
 
     @cached_property
     def _held_batches(self) -> dict[int, AppendedBatches | None]:
-        """What `batches_of` found."""
+        """Returns the batches of those partitions that were asked for, which are read once; None = no copy was read."""
         return {}
 
     @cached_property
