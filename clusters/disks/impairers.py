@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -314,7 +315,17 @@ class WipedDirectories:
             text = _with_new_directory_id(content.decode()) if name == "meta.properties" else None
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content if text is None else text.encode())
+        for path in directory.rglob("*"):
+            _let_it_be_as(directory, path)
         return f"{len(files)} files with {size} bytes are gone; formatted anew"
+
+
+def _let_it_be_as(directory: Path, path: Path) -> None:
+    """Gives a new file the owner and the rights of the data directory, since a server in a container is another user."""
+    found = directory.stat()
+    path.chmod(stat.S_IMODE(found.st_mode) & (0o777 if path.is_dir() else 0o666))
+    if os.geteuid() == 0:
+        os.chown(path, found.st_uid, found.st_gid)
 
 
 def _with_new_directory_id(text: str) -> str:

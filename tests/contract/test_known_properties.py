@@ -101,7 +101,7 @@ def test_librdkafka_tells_the_properties_that_are_on_file():
         assert set(properties_of(scope, "librdkafka", NEWEST_PATCHES[-1])) <= set(properties)
 
 
-@pytest.mark.long  # 30,000 calls into a JVM; which properties there are, and how Kafka's clients start, is asked each time
+@pytest.mark.long  # 25,000 calls into a JVM; which properties there are, and how Kafka's clients start, is asked each time
 @pytest.mark.parametrize("version", ASKED)
 def test_a_value_is_refused_exactly_where_kafkas_configdef_refuses_it(version):
     asked, different = 0, []
@@ -117,7 +117,7 @@ def test_a_value_is_refused_exactly_where_kafkas_configdef_refuses_it(version):
                     if _takes(parse, keys[name], value) == bool(problem(name, value, known)):
                         different.append((scope, name, value))
     assert not different
-    assert asked > 30_000
+    assert asked > 25_000  # 2.8 has the fewest
 
 
 def _takes(parse, key, value):

@@ -1,5 +1,7 @@
 """Files of a node that is down: wiped and formatted anew, or changed in place, the same way for the same seed."""
 
+import os
+
 import pytest
 
 from prozess.clusters.disks.impairers import CHECKPOINT, CorruptFiles, DroppedCheckpoints, WipedDirectories
@@ -50,6 +52,16 @@ def test_a_wiped_directory_is_the_same_node_of_the_same_cluster_with_another_dir
     (left,) = (path for path in node.data_directory.rglob("*") if path.is_file() and path.name != "meta.properties")
     assert str(left.relative_to(node.data_directory)) in (CHECKPOINT_NAME, FIRST_CHECKPOINT_NAME)
     assert left.read_bytes() == b"levels"
+
+
+def test_a_server_that_is_another_user_may_write_to_what_was_formatted_anew(node):
+    node.data_directory.chmod(0o777)
+    if os.geteuid() == 0:
+        os.chown(node.data_directory, 1000, 1000)
+    owner = node.data_directory.stat().st_uid
+    WipedDirectories().harm(node, Wipe())
+    for path in node.data_directory.rglob("*"):
+        assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (owner, 0o777 if path.is_dir() else 0o666)
 
 
 @pytest.mark.parametrize("seed", [1, "a seed"])
