@@ -26,7 +26,7 @@ def all_true(*parts: Truth | np.int8) -> Truth:
 
 def any_true(*parts: Truth | np.int8) -> Truth:
     """Returns true if any is, false if all are, else unknown. Of nothing: false."""
-    return negate(all_true(*(negate(part) for part in parts)))
+    return reduce(_or, parts, np.asarray(FALSE))
 
 
 def negate(part: Truth | np.int8) -> Truth:
@@ -43,6 +43,12 @@ _NOT = np.array([TRUE, FALSE, UNKNOWN], dtype=np.int8)
 """What `negate` makes of 0, 1 and -1, which is the last place."""
 _AND = np.array([[FALSE, FALSE, FALSE], [FALSE, TRUE, UNKNOWN], [FALSE, UNKNOWN, UNKNOWN]], dtype=np.int8)
 
+_OR = np.array([[FALSE, TRUE, UNKNOWN], [TRUE, TRUE, TRUE], [UNKNOWN, TRUE, UNKNOWN]], dtype=np.int8)
+
 
 def _and(left: Truth | np.int8, right: Truth | np.int8) -> Truth:
     return np.asarray(_AND[np.asarray(left, dtype=np.int8), np.asarray(right, dtype=np.int8)])
+
+
+def _or(left: Truth | np.int8, right: Truth | np.int8) -> Truth:
+    return np.asarray(_OR[np.asarray(left, dtype=np.int8), np.asarray(right, dtype=np.int8)])

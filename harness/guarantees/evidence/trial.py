@@ -348,6 +348,8 @@ class Evidence:
         (LeaderEpochFileCache.assign): it began where the next one did. One later than all of them: at the end of the log.
         """
         seen, rows = self.observations, self._seen_by_partition.rows_of(partition)
+        if not len(rows):
+            return None
         rows = rows[seen["step"][rows] == NONE]
         starts = rows[seen["kind"][rows] == ObservationKind.REPLICA_EPOCH_START]
         ends = rows[seen["kind"][rows] == ObservationKind.REPLICA_LOG_END]
@@ -360,9 +362,10 @@ class Evidence:
 
     def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
         seen, rows = self.observations, self._seen_by_partition.rows_of(partition)
-        if len(rows):
-            rows = rows[seen["kind"][rows] == kind]
-            rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+        if not len(rows):
+            return seen["time_ns"][:0], seen[what][:0]
+        rows = rows[seen["kind"][rows] == kind]
+        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
 
 

@@ -146,7 +146,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
     forgotten = Tristate.UNKNOWN if expiry_ns is None else yes_if(sends_lived_ns >= expiry_ns)
     return Happened(
         moved=moved if timeline.known else Tristate.UNKNOWN,
-        unclean=elected_unclean(replace(envelope, unstated=False)),  # nothing says so: it would not be expected
+        unclean=elected_unclean(envelope, stated_alone=True),  # nothing says so: it would not be expected
         cell_unclean=envelope.cell_unclean,
         destroyed=Tristate(int(destroyed)),
         deleted=yes_if(bool(len(envelope.log_starts[1])) and int(envelope.log_starts[1].max()) > 0),

@@ -280,19 +280,24 @@ def last_unclean_ns(envelope: Envelope) -> int:
     return max(certain, default=-FOREVER)
 
 
-def elected_unclean(envelope: Envelope) -> Tristate:
-    """Was there any unclean election of this partition? Samples may prove that there was; that there was none they cannot."""
+def elected_unclean(envelope: Envelope, *, stated_alone: bool = False) -> Tristate:
+    """Was there any unclean election of this partition? Samples may prove that there was; that there was none they cannot.
+    `stated_alone`: no fault struck that nobody stated."""
     if not envelope.timeline.known and envelope.sampled_unclean:
         return Tristate.YES
-    return Tristate(int(_any_unclean(envelope, 1, lambda _: constant(1, 1))[0]))
+    unstated = envelope.unstated and not stated_alone
+    return Tristate(int(_any_unclean(envelope, 1, lambda _: constant(1, 1), unstated=unstated)[0]))
 
 
-def _any_unclean(envelope: Envelope, length: int, holds: Callable[[Election], Truth]) -> Truth:
+def _any_unclean(
+    envelope: Envelope, length: int, holds: Callable[[Election], Truth], *, unstated: bool | None = None
+) -> Truth:
     if not envelope.timeline.known:
         # False by configuration: nobody was allowed to elect from outside, nobody asked for it, and nobody saw it. Seen in
         # samples it is never more than unknown what it did: at which offset the new leader began they do not say.
         asked = any_true(*(np.int8(f.may("elects_unclean")) for f in envelope.faults))
-        never = asked == FALSE and not (envelope.unclean_enabled or envelope.unstated or envelope.sampled_unclean)
+        anything = envelope.unstated if unstated is None else unstated
+        never = asked == FALSE and not (envelope.unclean_enabled or anything or envelope.sampled_unclean)
         return constant(FALSE if never else UNKNOWN, length)
     return any_true(constant(0, length), *(all_true(was, holds(e)) for e, was in _unclean_elections(envelope)))
 
