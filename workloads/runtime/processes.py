@@ -301,7 +301,6 @@ class ClientProcesses:
     def _start(self, launches: Sequence[ClientLaunch]) -> list[ClientProcess]:
         """Starts one process with these clients."""
         (library,) = {launch.library for launch in launches}
-        server = self._ensure_server(library)
         logs = [self._logs / f"client-{launch.spec.name.replace('/', '_')}.log" for launch in launches]
         clients = [launch.spec.client for launch in launches]
         assert self.clients.keys().isdisjoint(clients), clients
@@ -309,8 +308,7 @@ class ClientProcesses:
         of_process = logs[0] if len(logs) == 1 else self._logs / f"clients-{clients[0]}-to-{clients[-1]}.log"
         message = messages.encoded(messages.Fork(clients=clients, logs=list(map(str, logs)), log=str(of_process)))
         assert len(message) < MESSAGE_BYTES_MAX
-        socket.send_fds(server.pipe, [message], [theirs.fileno() for _, theirs in pairs])
-        server.forked += 1
+        self._ask_for_process(library, message, [theirs.fileno() for _, theirs in pairs])
         started = []
         for launch, log, (ours, theirs) in zip(launches, logs, pairs, strict=True):
             theirs.close()
@@ -325,6 +323,20 @@ class ClientProcesses:
             if not _sent(ours, line):
                 raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
         return started
+
+    def _ask_for_process(self, library: Path | None, message: bytes, files: Sequence[int]) -> None:
+        """Asks a fork server for a process that has these files. One that has died since it was left gives way to another."""
+        server = self._ensure_server(library)
+        try:
+            socket.send_fds(server.pipe, [message], files)
+        except OSError:
+            if server.forked:  # clients have died with it, which is for the trial to notice
+                raise
+            del self._servers[library]
+            server.end()
+            server = self._ensure_server(library)
+            socket.send_fds(server.pipe, [message], files)
+        server.forked += 1
 
     def _ensure_server(self, library: Path | None) -> ForkServer:
         """Returns the process that clients with this library are forked from. It is started if need be."""

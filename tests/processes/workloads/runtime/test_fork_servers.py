@@ -26,6 +26,12 @@ def fork_server_of(b):
     return psutil.Process(b.pid(b.producer)).ppid()
 
 
+def kill(child):
+    """Kills a child and waits until it is dead, but leaves it to its parent to notice."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+
 def test_the_next_trial_has_the_same_and_records_as_one_that_started_its_own(servers, tmp_path):
     used = set()
     for number in range(3):
@@ -64,13 +70,31 @@ def test_another_environment_has_another_and_no_more_are_kept_than_may_be(server
 def test_one_that_was_killed_while_it_was_idle_or_in_use_is_not_used_again(servers, tmp_path):
     with bench(plan_of(), tmp_path / "first", servers=servers) as b:
         first = fork_server_of(b)
-    os.kill(first, signal.SIGKILL)
+    kill(first)
     with bench(plan_of(), tmp_path / "second", servers=servers) as b:
         second = fork_server_of(b)
         os.kill(second, signal.SIGKILL)
         assert "died" in b.until_dead("producer-test")
     with bench(plan_of(), tmp_path / "third", servers=servers) as b:
         assert fork_server_of(b) not in (first, second)
+
+
+def test_one_that_dies_when_it_was_just_taken_gives_way_to_another(tmp_path):
+    class Dying(ForkServers):
+        def take(self, key):
+            if (server := super().take(key)) is not None:
+                kill(server.process.pid)
+            return server
+
+    servers, used = Dying(), []
+    for name in ("first", "second"):
+        with bench(plan_of(), tmp_path / name, servers=servers) as b:
+            used.append(fork_server_of(b))
+            b.workload.command(RESUME)
+            b.until(lambda b=b: b.total("ok") > 20, "records")
+    servers.close()
+    assert len(set(used)) == 2
+    assert not any(alive(server) for server in used)
 
 
 def test_one_from_which_a_client_was_killed_serves_the_next_trial(servers, tmp_path):
