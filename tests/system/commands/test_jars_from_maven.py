@@ -120,6 +120,7 @@ def test_a_repository_without_the_version_and_one_that_is_gone_are_told_apart(tm
         ensure_jars("4.99.0", environment=environment)
 
 
+@pytest.mark.long  # every trial here starts servers from such jars
 def test_kafkas_tools_run_from_the_jars_with_and_without_an_archive(
     fetched: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

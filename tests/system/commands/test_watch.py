@@ -163,6 +163,7 @@ def restart(secured, node):
     await_whole(secured.servers("INNER"))
 
 
+@pytest.mark.long  # its cheaper neighbours: an outage that is told, and test_secured_cluster.py
 def test_a_cluster_that_is_well_is_watched_over_tls_and_sasl_and_left_as_it_was(secured, servers, tmp_path):
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(OTHER, 1, 3)])[OTHER].result(30)

@@ -241,6 +241,7 @@ def test_the_command_asks_for_a_second_opinion_at_a_uri_and_logs_in_by_settings_
     assert (store.folder / BUCKET / "results" / "oracle" / "findings" / "facts.parquet").is_file()
 
 
+@pytest.mark.long  # its cheaper neighbours are test_trends.py, and the check of a run in a bucket
 def test_trends_of_runs_in_a_bucket_are_those_of_the_same_runs_here(store, session, tmp_path, monkeypatch):
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)

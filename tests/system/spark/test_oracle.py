@@ -119,6 +119,7 @@ def asked(session, worlds, anomalies):
     return ask(session, tables, anomalies), cells
 
 
+@pytest.mark.long  # its cheaper neighbours are those of cells, and the history with everything that can be planted
 def test_on_hundreds_of_histories_of_a_partition_kernels_and_sql_find_the_same(session):
     histories = [spoiled_history(seed) for seed in range(HISTORIES)]
     findings = [f for world, h in enumerate(histories) for f in moved(check_partition(h, KERNELS), world)]

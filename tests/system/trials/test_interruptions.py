@@ -57,6 +57,7 @@ def prozess_on(run, *arguments):
     )
 
 
+@pytest.mark.long  # its cheaper neighbour is the first round of test_torture.py
 def test_after_a_sigkill_in_mid_fault_nothing_is_left_and_the_history_is_readable(prozess, need):
     need("java")
     need("namespaces")

@@ -6,7 +6,7 @@ import pytest
 
 from prozess.harness.verdict import Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is test_methods_of_a_server.py
 
 UNIFIED_LOG = "org.apache.kafka.storage.internals.log.UnifiedLog"
 TRIAL = f"""
@@ -145,7 +145,6 @@ def test_the_count_names_each_call_whichever_process_made_it(finished, step, tol
     assert re.search(told, effect_of(finished, step)), effect_of(finished, step)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("trial", ["method-marker", "method-append", "method-verified"])
 def test_each_trial_about_methods_does_what_it_says(run_trial, need, trial):
     need("java")
