@@ -155,6 +155,23 @@ TOGETHER = {"tests/system/spark/": "spark"}
 of Spark stays with the process that started it, and its next session costs a tenth of the first."""
 
 
+WAITING = "tests/processes/"
+"""Files that mostly wait, for clients and a cluster that is one thread, by how their paths begin."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spreads the files that mostly wait among those that compute: all at the end they would leave the machine
+    idle, while the others before them are in each other's way. The order of each sort stays."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    waiting = [name for name in files if name.startswith(WAITING)]
+    others = [name for name in files if name not in waiting]
+    place = {name: (number + 0.5) / len(some) for some in (waiting, others) for number, name in enumerate(some)}
+    items[:] = [item for name in sorted(files, key=lambda name: place[name]) for item in files[name]]
+
+
 class FilesTogether(LoadFileScheduling):
     """Gives each worker whole files, and some of them together."""
 
