@@ -26,7 +26,7 @@ run: $(VENV)/.ready
 # The files that take longest begin first, so that no worker is left alone with one at the end. A few tests that failed are run
 # once more, and named; `make unit` and `make test-all` do without that.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
-LONGEST_FIRST = tests/system/spark tests/system/trials tests/system tests/contract tests/processes
+LONGEST_FIRST = tests/system/spark tests/system/trials tests/contract tests/system/commands tests/processes
 test: lint
 	$(BIN)/python -m tests.support.again -n 2 tests/unit
 	$(BIN)/python -m tests.support.again -m "not long" $(SIDE_BY_SIDE) $(LONGEST_FIRST)
