@@ -12,8 +12,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
-# Trials wait for elections and sessions about a third of the time, so this many keep two cores busy and are not late.
-WORKERS ?= 3
+# Trials and clients wait about half of the time, so this many keep two cores busy and are not late.
+WORKERS ?= 4
 
 .PHONY: run test test-all unit lint format fuzz system scenarios safe-everywhere torture docs clean help
 
@@ -23,8 +23,9 @@ help:
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
 
-# The files that take longest begin first, so that no worker is left alone with one at the end. A few tests that failed are run
-# once more, and named; `make unit` and `make test-all` do without that.
+# The files that take longest begin first, so that no worker is left alone with one at the end (each folder is named by itself,
+# since pytest 9 forgets the order of folders of which one holds the other), and tests/conftest.py spreads those that wait among
+# them. A few tests that failed are run once more, and named; `make unit` and `make test-all` do without that.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
 LONGEST_FIRST = tests/system/spark tests/system/trials tests/contract tests/system/commands tests/processes
 test: lint
