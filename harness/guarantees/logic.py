@@ -42,7 +42,6 @@ def doubt_unless(part: Truth, known: np.ndarray | bool) -> Truth:
 _NOT = np.array([TRUE, FALSE, UNKNOWN], dtype=np.int8)
 """What `negate` makes of 0, 1 and -1, which is the last place."""
 _AND = np.array([[FALSE, FALSE, FALSE], [FALSE, TRUE, UNKNOWN], [FALSE, UNKNOWN, UNKNOWN]], dtype=np.int8)
-
 _OR = np.array([[FALSE, TRUE, UNKNOWN], [TRUE, TRUE, TRUE], [UNKNOWN, TRUE, UNKNOWN]], dtype=np.int8)
 
 

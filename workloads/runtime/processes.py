@@ -308,10 +308,17 @@ class ClientProcesses:
         of_process = logs[0] if len(logs) == 1 else self._logs / f"clients-{clients[0]}-to-{clients[-1]}.log"
         message = messages.encoded(messages.Fork(clients=clients, logs=list(map(str, logs)), log=str(of_process)))
         assert len(message) < MESSAGE_BYTES_MAX
-        self._ask_for_process(library, message, [theirs.fileno() for _, theirs in pairs])
+        try:
+            self._ask_for_process(library, message, [theirs.fileno() for _, theirs in pairs])
+        except BaseException:
+            for ours, _ in pairs:
+                ours.close()
+            raise
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
         started = []
-        for launch, log, (ours, theirs) in zip(launches, logs, pairs, strict=True):
-            theirs.close()
+        for launch, log, (ours, _) in zip(launches, logs, pairs, strict=True):
             spec, others = launch.spec, len(launches) - 1
             process = ClientProcess(
                 spec.client, spec.name, spec.role, log, ours, of_process, others=others, library=library
@@ -325,13 +332,16 @@ class ClientProcesses:
         return started
 
     def _ask_for_process(self, library: Path | None, message: bytes, files: Sequence[int]) -> None:
-        """Asks a fork server for a process that has these files. One that has died since it was left gives way to another."""
+        """Asks a fork server for a process that has these files. One that has died since it was left gives way to another.
+        HarnessFailed if clients of this trial have died with it."""
         server = self._ensure_server(library)
         try:
             socket.send_fds(server.pipe, [message], files)
-        except OSError:
-            if server.forked:  # clients have died with it, which is for the trial to notice
-                raise
+        except OSError as error:
+            if server.forked:
+                raise HarnessFailed(
+                    f"The process that client processes are forked from has died, and {server.forked} of them with it."
+                ) from error
             del self._servers[library]
             server.end()
             server = self._ensure_server(library)

@@ -9,9 +9,10 @@ import psutil
 import pytest
 
 from prozess.harness.clock import wait_until
+from prozess.harness.errors import HarnessFailed
 from prozess.harness.schema import NONE
 from prozess.workloads.runtime.processes import IDLE_MAX, ForkServers
-from tests.support.log_workload import CLOCK, LIMIT_S, RESUME, alive, bench, children, plan_of
+from tests.support.log_workload import CLOCK, LIMIT_S, RESUME, alive, bench, children, on_client, plan_of
 
 
 @pytest.fixture
@@ -95,6 +96,14 @@ def test_one_that_dies_when_it_was_just_taken_gives_way_to_another(tmp_path):
     servers.close()
     assert len(set(used)) == 2
     assert not any(alive(server) for server in used)
+
+
+def test_where_one_died_with_its_clients_none_is_started_and_the_reason_is_said(servers, tmp_path):
+    with bench(plan_of(), tmp_path / "run", servers=servers) as b:
+        kill(fork_server_of(b))
+        b.until_dead("producer-test")
+        with pytest.raises(HarnessFailed, match="forked from has died"):
+            b.workload.command(on_client("start", "producer-test"))
 
 
 def test_one_from_which_a_client_was_killed_serves_the_next_trial(servers, tmp_path):
