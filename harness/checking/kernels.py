@@ -1,10 +1,8 @@
 """Running kernels: on one partition, on one cell, or on a cell one partition at a time. Every engine uses these functions,
 on this machine or on Spark's workers. The local engine, which runs kernels on threads, is here too."""
 
-import ctypes
 import heapq
 import logging
-import resource
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +30,7 @@ from prozess.harness.checking.checker import (
     cuts_of,
 )
 from prozess.harness.checking.gathering import CheckedLooks, Each, Looked, gather_known, readable, readable_cells
+from prozess.harness.checking.memory import give_back
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
@@ -257,7 +256,7 @@ def check_unit(history: History, unit: Unit, checkers: CheckerSet) -> list[Findi
     if unit.part is not None:
         assert place is not None, unit
         found = check_cell(_cell_with(history, place.cell, one, unit.part, unit.known), chosen)
-        _give_back()
+        give_back()
         return found
     found = [] if unit.looked_at else _check_alone(history, unit, one, checkers)
     if unit.remainder is not None and (small := chosen.keys() & _streamed(history, one.partition, checkers)):
@@ -368,7 +367,7 @@ def perform(checkers: CheckerSet, history: History, job: Job | Look) -> object:
         return _failed_look(job, error)
     finally:
         if isinstance(job, Job) or job.part is not None:
-            _give_back()
+            give_back()
 
 
 def _look(checkers: CheckerSet, history: History, job: Look) -> object:
@@ -455,24 +454,6 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode().strip().removesuffix(":")
 
 
-_FREED_IS_KEPT_ROWS = 1_000_000
-_TRIM_BYTES, _MMAP_BYTES = 1 << 28, 1 << 25
-_RESIDENT_BYTES_MAX = 900_000_000
-"""With more memory than this, a process that checks pieces gives back what was freed."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""The numbers of two parameters of glibc's mallopt(3)."""
-
-
-def _keep_what_is_freed() -> None:
-    """Tells the C library to keep up to 256 MB that were freed. It would give the arrays of each partition back, and the
-    kernel would clear the same pages again for the next partition: a fifth of the time of a check. It does nothing where
-    the C library has no mallopt."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
-        library.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-
-
 def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
     """Returns the units as threads take them. Of a small partition hardly anything releases the interpreter, so threads that
     check some at the same time only wait for one another: one thread takes all of them, unless they are fetched from far
@@ -484,34 +465,16 @@ def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
     return [*([unit] for unit in large), *([small] if small else [])]
 
 
-def _give_back() -> None:
-    """Gives memory that was freed back to the system, after a piece of a large partition, if this process has much. What is
-    kept of each piece stands between holes, so memory would grow with the number of pieces. It does nothing where the C
-    library has no malloc_trim, or the system does not say how much memory a process has."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim") and _resident_bytes() > _RESIDENT_BYTES_MAX:
-        library.malloc_trim(0)
-
-
-def _resident_bytes() -> int:
-    """Returns how much memory this process has. 0: the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    except OSError:
-        return 0
-
-
 def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:
     """Returns what every checker finds in every partition, checked by threads of this process. numpy and pyarrow release
     the interpreter's lock, so threads are enough.
 
     The findings are ordered by partition, then as `checkers`. `workers` is the number of partitions at a time. Each
     worker holds one partition in memory, or a piece of about `rows_max` rows of a larger one. A page that is damaged
-    inside makes those kernels incomplete that need it.
+    inside makes those kernels incomplete that need it. Who checks much calls `keep_what_is_freed` before it has threads
+    (`prozess.harness.checking.memory`).
     """
     assert workers > 0, workers
-    if sum(map(history.rows_of, history.partitions)) > _FREED_IS_KEPT_ROWS:
-        _keep_what_is_freed()
     with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:
         do = partial(perform, checkers, history)
         units, found = units_of(

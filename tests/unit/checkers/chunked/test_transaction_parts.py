@@ -15,7 +15,7 @@ from prozess.checkers.chunked import transactions as gathering
 from prozess.checkers.chunked.partitions import may_be_split, perform, remainders
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
-from prozess.harness.checking import kernels
+from prozess.harness.checking import memory
 from prozess.harness.checking.checker import CellShare, Source
 from prozess.harness.checking.kernels import check_cell, check_locally, in_order
 from prozess.harness.history.reader import History
@@ -236,8 +236,8 @@ class Library:
 def test_memory_is_given_back_after_pieces_alone_and_where_there_is_much_of_it(
     run, monkeypatch, resident_bytes, pieces
 ):
-    monkeypatch.setattr(kernels, "_resident_bytes", lambda: resident_bytes)
-    monkeypatch.setattr(kernels.ctypes, "CDLL", lambda _: Library())
+    monkeypatch.setattr(memory, "resident_bytes", lambda: resident_bytes)
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: Library())
     monkeypatch.setattr(Library, "given_back", 0)
     rows = History.open(run).rows_of(0)
     check_locally(History.open(run), CHECKERS, workers=1, rows_max=rows // pieces if pieces else 2 * rows)
@@ -248,6 +248,6 @@ def test_memory_is_given_back_after_pieces_alone_and_where_there_is_much_of_it(
 
 
 def test_a_process_knows_how_much_memory_it_has():
-    before = kernels._resident_bytes()
+    before = memory.resident_bytes()
     held = np.ones(1 << 25)
-    assert kernels._resident_bytes() - before > held.nbytes // 2
+    assert memory.resident_bytes() - before > held.nbytes // 2
