@@ -61,9 +61,9 @@ def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarr
     key = client.astype(np.int64)
     key <<= _SEQUENCE_BITS
     key |= sequence
-    if len(key) and (_outside(client, 1 << CLIENT_BITS) or _outside(sequence, 1 << _SEQUENCE_BITS)):
-        strange = (client < 0) | (client >= 1 << CLIENT_BITS) | (sequence < 0) | (sequence >= 1 << _SEQUENCE_BITS)
-        rows = np.flatnonzero(strange)
+    if strange(client, sequence):
+        outside = (client < 0) | (client >= 1 << CLIENT_BITS) | (sequence < 0) | (sequence >= 1 << _SEQUENCE_BITS)
+        rows = np.flatnonzero(outside)
         rows = rows[np.lexsort((sequence[rows], client[rows]))]
         new = differs_from_previous(client[rows]) | differs_from_previous(sequence[rows])
         key[rows] = _STRANGE - np.cumsum(new)
@@ -72,8 +72,18 @@ def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarr
     return key
 
 
+def strange(client: np.ndarray, sequence: np.ndarray) -> bool:
+    """Returns whether there is an identity that no client of ours has, so that its key is not known without all others."""
+    return len(client) > 0 and (_outside(client, 1 << CLIENT_BITS) or _outside(sequence, 1 << _SEQUENCE_BITS))
+
+
 def _outside(values: np.ndarray, limit: int) -> bool:
     return bool(values.min() < 0 or values.max() >= limit)
+
+
+def any_set(values: np.ndarray) -> bool:
+    """Returns whether any of these numbers is not 0. Of a column that has one value it looks at that alone."""
+    return bool(values[:1].any() if values.strides == (0,) else values.any())
 
 
 class Lookup:
@@ -104,6 +114,11 @@ class Lookup:
         place[place == length] = 0
         place[self.values[place] != queries] = -1
         return place
+
+    @property
+    def is_dense(self) -> bool:
+        """Returns whether no value is left out between the first and the last."""
+        return self._span == len(self.values)
 
     @property
     def _dense(self) -> bool:

@@ -5,15 +5,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from prozess.checkers.alignment import ALIGNED_ROWS_MIN, Alignment, align, rows_where, strictly_ascends
 from prozess.checkers.lookup import (
     CLIENT_BITS,
     UNREADABLE,
     Indexed,
     Lookup,
+    any_set,
     differs_from_previous,
     distinct,
     identity_keys,
     lazy,
+    strange,
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
@@ -33,29 +36,71 @@ class Log:
         """The offset of the sentinel. None: the audit is not complete."""
         rows = index.audit_rows(isolation)
         offset = taken(index.reads["log_offset"], rows)
-        drop = taken(index.reads["sender"], rows) == SENTINEL_CLIENT
-        if self.end is not None:
-            drop |= offset >= self.end
-        dropped = int(np.count_nonzero(drop))
-        self.behind = rows[:0] if self.end is None or not dropped else rows[drop & (offset > self.end)]
-        """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
-        if dropped and drop[len(drop) - dropped :].all():  # the usual case: the sentinel ends it
-            rows, offset = rows[: len(rows) - dropped], offset[: len(rows) - dropped]
-        elif dropped:
-            rows, offset = rows[~drop], offset[~drop]
-        if not (offset[1:] > offset[:-1]).all():
-            rows = rows[np.lexsort((index.reads["read_ns"][rows], offset))]
-            offset = index.reads["log_offset"][rows]
-            last = np.append(offset[1:] != offset[:-1], True)
-            rows, offset = rows[last], offset[last]
-            self.key = index.read_key[rows]
+        if strictly_ascends(offset):
+            cut = len(rows) if self.end is None else int(np.searchsorted(offset, self.end))
+            self.behind = rows[cut:][offset[cut:] > self.end] if cut < len(rows) else rows[:0]
+            rows, offset = rows[:cut], offset[:cut]
+            if len(sentinels := places_of(index.sentinel_reads, rows)):
+                rows, offset = np.delete(rows, sentinels), np.delete(offset, sentinels)
         else:
-            self.key = taken(index.read_key, rows)
+            rows, offset = self._last_reads(index, rows, offset)
+        self.key = index.keys_of_reads(stretch(rows))
         self.rows = rows
         """intp[n]: the rows of `reads` by which the audit read each record."""
         self.offset = offset
         self.positions = Lookup(offset)
         """Finds the position of an offset in the log."""
+
+    @lazy
+    def holes(self) -> np.ndarray:
+        """Returns the positions, ascending, after which comes a record whose offset is not the next."""
+        offset = self.offset
+        if self.positions.is_dense:
+            return np.empty(0, dtype=np.intp)
+        return rows_where(len(offset) - 1, lambda rows: offset[rows.start + 1 : rows.stop + 1] - offset[rows] != 1)
+
+    def _last_reads(
+        self, index: "PartitionIndex", rows: np.ndarray, offset: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the last row of `reads` for each offset of a record, and the offset, where the audit read some more than
+        once, or not in their order."""
+        drop = index.reads["sender"][rows] == SENTINEL_CLIENT
+        if self.end is not None:
+            drop |= offset >= self.end
+        self.behind = rows[:0] if self.end is None else rows[drop & (offset > self.end)]
+        """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
+        rows, offset = rows[~drop], offset[~drop]
+        rows = rows[np.lexsort((index.reads["read_ns"][rows], offset))]
+        offset = index.reads["log_offset"][rows]
+        last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]
+        return rows[last], offset[last]
+
+
+def stretch(rows: np.ndarray) -> np.ndarray | slice:
+    """Returns rows that strictly ascend; as a slice, if they follow one another without a gap."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+def places_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns at which places of some rows, which strictly ascend, there is one of a few others."""
+    place = np.searchsorted(rows, few)
+    inside = place < len(rows)
+    place, few = place[inside], few[inside]
+    return np.asarray(place[rows[place] == few])
+
+
+def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: is this one of a few rows, which ascend?"""
+    place = np.minimum(np.searchsorted(few, rows), len(few) - 1)
+    return np.asarray(few[place] == rows)
+
+
+def _starts(values: np.ndarray) -> np.ndarray:
+    """Returns the places at which there is another value than at the place before, the first included."""
+    changes = rows_where(len(values) - 1, lambda rows: values[rows.start + 1 : rows.stop + 1] != values[rows])
+    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.intp), changes + 1])
 
 
 class LogIdentities:
@@ -240,7 +285,7 @@ class PartitionIndex(Indexed):
         """Returns, for each stretch of `reads` by one client, its first row (and the number of all rows at the end), and
         the client."""
         client = self.reads["client"]
-        starts = np.flatnonzero(differs_from_previous(client))
+        starts = _starts(client)
         return np.append(starts, len(client)), client[starts]
 
     @lazy
@@ -271,7 +316,15 @@ class PartitionIndex(Indexed):
     def audit_rows(self, isolation: Isolation) -> np.ndarray:
         """Returns the rows of `reads` by the audit at this isolation level, in the order of reading."""
         level = of_clients(self.client_isolation, self.readers, unknown=NONE)
+        chosen = np.flatnonzero(self._by_audit & (level == isolation.value))
+        if len(chosen) == 1:
+            first, last = self._stretches[0][chosen[0] : chosen[0] + 2].tolist()
+            return np.arange(first, last)
         return np.flatnonzero(self._in_stretches(self._by_audit & (level == isolation.value)))
+
+    def read_by_consumer(self, rows: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: did a consumer read these rows of `reads`, and not the audit?"""
+        return np.asarray(~self._by_audit[np.searchsorted(self._stretches[0], rows, side="right") - 1])
 
     @lazy
     def by_consumer(self) -> np.ndarray:
@@ -284,10 +337,24 @@ class PartitionIndex(Indexed):
         return np.flatnonzero(self.by_consumer)
 
     @lazy
+    def sentinel_reads(self) -> np.ndarray:
+        """Returns the rows of `reads` that show a sentinel."""
+        sender = self.reads["sender"]
+        return rows_where(len(sender), lambda rows: sender[rows] == SENTINEL_CLIENT)
+
+    @lazy
     def read_count(self) -> int:
         """Returns how many records were read by anyone, without the sentinels."""
-        given = self.reads["sender"] != SENTINEL_CLIENT
-        return int(np.count_nonzero(given if self.audited else given & self.by_consumer))
+        if not self.audited:
+            return self.consumer_read_count
+        return len(self.reads["sender"]) - len(self.sentinel_reads)
+
+    @lazy
+    def consumer_read_count(self) -> int:
+        """Returns how many records were read by consumers, without the sentinels."""
+        bounds = self._stretches[0]
+        given = int((bounds[1:] - bounds[:-1])[~self._by_audit].sum())
+        return given - int(np.count_nonzero(self.read_by_consumer(self.sentinel_reads)))
 
     @lazy
     def consumed(self) -> Consumed:
@@ -323,7 +390,7 @@ class PartitionIndex(Indexed):
     @lazy
     def _sender_starts(self) -> np.ndarray:
         """Returns the first row of `sends` of each client."""
-        return np.flatnonzero(differs_from_previous(self.sends["client"]))
+        return _starts(self.sends["client"])
 
     @lazy
     def senders(self) -> np.ndarray:
@@ -345,6 +412,21 @@ class PartitionIndex(Indexed):
         return self._send_places.find(key)
 
     @lazy
+    def sentinel_sends(self) -> int:
+        """Returns how many of the first rows of `sends` are of the sentinels' client: it comes before all others."""
+        starts = self._sender_starts
+        if not len(starts) or self.sends["client"][0] != SENTINEL_CLIENT:
+            return 0
+        return int(starts[1]) if len(starts) > 1 else len(self.sends["client"])
+
+    @lazy
+    def acknowledged(self) -> np.ndarray:
+        """Returns bool[sends]: was this record acknowledged? No sentinel is one."""
+        found: np.ndarray = self.sends["outcome"] == Outcome.OK.value
+        found[: self.sentinel_sends] = False
+        return found
+
+    @lazy
     def send_at(self) -> np.ndarray:
         """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, if that was acknowledged there;
         else -1, as the last entry is."""
@@ -353,16 +435,38 @@ class PartitionIndex(Indexed):
         return found
 
     @lazy
-    def send_of_read(self) -> np.ndarray:
-        """Returns intp[reads]: the row of `sends` that sent the record, -1 where this partition has none."""
-        return self.sends_of_reads(np.arange(len(self.read_key)))
+    def send_in_log(self) -> np.ndarray:
+        """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, wherever that was acknowledged;
+        -1 where this partition has none, as the last entry is."""
+        found = self.send_at
+        if len(other := np.flatnonzero(found[:-1] < 0)):
+            found = found.copy()
+            found[other] = self.send_rows(self.log.key[other])
+        return found
 
-    def sends_of_reads(self, rows: np.ndarray) -> np.ndarray:
-        """Returns `send_of_read` of some rows of `reads`, which strictly ascend. Nearly all records stand where they were
-        acknowledged. Only the others are searched for."""
-        found: np.ndarray = self.send_at[taken(self.read_position, rows)]
-        other = np.flatnonzero(~taken(self._read_agrees, rows) | (found < 0))
-        found[other] = self.send_rows(self.read_key[rows[other]])
+    @lazy
+    def not_sent(self) -> np.ndarray:
+        """Returns the positions of L(p) of which it is not plain that a producer sent their record: this partition has no
+        row of `sends`, or a sequence of a producer is beyond its last one."""
+        last = np.append(self._sender_starts[1:], len(self.sends["client"]))[: len(self.senders)] - 1
+        limit = of_clients(ClientIndex.of(self.client_role).limit(self.client_issued), self.senders, unknown=0)
+        if (self.sends["sequence"][last] >= limit)[self.senders != SENTINEL_CLIENT].any():
+            return np.arange(len(self.log.rows))
+        return np.flatnonzero(self.send_in_log[:-1] < 0)
+
+    @lazy
+    def send_of_read(self) -> np.ndarray:
+        """Returns intp[reads]: the row of `sends` that sent the record, -1 where this partition has none. Nearly all records
+        stand where they were acknowledged. Only the others are searched for."""
+        other = self.unconfirmed_reads
+        found: np.ndarray
+        if self.alignment is None:
+            found = self.send_in_log[self.read_position]
+        else:
+            found = np.empty(len(self.reads["sender"]), dtype=np.intp)
+            for one in self.alignment.stretches:
+                found[one.rows] = self.send_in_log[one.positions]
+        found[other] = self.send_rows(self.keys_of_reads(other))
         return found
 
     def marked(self, rows: np.ndarray) -> np.ndarray:
@@ -376,8 +480,21 @@ class PartitionIndex(Indexed):
         """Returns int64[reads]: the identity of each record that was read. UNREADABLE where the record was corrupt, or
         is a copy without an identity of its own."""
         flags = self.reads["flags"]
-        unreadable = (flags & _UNREADABLE_FLAGS) != 0 if flags.any() else None
+        unreadable = (flags & _UNREADABLE_FLAGS) != 0 if self._some_flags else None
         return identity_keys(self.reads["sender"], self.reads["sequence"], unreadable)
+
+    @lazy
+    def _some_flags(self) -> bool:
+        return any_set(self.reads["flags"])
+
+    def keys_of_reads(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Returns `read_key` of some rows of `reads`, without that of all others."""
+        if "read_key" not in self.__dict__ and len(self.reads["sender"]) >= ALIGNED_ROWS_MIN:
+            sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
+            if not strange(sender, sequence):  # or its number depends on all others
+                unreadable = (self.reads["flags"][rows] & _UNREADABLE_FLAGS) != 0 if self._some_flags else None
+                return identity_keys(sender, sequence, unreadable)
+        return np.asarray(self.read_key[rows])
 
     # The log.
 
@@ -414,7 +531,7 @@ class PartitionIndex(Indexed):
     def sentinel_ns(self) -> int | None:
         """Returns when the sentinel at the end of L(p) was sent. What happened before that happened to the log that the
         audit read."""
-        rows = np.flatnonzero(self.sends["client"] == SENTINEL_CLIENT)
+        rows = np.arange(self.sentinel_sends)
         at_end = rows[self.sends["log_offset"][rows] == self.audit_end.get(Isolation.READ_UNCOMMITTED, NONE)]
         rows = at_end if len(at_end) else rows
         return int(self.sends["invoked_ns"][rows].min()) if len(rows) else None
@@ -424,18 +541,42 @@ class PartitionIndex(Indexed):
         """Returns intp[reads]: the position in L(p) of the offset that was read, -1 where L(p) has no record."""
         return self.log.positions.find(self.reads["log_offset"])
 
+    def positions_of_reads(self, rows: np.ndarray) -> np.ndarray:
+        """Returns `read_position` of some rows of `reads`, without that of all others."""
+        return self.log.positions.find(self.reads["log_offset"][rows])
+
     @lazy
-    def _read_agrees(self) -> np.ndarray:
-        """Returns bool[reads]: does L(p) have this record at the offset that was read?"""
-        return self.agrees(self.read_position, self.read_key)
+    def alignment(self) -> Alignment | None:
+        """Returns which stretches of `reads` are stretches of L(p), by their offsets. None: they are few or short, and each
+        read is looked up by itself."""
+        if len(self.reads["sender"]) < ALIGNED_ROWS_MIN:
+            return None
+        return align(self.reads["log_offset"], self.reader_runs, self.log.offset, self.log.positions.find)
+
+    @lazy
+    def unconfirmed_reads(self) -> np.ndarray:
+        """Returns the rows of `reads`, ascending, that L(p) does not confirm: it has another record there, or none."""
+        if self.alignment is None:
+            return np.flatnonzero(~self.agrees(self.read_position, self.read_key))
+        found = [self.alignment.elsewhere]
+        own = stretch(self.log.rows)
+        if self._some_flags:
+            columns = [(self.read_key, self.log.key)]
+        else:
+            columns = [(self.reads[name], self.reads[name][own]) for name in ("sender", "sequence")]
+        for one in self.alignment.stretches:
+            if isinstance(own, slice) and one.first - one.position == own.start:
+                continue  # it is how the audit read L(p)
+            found.append(one.first + rows_where(one.last - one.first, one.unlike(columns)))
+        return np.sort(np.concatenate(found))
 
     @lazy
     def unmatched_reads(self) -> np.ndarray:
         """The rows of `reads` that L(p) does not confirm, because it has another record at that offset, or none.
         Sentinels and unreadable records are left out."""
-        rows: np.ndarray = np.flatnonzero(~self._read_agrees)
-        rows = rows[(self.reads["sender"][rows] != SENTINEL_CLIENT) & (self.read_key[rows] != UNREADABLE)]
-        return rows
+        rows = self.unconfirmed_reads
+        rows = rows[self.reads["sender"][rows] != SENTINEL_CLIENT]
+        return np.asarray(rows[self.keys_of_reads(rows) != UNREADABLE])
 
     @lazy
     def send_position(self) -> np.ndarray:
@@ -470,7 +611,7 @@ class PartitionIndex(Indexed):
     @lazy
     def beyond(self) -> Lookup:
         """Records that the audit read behind the sentinel. They are not in L(p), and they are not gone either."""
-        key = self.read_key[self.log.behind]
+        key = self.keys_of_reads(self.log.behind)
         return Lookup(distinct(key[key != UNREADABLE]))
 
     @lazy
@@ -486,7 +627,7 @@ class PartitionIndex(Indexed):
         a record is *unrecorded*, and no phantom."""
         sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
         limit = ClientIndex.of(self.client_role).limit(self.client_issued)
-        readable = self.read_key[rows] != UNREADABLE
+        readable = self.keys_of_reads(rows) != UNREADABLE
         phantom: np.ndarray = (sequence < 0) | (sequence >= of_clients(limit, sender, unknown=0))
         phantom &= readable & (sender != SENTINEL_CLIENT)
         return phantom
@@ -495,7 +636,7 @@ class PartitionIndex(Indexed):
         """Returns bool[k]: do these rows of `reads` show a record that says it was sent to another partition?"""
         said = self.reads["sent_partition"][rows]
         other: np.ndarray = (said != self.partition) & (said != NONE)
-        other &= (self.read_key[rows] != UNREADABLE) & (self.reads["sender"][rows] != SENTINEL_CLIENT)
+        other &= (self.keys_of_reads(rows) != UNREADABLE) & (self.reads["sender"][rows] != SENTINEL_CLIENT)
         return other
 
     def may_be_cleaned(self, *, record_key: np.ndarray, offset: np.ndarray, tombstone: np.ndarray) -> np.ndarray:
@@ -526,15 +667,13 @@ class PartitionIndex(Indexed):
     def uneven_steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of rows of `reads`, one read and the next of the same client and span, whose offsets are not n and n+1.
         Sentinels are left out. There are hardly any such pairs, and only they can have skipped a record or gone back."""
-        client, span, offset = self.reads["client"], self.reads["span"], self.reads["log_offset"]
-        uneven = np.diff(offset) != 1
-        uneven &= client[1:] == client[:-1]
-        uneven &= span[1:] == span[:-1]
-        sentinel = np.flatnonzero(self.reads["sender"] == SENTINEL_CLIENT)  # few
+        client, span = self.reads["client"], self.reads["span"]
+        before = self._steps()
+        before = before[(client[before + 1] == client[before]) & (span[before + 1] == span[before])]
+        sentinel = self.sentinel_reads  # few
         if not len(sentinel):
-            before = np.flatnonzero(uneven)
             return before, before + 1
-        uneven[sentinel[sentinel < len(uneven)]] = uneven[sentinel[sentinel > 0] - 1] = False
+        before = before[~(_among(before, sentinel) | _among(before + 1, sentinel))]
         apart = np.flatnonzero(np.diff(sentinel) != 1)
         # Around each stretch of sentinels.
         last = np.append(sentinel[0], sentinel[apart + 1]) - 1
@@ -542,10 +681,25 @@ class PartitionIndex(Indexed):
         inside = (last >= 0) & (following < len(client))
         last, following = last[inside], following[inside]
         same = (client[last] == client[following]) & (span[last] == span[following])
-        before = np.concatenate([np.flatnonzero(uneven), last[same]])
-        after = np.concatenate([np.flatnonzero(uneven) + 1, following[same]])
+        after = np.concatenate([before + 1, following[same]])
+        before = np.concatenate([before, last[same]])
         order = np.argsort(after, kind="stable")
         return before[order], after[order]
+
+    def _steps(self) -> np.ndarray:
+        """Returns the rows of `reads`, ascending, after which comes one whose offset is not the next."""
+        offset = self.reads["log_offset"]
+        if self.alignment is None:
+            return np.flatnonzero(np.diff(offset) != 1)
+        holes = self.log.holes
+        found = [self.alignment.elsewhere]
+        for one in self.alignment.stretches:
+            low, high = np.searchsorted(holes, [one.position, one.position + one.last - one.first - 1])
+            found.append(holes[low:high] - one.position + one.first)
+            found.append(np.array([one.last - 1]))
+        rows = np.sort(np.concatenate(found))
+        rows = rows[rows + 1 < len(offset)]
+        return np.asarray(rows[offset[rows + 1] - offset[rows] != 1])
 
     @lazy
     def steps_back(self) -> np.ndarray:
@@ -573,9 +727,9 @@ class PartitionIndex(Indexed):
 
         `among`: the only rows that can matter, if the caller knows. O(rows · log k).
         """
-        rows = np.flatnonzero(self.by_consumer) if among is None else among[self.by_consumer[among]]
+        rows = np.flatnonzero(self.by_consumer) if among is None else among[self.read_by_consumer(among)]
         wanted = distinct(key)
-        place = Lookup(wanted).find(self.read_key[rows])
+        place = Lookup(wanted).find(self.keys_of_reads(rows))
         rows, place = rows[place >= 0], place[place >= 0]
         order = np.lexsort((self.reads["read_ns"][rows], place))
         rows, place = rows[order], place[order]

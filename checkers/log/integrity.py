@@ -40,7 +40,7 @@ def lost(history: PartitionHistory) -> KernelResult:
     if not index.audited:
         return _lost_unaudited(index, history)
     if reason := index.incomplete():
-        judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK.value) & (sends["client"] != SENTINEL_CLIENT)))
+        judged = int(np.count_nonzero(index.acknowledged))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
     by_transaction = _proven_by_transaction(index)
     acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction)
@@ -55,10 +55,10 @@ def lost(history: PartitionHistory) -> KernelResult:
         witnesses = _lost_witnesses(
             index,
             row,
-            key=_pick(by_send, index.send_key, row, index.read_key, read),
-            client=_pick(by_send, sends["client"], row, reads["sender"], read),
-            sequence=_pick(by_send, sends["sequence"], row, reads["sequence"], read),
-            offset=_pick(by_send, sends["log_offset"], row, reads["log_offset"], read),
+            key=_pick(by_send, index.send_key[row[by_send]], index.keys_of_reads(read[~by_send])),
+            client=_pick(by_send, sends["client"][row[by_send]], reads["sender"][read[~by_send]]),
+            sequence=_pick(by_send, sends["sequence"][row[by_send]], reads["sequence"][read[~by_send]]),
+            offset=_pick(by_send, sends["log_offset"][row[by_send]], reads["log_offset"][read[~by_send]]),
         )
     unknown = len(doubtful) - resolved
     reason = (
@@ -128,9 +128,9 @@ class _NeverGiven(Indexed):
         """The rows of `sends` that are ok (or proven by their transaction) and that no consumer received."""
 
 
-def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, row_b: np.ndarray) -> np.ndarray:
+def _pick(first: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:
     picked = np.empty(len(first), dtype=np.int64)
-    picked[first], picked[~first] = a[row_a[first]], b[row_b[~first]]
+    picked[first], picked[~first] = values, others
     return picked
 
 
@@ -156,7 +156,10 @@ def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tup
     """Returns the rows of `sends` that are ok (or proven by their transaction) and not in L(p); how many were judged;
     and the rows that cannot be judged, because nobody knows their offset."""
     sends = index.sends
-    ok = ((sends["outcome"] == Outcome.OK.value) | by_transaction) & (sends["client"] != SENTINEL_CLIENT)
+    ok = index.acknowledged
+    if by_transaction.any():
+        ok = ok | by_transaction
+        ok[: index.sentinel_sends] = False
     rows = np.flatnonzero(ok & ~index.send_confirmed)
     judged = int(np.count_nonzero(ok))
     rows = rows[index.identities.find(index.send_key[rows]) < 0]
@@ -187,14 +190,14 @@ def _lost_proven(
     aborted one, and even the log need not keep that.
     """
     sends = index.sends
-    informal = (sends["outcome"] == Outcome.INFO.value) & (sends["client"] != SENTINEL_CLIENT)
-    informal = np.flatnonzero(informal & ~by_transaction)
+    informal = np.flatnonzero(sends["outcome"] == Outcome.INFO.value)
+    informal = informal[(sends["client"][informal] != SENTINEL_CLIENT) & ~by_transaction[informal]]
     in_log = int(np.count_nonzero(index.identities.find(index.send_key[informal]) >= 0))
     rows = index.unmatched_reads
-    rows = rows[index.concerns_log(rows) & (index.identities.find(index.read_key[rows]) < 0)]
-    rows = rows[(index.beyond.find(index.read_key[rows]) < 0) & ~index.never_issued(rows)]
+    rows = rows[index.concerns_log(rows) & (index.identities.find(index.keys_of_reads(rows)) < 0)]
+    rows = rows[(index.beyond.find(index.keys_of_reads(rows)) < 0) & ~index.never_issued(rows)]
     rows = rows[~index.sent_elsewhere(rows)]
-    row = index.send_rows(index.read_key[rows])
+    row = index.send_rows(index.keys_of_reads(rows))
     kept = row < 0
     kept[~kept] = sends["outcome"][row[~kept]] == Outcome.INFO.value
     told = Lookup(doubtful).find(row) >= 0
@@ -208,13 +211,13 @@ def _lost_proven(
     kept &= ~transactional | (level == Isolation.READ_COMMITTED.value)
     offset = index.reads["log_offset"][rows]
     kept &= ~index.may_be_cleaned(record_key=index.reads["key"][rows], offset=offset, tombstone=tombstone)
-    position = index.read_position[rows]
+    position = index.positions_of_reads(rows)
     if index.unreadable_positions:
         kept &= ~((position >= 0) & (index.log.key[position] == UNREADABLE))
     rows, row = rows[kept], row[kept]
-    order = np.lexsort((index.reads["read_ns"][rows], index.read_key[rows]))
+    order = np.lexsort((index.reads["read_ns"][rows], index.keys_of_reads(rows)))
     rows, row = rows[order], row[order]
-    key = index.read_key[rows]
+    key = index.keys_of_reads(rows)
     first = differs_from_previous(key)
     rows, row = rows[first], row[first]
     return rows, row, in_log + len(rows), resolved
@@ -387,12 +390,7 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
     O(n), and O(k log k) for k observations that the log does not confirm.
     """
     index = PartitionIndex.of(history)
-    acknowledged = np.flatnonzero(
-        (index.sends["outcome"] == Outcome.OK.value)
-        & (index.sends["log_offset"] != NONE)
-        & (index.send_acks == -1)
-        & (index.sends["client"] != SENTINEL_CLIENT)
-    )
+    acknowledged = np.flatnonzero(index.acknowledged & (index.sends["log_offset"] != NONE) & (index.send_acks == -1))
     judged = len(acknowledged) + index.read_count
     if not len(index.unmatched_reads) and index.send_confirmed[acknowledged].all():
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=index.incomplete())
@@ -413,10 +411,10 @@ def _unconfirmed(index: PartitionIndex, acknowledged: np.ndarray) -> _Observatio
     position = position[differs_from_previous(position)]
     position = position[position >= 0]
     stands = log.rows[position[log.key[position] != UNREADABLE]]
-    consumer = index.by_consumer[read]
+    consumer = index.read_by_consumer(read)
     return _Observations(
         offset=np.concatenate([offset, reads["log_offset"][stands]]),
-        key=np.concatenate([index.read_key[read], index.send_key[sent], index.read_key[stands]]),
+        key=np.concatenate([index.keys_of_reads(read), index.send_key[sent], index.keys_of_reads(stands)]),
         rank=np.concatenate(
             [
                 np.where(consumer, _CONSUMER, _AUDIT),

@@ -10,10 +10,9 @@ from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
-from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.codes import lives_of, made_anew_ns
 from prozess.harness.recording.metrics import MICRO, code_of
-from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
 
 # What the controllers' own log says. Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says
 # of itself), because samples may come from zombies.
@@ -67,13 +66,8 @@ class Short:
 def short_of_replicas(history: PartitionHistory) -> Short:
     """Returns the sends that `under_acknowledged` finds."""
     sends, table, wanted = history.sends, history.metadata, history.min_insync_replicas
-    acks = PartitionIndex.of(history).send_acks
-    rows = np.flatnonzero(
-        (sends["outcome"] == Outcome.OK.value)
-        & (sends["completed_ns"] != MISSING)
-        & (acks == -1)
-        & (sends["client"] != SENTINEL_CLIENT)
-    )
+    index = PartitionIndex.of(history)
+    rows = np.flatnonzero(index.acknowledged & (sends["completed_ns"] != MISSING) & (index.send_acks == -1))
     judged = len(rows)
     truth = _ground_truth(table)
     if not len(truth) or wanted is None:

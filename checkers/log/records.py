@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from prozess.checkers.alignment import rows_where
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import ClientIndex, PartitionIndex
 from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration, is_bad
@@ -25,11 +26,11 @@ def phantom(history: PartitionHistory) -> KernelResult:
     (client_issued NONE); unreadable records (`corrupt`). O(n).
     """
     index = PartitionIndex.of(history)
-    # What agrees with the log is judged there, once.
-    rows = np.concatenate([index.log.rows, index.unmatched_reads])
+    # What agrees with the log is judged there, once; and what stands there and was sent is no phantom.
+    rows = np.concatenate([index.log.rows[index.not_sent], index.unmatched_reads])
     rows = rows[index.never_issued(rows)]
     if len(rows):  # now every read of one of them
-        rows = np.flatnonzero(Lookup(distinct(index.read_key[rows])).find(index.read_key) >= 0)
+        rows = np.flatnonzero(Lookup(distinct(index.keys_of_reads(rows))).find(index.read_key) >= 0)
     return _records_seen(index, rows)
 
 
@@ -40,7 +41,8 @@ def corrupt(history: PartitionHistory) -> KernelResult:
     on-disk corruption to the messages occurred"). Counts offsets, however many readers. O(n).
     """
     index = PartitionIndex.of(history)
-    return _records_seen(index, np.flatnonzero(index.reads["flags"] & ReadFlag.CORRUPT.value))
+    flags = index.reads["flags"]
+    return _records_seen(index, rows_where(len(flags), lambda rows: (flags[rows] & ReadFlag.CORRUPT.value) != 0))
 
 
 def misplaced(history: PartitionHistory) -> KernelResult:
@@ -52,7 +54,7 @@ def misplaced(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     said = index.reads["sent_partition"]
-    rows = np.flatnonzero((said != index.partition) & (said != NONE))
+    rows = rows_where(len(said), lambda rows: (said[rows] != index.partition) & (said[rows] != NONE))
     return _records_seen(index, rows[index.sent_elsewhere(rows)])
 
 
@@ -64,10 +66,8 @@ def resurrected(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     sends, log = index.sends, index.log
-    failed = (
-        (sends["outcome"] == Outcome.FAIL.value) & (sends["transaction"] == NONE) & (sends["client"] != SENTINEL_CLIENT)
-    )
-    rows = np.flatnonzero(failed)
+    rows = np.flatnonzero(sends["outcome"] == Outcome.FAIL.value)
+    rows = rows[(sends["transaction"][rows] == NONE) & (sends["client"][rows] != SENTINEL_CLIENT)]
     judged = len(rows)
     if not index.audited:  # what a consumer received stood in the log, whatever else was seen there
         return _given_although_failed(index, rows, judged)
@@ -109,10 +109,10 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
     reads, judged = index.reads, index.read_count
     if not len(rows):
         return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
-    audit = ~index.by_consumer[rows]
-    order = np.lexsort((reads["read_ns"][rows], audit, index.read_key[rows], reads["log_offset"][rows]))
+    audit = ~index.read_by_consumer(rows)
+    order = np.lexsort((reads["read_ns"][rows], audit, index.keys_of_reads(rows), reads["log_offset"][rows]))
     rows, audit = rows[order], audit[order]
-    new = differs_from_previous(reads["log_offset"][rows]) | differs_from_previous(index.read_key[rows])
+    new = differs_from_previous(reads["log_offset"][rows]) | differs_from_previous(index.keys_of_reads(rows))
     rows, audit = rows[new], audit[new]
     count = len(rows)
     rows, audit = rows[:WITNESSES_MAX], audit[:WITNESSES_MAX]
@@ -120,7 +120,7 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
         **index.records_read(rows),
         "reader": reads["client"][rows],
         "seen_ns": np.where(audit, MISSING, reads["read_ns"][rows]),
-        **index.sent(index.send_rows(index.read_key[rows])),
+        **index.sent(index.send_rows(index.keys_of_reads(rows))),
     }
     if "begin_ns" in columns:
         unsent = columns["outcome"] == NONE
@@ -216,7 +216,8 @@ def _silent(index: PartitionIndex, told_ns: np.ndarray) -> tuple[np.ndarray, int
     open_rows = np.flatnonzero(sends["completed_ns"] == MISSING)
     due_ns = of_clients(told_ns, sends["client"][open_rows], unknown=MISSING)
     silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
-    failed = np.flatnonzero((sends["code"] != 0) & (sends["client"] != SENTINEL_CLIENT))
+    failed = np.flatnonzero(sends["code"] != 0)
+    failed = failed[sends["client"][failed] != SENTINEL_CLIENT]
     lived = of_clients(told_ns, sends["client"][failed], unknown=MISSING) != MISSING
     return silent, int(np.count_nonzero(lived))
 

@@ -6,9 +6,11 @@ from enum import IntEnum
 
 import numpy as np
 
+from prozess.checkers.alignment import rows_where
 from prozess.checkers.groups.processing import group_start
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
-from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.partition_index import PartitionIndex, places_of
+from prozess.checkers.reading.receipts import NEVER, Receipts
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
@@ -23,8 +25,7 @@ from prozess.harness.interfaces.witnesses import (
     no_witnesses,
     percentiles,
 )
-from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Outcome, of_clients, taken
+from prozess.harness.schema import MISSING, NONE, of_clients, taken
 
 # When clients stood still, by the gaps between their heartbeats. What is late because its observer stood still proves
 # nothing.
@@ -120,9 +121,6 @@ def _beats(heartbeats: Columns, client: int) -> np.ndarray:
 # whether one excuses a record.
 
 
-NEVER = np.iinfo(np.int64).max
-
-
 class DeliveryState(IntEnum):
     """Describes what became of a record at one recipient. With several recipients the greatest state counts."""
 
@@ -147,9 +145,12 @@ class SentRecords:
     """When the last recipient first received it. NEVER: one of them never did."""
     state: np.ndarray
     """int8: the DeliveryState of each record."""
+    beyond: np.ndarray
+    """intp[k]: at which of these places is a record that a recipient did not receive within the bound, ascending. No other
+    has a state but IN_TIME."""
     reader: np.ndarray
-    """intp: the row of `reads` by which the recipient that the state belongs to received it. Below 0: it never did, and is
-    recipient number -1 - `reader`."""
+    """intp[k]: of these, the row of `reads` by which the recipient that the state belongs to received it. Below 0: it never
+    did, and is recipient number -1 - `reader`."""
 
 
 def late(history: CellHistory) -> KernelResult:
@@ -178,12 +179,13 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
         # A late partition, which readers leave out, or one that producers do not write.
         return KernelResult(no_witnesses(), count=0, judged=0)
     sent = _sent(history, index, mine, bound, among)
-    beyond = np.flatnonzero(sent.owed & (sent.state >= DeliveryState.UNMEASURED))
+    owed, state = sent.owed[sent.beyond], sent.state[sent.beyond]
+    found = np.flatnonzero(owed & (state >= DeliveryState.UNMEASURED))
     windows, latencies = _windows(sent, bound)
     return KernelResult(
-        _witnesses(index, sent, mine, beyond[:WITNESSES_MAX], bound),
-        count=len(beyond),
-        judged=int(np.count_nonzero(sent.owed & (sent.state != DeliveryState.OPEN))),
+        _witnesses(index, sent, mine, found[:WITNESSES_MAX], bound),
+        count=len(found),
+        judged=int(np.count_nonzero(sent.owed)) - int(np.count_nonzero(owed & (state == DeliveryState.OPEN))),
         incomplete=index.incomplete() or _clocks_differ(index, partition.client_clock, mine),
         windows=windows,
         latencies=latencies,
@@ -237,48 +239,45 @@ def _sent(
     among: np.ndarray | None,
 ) -> SentRecords:
     sends = index.sends
-    chosen = (sends["client"] != SENTINEL_CLIENT) & (sends["invoked_ns"] >= 0)
+    chosen = sends["invoked_ns"] >= 0
+    chosen[: index.sentinel_sends] = False
     rows = np.flatnonzero(chosen if among is None else chosen & among)
-    invoked_ns, owed = taken(sends["invoked_ns"], rows), taken(sends["outcome"], rows) == Outcome.OK.value
+    invoked_ns, owed = taken(sends["invoked_ns"], rows), taken(index.acknowledged, rows).copy()
     if history.cell.group is not None:
         offset = sends["log_offset"][rows]
         owed &= (offset == NONE) | (offset >= group_start(history, index.partition))
-    for number, place in enumerate(places):
-        first = taken(_first_given(index, place), rows)
-        there = first >= 0
-        if there.all():
-            seen_ns = index.reads["read_ns"][first]
-        else:
-            seen_ns = np.full(len(rows), NEVER)
-            seen_ns[there] = index.reads["read_ns"][first[there]]
-        became = _became(history, index, rows, seen_ns, place, bound)
+    receipts = [Receipts(index, place.clients) for place in places]
+    given_ns = _last_given(index, receipts, rows)
+    beyond = rows_where(len(rows), lambda some: given_ns[some] - bound.latency_ns > invoked_ns[some])
+    state, reader = np.zeros(len(rows), dtype=np.int8), np.full(len(beyond), -1, dtype=np.intp)
+    worst, its_ns = state[beyond], np.full(len(beyond), BEFORE)
+    for number, (place, receipt) in enumerate(zip(places, receipts, strict=True) if len(beyond) else ()):
+        late_rows = rows[beyond]
+        first, seen_ns = receipt.first(late_rows), receipt.given_ns(late_rows)
+        became = _became(history, index, late_rows, seen_ns, place, bound)
         first[first < 0] = -1 - number
-        if not number:
-            state, reader, given_ns, its_ns = became, first, seen_ns, seen_ns
-            continue
-        given_ns = np.maximum(given_ns, seen_ns)
-        worse = (became > state) | ((became == state) & (seen_ns > its_ns))
-        reader[worse], its_ns[worse], state[worse] = first[worse], seen_ns[worse], became[worse]
-    gone = np.flatnonzero(owed & (given_ns == NEVER))
+        worse = (became > worst) | ((became == worst) & (seen_ns > its_ns))
+        reader[worse], its_ns[worse], worst[worse] = first[worse], seen_ns[worse], became[worse]
+    state[beyond] = worst
+    gone = beyond[owed[beyond] & (given_ns[beyond] == NEVER)]
     owed[gone[_cleaned(index, rows[gone])]] = False
-    return SentRecords(rows, invoked_ns, owed, given_ns, state, reader)
+    return SentRecords(rows, invoked_ns, owed, given_ns, state, beyond, reader)
 
 
-def _first_given(index: PartitionIndex, place: Recipient) -> np.ndarray:
-    """Returns intp[sends]: the row of `reads` by which a recipient first received each record, -1 if it never did."""
-    runs = [np.arange(a, b) for a, b, client in index.reader_runs if (place.clients == client).any()]
-    rows = np.concatenate([np.empty(0, dtype=np.intp), *runs])
-    send = index.sends_of_reads(rows)
-    if len(runs) > 1:
-        order = np.argsort(index.reads["read_ns"][rows], kind="stable")
-        rows, send = rows[order], send[order]
-    given = send >= 0
-    if not given.all():
-        rows, send = rows[given], send[given]
-    rows, send = rows[::-1], send[::-1]
-    first = np.full(len(index.sends["client"]), -1, dtype=np.intp)
-    first[send] = rows  # of several numpy keeps the last, which is the earliest
-    return first
+def _last_given(index: PartitionIndex, receipts: Sequence[Receipts], rows: np.ndarray) -> np.ndarray:
+    """Returns int64[rows]: when the last recipient first received each of these rows of `sends`, which strictly ascend.
+    NEVER: one of them never did."""
+    given_at = receipts[0].given_at
+    for receipt in receipts[1:]:
+        given_at = np.maximum(given_at, receipt.given_at)
+    odd = ~taken(index.send_confirmed, rows)
+    for receipt in receipts:
+        odd[places_of(receipt.others, rows)] = True
+    given_ns = given_at[taken(index.send_position, rows)] if len(given_at) else np.full(len(rows), NEVER)
+    some = np.flatnonzero(odd)  # of these, what was taken is of another record
+    if len(some):
+        given_ns[some] = np.stack([receipt.given_ns(rows[some]) for receipt in receipts]).max(axis=0)
+    return np.asarray(given_ns)
 
 
 def _became(
@@ -324,8 +323,9 @@ def _cleaned(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
 def _witnesses(
     index: PartitionIndex, sent: SentRecords, places: Sequence[Recipient], chosen: np.ndarray, bound: DeliveryBound
 ) -> np.ndarray:
-    """Returns one witness for each of these records, which are late or missing."""
-    rows, state, given_ns, reader = sent.rows[chosen], sent.state[chosen], sent.given_ns[chosen], sent.reader[chosen]
+    """Returns one witness for each of these of the records that are `beyond`, which are late or missing."""
+    place = sent.beyond[chosen]
+    rows, state, given_ns, reader = sent.rows[place], sent.state[place], sent.given_ns[place], sent.reader[chosen]
     last = np.array([place.clients[-1] if len(place.clients) else NONE for place in places], dtype=np.int64)
     never = reader < 0
     who = np.empty(len(reader), dtype=np.int64)
@@ -338,7 +338,7 @@ def _witnesses(
         **index.records_sent(rows),
         "reader": who,
         "seen_ns": np.where(given_ns == NEVER, MISSING, given_ns),
-        "other_ns": sent.invoked_ns[chosen] + bound.latency_ns,
+        "other_ns": sent.invoked_ns[place] + bound.latency_ns,
         "case": case,
         **index.sent(rows),
     }
@@ -348,26 +348,37 @@ def _witnesses(
 # Windows.
 
 
+_FACTS = 5
+"""How many facts about a record decide where it is counted: owed, delivered, late, open, unmeasured."""
+_ORDINARY = 0b11
+"""The facts about a record that was owed, and delivered in time."""
+
+
 def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.ndarray]:
     """Returns counts for each window, and latencies in bins. A window in which nothing was sent has no row."""
     if not len(sent.rows):
         return no_windows(), bin_latencies(sent.rows, sent.rows, sent.rows)
-    latency_ns = sent.given_ns - sent.invoked_ns
-    number = sent.invoked_ns // bound.window_ns
-    numbers = distinct(number[differs_from_previous(number)])
-    window = Lookup(numbers).find(number)
-    facts = (
-        sent.owed,
-        sent.given_ns != NEVER,
-        latency_ns > bound.latency_ns,
-        sent.state == DeliveryState.OPEN,
-        sent.state == DeliveryState.UNMEASURED,
+    # Stretches of records that were sent in the same window.
+    invoked_ns, length = sent.invoked_ns, bound.window_ns
+    changes = rows_where(
+        len(invoked_ns) - 1, lambda rows: np.diff(invoked_ns[rows.start : rows.stop + 1] // length) != 0
     )
-    # Records of which the same is true are counted at once.
-    kinds = 1 << len(facts)
-    kind = sum(fact.view(np.uint8) << place for place, fact in enumerate(facts))
-    of_kind = np.bincount(window * kinds + kind, minlength=len(numbers) * kinds).reshape(-1, kinds)
-    owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> place & 1 == 1 for place in range(len(facts)))
+    starts = np.append(0, changes + 1)
+    number = invoked_ns[starts] // length
+    numbers = distinct(number)
+    window, lengths = Lookup(numbers).find(number), np.diff(starts, append=len(invoked_ns))
+    # Records of which the same is true are counted at once: nearly all were acknowledged, and received in time.
+    kinds = 1 << _FACTS
+    of_kind = np.zeros((len(numbers), kinds), dtype=np.int64)
+    np.add.at(of_kind[:, _ORDINARY], window, lengths)
+    odd = ~sent.owed
+    odd[sent.beyond] = True
+    odd_rows = np.flatnonzero(odd)
+    if len(odd_rows):
+        its_window = window[np.searchsorted(starts, odd_rows, side="right") - 1]
+        np.subtract.at(of_kind[:, _ORDINARY], its_window, 1)
+        np.add.at(of_kind, (its_window, _kind(sent, bound, odd_rows)), 1)
+    owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> place & 1 == 1 for place in range(_FACTS))
     counted = {
         "sent": np.ones(kinds, dtype=bool),
         "acknowledged": owed,
@@ -379,12 +390,29 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
         "unacknowledged": ~owed & delivered,
     }
     counts = {name: of_kind[:, chosen].sum(axis=1) for name, chosen in counted.items()}
-    rows = np.flatnonzero(facts[0] & facts[1])
-    window, latency_ns = taken(window, rows), taken(latency_ns, rows)
-    binned = bin_latencies(numbers, window, latency_ns)
+    latency_ns, place = sent.given_ns - invoked_ns, np.repeat(window, lengths)
+    if len(odd_rows):
+        kept = sent.owed & (sent.given_ns != NEVER)
+        latency_ns, place = latency_ns[kept], place[kept]
+        starts = np.flatnonzero(differs_from_previous(place))
+        window = place[starts]
+    binned = bin_latencies(numbers, place, latency_ns)
     max_ns = np.full(len(numbers), MISSING)
-    starts = np.flatnonzero(differs_from_previous(window))
     if len(starts):
-        np.maximum.at(max_ns, window[starts], np.maximum.reduceat(latency_ns, starts))
+        np.maximum.at(max_ns, window, np.maximum.reduceat(latency_ns, starts))
     latencies = percentiles(numbers, binned, max_ns)
     return make_windows({"number": numbers, **counts, **latencies, "max_ns": max_ns}), binned
+
+
+def _kind(sent: SentRecords, bound: DeliveryBound, rows: np.ndarray) -> np.ndarray:
+    """Returns int64[k]: the facts about each of these records, as the bits of a number."""
+    given_ns, state = sent.given_ns[rows], sent.state[rows]
+    facts = (
+        sent.owed[rows],
+        given_ns != NEVER,
+        given_ns - sent.invoked_ns[rows] > bound.latency_ns,
+        state == DeliveryState.OPEN,
+        state == DeliveryState.UNMEASURED,
+    )
+    assert len(facts) == _FACTS, facts
+    return np.asarray(sum(fact.astype(np.int64) << place for place, fact in enumerate(facts)))

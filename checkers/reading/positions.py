@@ -23,7 +23,7 @@ from prozess.harness.interfaces.witnesses import (
     make_witnesses,
     no_witnesses,
 )
-from prozess.harness.plan.plan import SENTINEL_CLIENT, PlannedClient
+from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role, of_clients
 
@@ -44,25 +44,25 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
     confirm.
     """
     index = PartitionIndex.of(history)
-    judged = int(np.count_nonzero(index.by_consumer & (index.reads["sender"] != SENTINEL_CLIENT)))
+    judged = index.consumer_read_count
     if reason := index.incomplete():
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
     reads, sends, log = index.reads, index.sends, index.log
     rows = index.unmatched_reads
-    rows = rows[index.by_consumer[rows]]
+    rows = rows[index.read_by_consumer(rows)]
     concerned = index.concerns_log(rows)
     judged -= int(np.count_nonzero(~concerned))
     rows = rows[concerned]
-    position = index.read_position[rows]
+    position = index.positions_of_reads(rows)
     replaced = position >= 0
     if index.unreadable_positions:  # what stands there cannot be told from what was read
         readable = ~replaced | (log.key[position] != UNREADABLE)
         rows, position, replaced = rows[readable], position[readable], replaced[readable]
-    send = index.send_rows(index.read_key[rows])
+    send = index.send_rows(index.keys_of_reads(rows))
     tombstone = np.zeros(len(rows), dtype=bool)
     tombstone[send >= 0] = sends["size"][send[send >= 0]] == NONE
     cleaned = index.may_be_cleaned(record_key=reads["key"][rows], offset=reads["log_offset"][rows], tombstone=tombstone)
-    dirty = replaced | ((index.identities.find(index.read_key[rows]) < 0) & ~cleaned)
+    dirty = replaced | ((index.identities.find(index.keys_of_reads(rows)) < 0) & ~cleaned)
     count = int(np.count_nonzero(dirty))
     rows, position, send = rows[dirty][:WITNESSES_MAX], position[dirty][:WITNESSES_MAX], send[dirty][:WITNESSES_MAX]
     columns = {
@@ -93,9 +93,9 @@ def skipped(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     reads = index.reads
     before, after = index.uneven_steps
-    upwards = index.by_consumer[after] & ~index.steps_back
+    upwards = index.read_by_consumer(after) & ~index.steps_back
     before, after = before[upwards], after[upwards]
-    judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
+    judged = index.consumer_read_count
     reasons = [reason for level_read in _levels_read(index) if (reason := index.incomplete(level_read))]
     if not len(after):
         return KernelResult(no_witnesses(), 0, judged, incomplete="; ".join(reasons) or None)
@@ -120,8 +120,8 @@ def skipped(history: PartitionHistory) -> KernelResult:
         "other_offset": reads["log_offset"][before] + 1,
     }
     if count:
-        columns["seen_ns"] = index.seen(index.read_key[over])["seen_ns"]
-        if sent := index.sent(index.send_rows(index.read_key[over])):
+        columns["seen_ns"] = index.seen(index.keys_of_reads(over))["seen_ns"]
+        if sent := index.sent(index.send_rows(index.keys_of_reads(over))):
             columns["other_ns"] = sent["begin_ns"]
     if count and not index.audited:  # the records it jumped over were seen, or acknowledged
         reasons = []
@@ -140,7 +140,7 @@ def _jumps(
         return before[:0], after[:0], log.rows[:0]
     # Nearly all steps lead from a record of the log to the next one, over the marker of a transaction.
     if log is index.log or np.array_equal(log.offset, index.log.offset):
-        at, to = index.read_position[before], index.read_position[after]
+        at, to = index.positions_of_reads(before), index.positions_of_reads(after)
     else:
         at, to = (log.positions.find(index.reads["log_offset"][rows]) for rows in (before, after))
     far = np.flatnonzero((at < 0) | (to != at + 1))
@@ -193,7 +193,7 @@ def rewound(history: PartitionHistory) -> KernelResult:
         "other_offset": reads["log_offset"][before],
         "other_ns": reads["read_ns"][before],
     }
-    columns["seen_ns"] = index.seen(index.read_key[after])["seen_ns"]
+    columns["seen_ns"] = index.seen(index.keys_of_reads(after))["seen_ns"]
     return KernelResult(make_witnesses(len(after), columns), count, judged=index.read_count)
 
 

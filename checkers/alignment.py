@@ -1,0 +1,141 @@
+"""Where what observers read stands in the log of a partition: in stretches, not record by record.
+
+An observer reads the records of the log one after the other. So the rows of its reads mostly are a stretch of the log's
+records, which is known by its ends, and comparing both is comparing two slices. Only where stretches are short each record is
+looked up by itself.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+ALIGNED_ROWS_MIN = 1 << 12
+"""Of fewer rows, looking up each takes less time than all else."""
+_ROWS_PER_STRETCH, _STRETCHES_FEW = 1 << 11, 16
+"""Stretches that are shorter than this, on average, are not worth their calls, unless there are only a few."""
+_BLOCK, _FIRST_LOOK = 1 << 16, 1 << 7
+"""How many rows are looked at in one go: what is computed of them stays in the processor's cache. The first look is short,
+because a stretch may be."""
+
+
+class Stretch(NamedTuple):
+    """Rows of `reads` that show, one after the other, the offsets of records of the log that follow one another:
+    first ≤ row < last."""
+
+    first: int
+    last: int
+    position: int
+    """The position in the log of the first of them."""
+
+    @property
+    def rows(self) -> slice:
+        """Returns the rows of `reads`."""
+        return slice(self.first, self.last)
+
+    @property
+    def positions(self) -> slice:
+        """Returns the positions in the log."""
+        return slice(self.position, self.position + self.last - self.first)
+
+    def unlike(self, columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> Callable[[slice], np.ndarray]:
+        """Returns what tells, for a slice of the rows of this stretch, where one of these columns of `reads` is not like that
+        of the log."""
+
+        def tell(rows: slice) -> np.ndarray:
+            unlike = np.zeros(rows.stop - rows.start, dtype=bool)
+            for read, logged in columns:
+                mine = read[self.first + rows.start : self.first + rows.stop]
+                unlike |= mine != logged[self.position + rows.start : self.position + rows.stop]
+            return unlike
+
+        return tell
+
+
+class Alignment(NamedTuple):
+    """All reads of a partition: the stretches of them that have a place in the log, ascending by row, and the other rows."""
+
+    stretches: Sequence[Stretch]
+    elsewhere: np.ndarray
+    """intp[n]: the rows of `reads` that show offsets at which the log has no record, ascending."""
+
+
+def align(
+    offset: np.ndarray,
+    runs: Sequence[tuple[int, int, int]],
+    log_offset: np.ndarray,
+    find: Callable[[np.ndarray], np.ndarray],
+) -> Alignment | None:
+    """Returns where reads stand in the log; None: in so many stretches that it is faster to look each read up.
+
+    `offset`: of each read. `runs`: (first row, row after the last, client) of stretches of one client, which cover all rows.
+    `log_offset` strictly ascends. `find` returns the position in the log of offsets, -1 where it has none. O(n); the loop is
+    over stretches.
+    """
+    most = max(_STRETCHES_FEW, len(runs), len(offset) // _ROWS_PER_STRETCH)
+    stretches: list[Stretch] = []
+    elsewhere: list[np.ndarray] = [np.empty(0, dtype=np.intp)]
+    if not len(log_offset):
+        return Alignment(stretches, np.arange(len(offset)))
+    for begin, end, _ in runs:
+        row = begin
+        while row < end:
+            position = int(find(offset[row : row + 1])[0])
+            if position < 0:
+                after = _first_found(find, offset, row, end)
+                elsewhere.append(np.arange(row, after))
+                row = after
+                continue
+            length = _agreeing(offset[row:end], log_offset[position:])
+            stretches.append(Stretch(row, row + length, position))
+            row += length
+            if len(stretches) + len(elsewhere) > 2 * most:
+                return None
+    return Alignment(stretches, np.concatenate(elsewhere))
+
+
+def _first_found(find: Callable[[np.ndarray], np.ndarray], offset: np.ndarray, row: int, end: int) -> int:
+    """Returns the first row from this one on of which the log has the offset; `end`, if there is none."""
+    for block in _blocks(row, end):
+        there = find(offset[block]) >= 0
+        if there.any():
+            return int(block.start + np.argmax(there))
+    return end
+
+
+def _agreeing(values: np.ndarray, others: np.ndarray) -> int:
+    """Returns how many values from the beginning are the same in both arrays."""
+    length = min(len(values), len(others))
+    for block in _blocks(0, length):
+        same = values[block] == others[block]
+        if not same.all():
+            return int(block.start + np.argmin(same))
+    return length
+
+
+def _blocks(first: int, last: int) -> Iterator[slice]:
+    """Yields slices of the rows first ≤ row < last, of which the first are short."""
+    size = _FIRST_LOOK
+    while first < last:
+        yield slice(first, min(first + size, last))
+        first, size = first + size, min(4 * size, _BLOCK)
+
+
+def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """Returns intp[k]: the rows below `length` for which something holds, ascending. `holds` tells it for a slice of them,
+    so that what it computes stays in the processor's cache."""
+    found = [np.empty(0, dtype=np.intp)]
+    for first in range(0, length, _BLOCK):
+        block = slice(first, min(first + _BLOCK, length))
+        if len(rows := np.flatnonzero(holds(block))):
+            found.append(rows + first if first else rows)
+    return found[-1] if len(found) <= 2 else np.concatenate(found)
+
+
+def strictly_ascends(values: np.ndarray) -> bool:
+    """Returns whether each value is greater than the value before it."""
+    for first in range(0, len(values) - 1, _BLOCK):
+        block = values[first : first + _BLOCK + 1]
+        if not (block[1:] > block[:-1]).all():
+            return False
+    return True
