@@ -132,6 +132,14 @@ def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
     return found[-1] if len(found) <= 2 else np.concatenate(found)
 
 
+def rows_that(values: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Returns intp[k]: the places of the values for which something holds, ascending. Of a column that has one value it
+    looks at that alone."""
+    if values.strides == (0,) and len(values):
+        return np.arange(len(values) if bool(holds(values[:1])[0]) else 0)
+    return rows_where(len(values), lambda rows: holds(values[rows]))
+
+
 def strictly_ascends(values: np.ndarray) -> bool:
     """Returns whether each value is greater than the value before it."""
     for first in range(0, len(values) - 1, _BLOCK):

@@ -18,6 +18,8 @@ CLIENT_BITS = 22
 UNREADABLE = -1
 """The identity key of a record whose identity could not be read. It equals no other key, and not even itself."""
 _STRANGE = -2
+_BLOCK = 1 << 16
+"""How many keys are made at a time, so that what they are made of is read once, and stays in the processor's cache."""
 
 
 class lazy(Generic[T]):
@@ -58,10 +60,9 @@ def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarr
     Identities outside 0 ≤ client < 2^22, 0 ≤ sequence < 2^40 (no client of ours) get numbers below -1 that hold within
     one call; rows where `unreadable` is true get UNREADABLE. O(n), and O(k log k) for k of the former.
     """
-    key = client.astype(np.int64)
-    key <<= _SEQUENCE_BITS
-    key |= sequence
-    if strange(client, sequence):
+    key = ordinary_keys(client, sequence)
+    if key is None:
+        key = client.astype(np.int64) << _SEQUENCE_BITS | sequence
         outside = (client < 0) | (client >= 1 << CLIENT_BITS) | (sequence < 0) | (sequence >= 1 << _SEQUENCE_BITS)
         rows = np.flatnonzero(outside)
         rows = rows[np.lexsort((sequence[rows], client[rows]))]
@@ -72,13 +73,19 @@ def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarr
     return key
 
 
-def strange(client: np.ndarray, sequence: np.ndarray) -> bool:
-    """Returns whether there is an identity that no client of ours has, so that its key is not known without all others."""
-    return len(client) > 0 and (_outside(client, 1 << CLIENT_BITS) or _outside(sequence, 1 << _SEQUENCE_BITS))
-
-
-def _outside(values: np.ndarray, limit: int) -> bool:
-    return bool(values.min() < 0 or values.max() >= limit)
+def ordinary_keys(client: np.ndarray, sequence: np.ndarray) -> np.ndarray | None:
+    """Returns what `identity_keys` does. None: there is an identity that no client of ours has, whose number is not known
+    without all others."""
+    key = np.empty(len(client), dtype=np.int64)
+    for first in range(0, len(client), _BLOCK):
+        few, its, made = (array[first : first + _BLOCK] for array in (client, sequence, key))
+        # What is below 0 has its highest bit set, and so has all of them together.
+        if int(np.bitwise_or.reduce(few)) >> CLIENT_BITS or int(np.bitwise_or.reduce(its)) >> _SEQUENCE_BITS:
+            return None
+        made[:] = few
+        made <<= _SEQUENCE_BITS
+        made |= its
+    return key
 
 
 def any_set(values: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ from prozess.checkers.lookup import (
     distinct,
     identity_keys,
     lazy,
-    strange,
+    ordinary_keys,
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
@@ -397,11 +397,10 @@ class PartitionIndex(Indexed):
         """Returns the clients that sent, ascending."""
         return np.asarray(self.sends["client"][self._sender_starts])
 
-    @lazy
-    def send_acks(self) -> np.ndarray:
-        """int[sends]: the acks with which each record was sent; 0 of a client that is not of the trial."""
-        acks = of_clients(self.client_acks, self.senders, unknown=0)
-        return np.repeat(acks, np.diff(self._sender_starts, append=len(self.sends["client"])))
+    def sent_with(self, *, acks: int) -> np.ndarray:
+        """Returns bool[sends]: was each record sent with this acks? That of a client that is not of the trial counts as 0."""
+        told = of_clients(self.client_acks, self.senders, unknown=0)
+        return np.repeat(told == acks, np.diff(self._sender_starts, append=len(self.sends["client"])))
 
     @lazy
     def _send_places(self) -> Lookup:
@@ -490,10 +489,11 @@ class PartitionIndex(Indexed):
     def keys_of_reads(self, rows: np.ndarray | slice) -> np.ndarray:
         """Returns `read_key` of some rows of `reads`, without that of all others."""
         if "read_key" not in self.__dict__ and len(self.reads["sender"]) >= ALIGNED_ROWS_MIN:
-            sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
-            if not strange(sender, sequence):  # or its number depends on all others
-                unreadable = (self.reads["flags"][rows] & _UNREADABLE_FLAGS) != 0 if self._some_flags else None
-                return identity_keys(sender, sequence, unreadable)
+            key = ordinary_keys(self.reads["sender"][rows], self.reads["sequence"][rows])
+            if key is not None:
+                if self._some_flags:
+                    key[(self.reads["flags"][rows] & _UNREADABLE_FLAGS) != 0] = UNREADABLE
+                return key
         return np.asarray(self.read_key[rows])
 
     # The log.

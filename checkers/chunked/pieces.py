@@ -121,7 +121,7 @@ class Piece:
         wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
         plain[self.read_place[wrong & (self.read_place >= 0)]] = False
         well = index.send_confirmed & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
-        well &= (sends["code"] == 0) & (index.send_acks != 0)
+        well &= (sends["code"] == 0) & ~index.sent_with(acks=0)
         well[short_of_replicas(self.history).rows] = False
         there = self.send_place >= 0
         plain &= np.bincount(self.send_place[there], minlength=len(plain)) == 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.alignment import rows_that, rows_where
 from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.harness.interfaces import KernelResult, PartitionHistory
@@ -139,7 +140,7 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     read_committed received another record of its transaction in this partition. (Proof from other partitions is left to
     the cell: `torn`, `lost-transaction`.)"""
     sends = index.sends
-    doubtful = np.flatnonzero(sends["outcome"] == Outcome.INFO.value)
+    doubtful = rows_that(sends["outcome"], lambda some: some == Outcome.INFO.value)
     doubtful = doubtful[sends["transaction"][doubtful] != NONE]
     proven = np.zeros(len(sends["outcome"]), dtype=bool)
     if not len(doubtful):
@@ -190,7 +191,7 @@ def _lost_proven(
     aborted one, and even the log need not keep that.
     """
     sends = index.sends
-    informal = np.flatnonzero(sends["outcome"] == Outcome.INFO.value)
+    informal = rows_that(sends["outcome"], lambda some: some == Outcome.INFO.value)
     informal = informal[(sends["client"][informal] != SENTINEL_CLIENT) & ~by_transaction[informal]]
     in_log = int(np.count_nonzero(index.identities.find(index.send_key[informal]) >= 0))
     rows = index.unmatched_reads
@@ -390,11 +391,11 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
     O(n), and O(k log k) for k observations that the log does not confirm.
     """
     index = PartitionIndex.of(history)
-    acknowledged = np.flatnonzero(index.acknowledged & (index.sends["log_offset"] != NONE) & (index.send_acks == -1))
-    judged = len(acknowledged) + index.read_count
-    if not len(index.unmatched_reads) and index.send_confirmed[acknowledged].all():
+    acknowledged = index.acknowledged & (index.sends["log_offset"] != NONE) & index.sent_with(acks=-1)
+    judged = int(np.count_nonzero(acknowledged)) + index.read_count
+    if not len(index.unmatched_reads) and (index.send_confirmed | ~acknowledged).all():
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=index.incomplete())
-    seen = _conflicting(_unconfirmed(index, acknowledged))
+    seen = _conflicting(_unconfirmed(index, np.flatnonzero(acknowledged)))
     if not len(seen.offset):
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=index.incomplete())
     witnesses, count = _witnesses(index, seen)
@@ -508,24 +509,31 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     row = _sends_in_log_order(index)
-    place = np.flatnonzero(row >= 0)
+    place = np.arange(len(row)) if not len(row) or int(row.min()) >= 0 else np.flatnonzero(row >= 0)
     row = taken(row, place)
     sends = index.sends
-    invoked_ns = sends["invoked_ns"][row]
-    completed_ns = np.where(_acknowledged(index, row, place), sends["completed_ns"][row], _NEVER)
+    invoked_ns, completed_ns = sends["invoked_ns"][row], sends["completed_ns"][row]
+    silent = rows_that(_acknowledged(index, row, place), np.logical_not)
+    completed_ns[silent] = _NEVER
     judged = 0
     found: list[np.ndarray] = []
     later: list[np.ndarray] = []
     for mine in _by_clock(index, history.client_clock, row):
         its_invoked_ns, its_completed_ns = taken(invoked_ns, mine), taken(completed_ns, mine)
-        judged += int(np.count_nonzero(its_completed_ns != _NEVER))
+        judged += int(np.count_nonzero(its_completed_ns != _NEVER)) if len(silent) else len(mine)
         newest = np.maximum.accumulate(its_invoked_ns)
-        behind = np.flatnonzero(newest[:-1] > its_completed_ns[1:]) + 1
+        behind = _behind(newest, its_completed_ns)
         if len(behind):
             leader = _first_reaching(newest)
             found.append(mine[behind])
             later.append(mine[leader[behind - 1]])
     return _result(index, row, place, found, later, judged)
+
+
+def _behind(newest_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:
+    """Returns the places of records that were completed before one was invoked that stands before them."""
+    following_ns = completed_ns[1:]
+    return 1 + rows_where(len(following_ns), lambda rows: newest_ns[rows] > following_ns[rows])
 
 
 def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
@@ -554,8 +562,9 @@ def _by_clock(index: PartitionIndex, client_clock: np.ndarray, row: np.ndarray) 
 def _acknowledged(index: PartitionIndex, row: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Returns bool[k]: was this send acknowledged, with acks other than 0, and did it stand there by then?"""
     sends = index.sends
-    told = (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING) & (index.send_acks != 0)
-    known: np.ndarray = told[row]
+    told = index.acknowledged & (sends["completed_ns"] != MISSING) & ~index.sent_with(acks=0)
+    told[: index.sentinel_sends] = True  # these are not in L(p)
+    known: np.ndarray = np.ones(len(row), dtype=bool) if told.all() else told[row]
     if index.compacted or index.log_start > 0:
         known &= sends["log_offset"][row] == index.log.offset[place]
     return known

@@ -67,7 +67,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     """Returns the sends that `under_acknowledged` finds."""
     sends, table, wanted = history.sends, history.metadata, history.min_insync_replicas
     index = PartitionIndex.of(history)
-    rows = np.flatnonzero(index.acknowledged & (sends["completed_ns"] != MISSING) & (index.send_acks == -1))
+    rows = np.flatnonzero(index.acknowledged & (sends["completed_ns"] != MISSING) & index.sent_with(acks=-1))
     judged = len(rows)
     truth = _ground_truth(table)
     if not len(truth) or wanted is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from prozess.checkers.alignment import rows_where
+from prozess.checkers.alignment import rows_that
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import ClientIndex, PartitionIndex
 from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration, is_bad
@@ -42,7 +42,7 @@ def corrupt(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     flags = index.reads["flags"]
-    return _records_seen(index, rows_where(len(flags), lambda rows: (flags[rows] & ReadFlag.CORRUPT.value) != 0))
+    return _records_seen(index, rows_that(flags, lambda some: (some & ReadFlag.CORRUPT.value) != 0))
 
 
 def misplaced(history: PartitionHistory) -> KernelResult:
@@ -54,7 +54,7 @@ def misplaced(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     said = index.reads["sent_partition"]
-    rows = rows_where(len(said), lambda rows: (said[rows] != index.partition) & (said[rows] != NONE))
+    rows = rows_that(said, lambda some: (some != index.partition) & (some != NONE))
     return _records_seen(index, rows[index.sent_elsewhere(rows)])
 
 
@@ -66,7 +66,7 @@ def resurrected(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     sends, log = index.sends, index.log
-    rows = np.flatnonzero(sends["outcome"] == Outcome.FAIL.value)
+    rows = rows_that(sends["outcome"], lambda some: some == Outcome.FAIL.value)
     rows = rows[(sends["transaction"][rows] == NONE) & (sends["client"][rows] != SENTINEL_CLIENT)]
     judged = len(rows)
     if not index.audited:  # what a consumer received stood in the log, whatever else was seen there
@@ -213,10 +213,10 @@ def _silent(index: PartitionIndex, told_ns: np.ndarray) -> tuple[np.ndarray, int
     """Returns the rows of `sends` that were never completed, although their client lived long enough to be told; and how
     many sends of such clients failed with an error."""
     sends = index.sends
-    open_rows = np.flatnonzero(sends["completed_ns"] == MISSING)
+    open_rows = rows_that(sends["completed_ns"], lambda some: some == MISSING)
     due_ns = of_clients(told_ns, sends["client"][open_rows], unknown=MISSING)
     silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
-    failed = np.flatnonzero(sends["code"] != 0)
+    failed = rows_that(sends["code"], lambda some: some != 0)
     failed = failed[sends["client"][failed] != SENTINEL_CLIENT]
     lived = of_clients(told_ns, sends["client"][failed], unknown=MISSING) != MISSING
     return silent, int(np.count_nonzero(lived))

@@ -157,7 +157,7 @@ def impact_of(
         if spans and (lacking := waiting & ~done).any():
             _count_unanswered(found, columns["invoked_ns"][lacking], spans)
         invoked_ns, completed_ns = _times(columns, waiting & done)
-        answers.add(columns["invoked_ns"][waiting], completed_ns)
+        answers.add(_chosen(columns["invoked_ns"], waiting), completed_ns)
         if faults:
             successes.add(invoked_ns, completed_ns)
         waited |= bool(waiting.any())
@@ -191,11 +191,21 @@ def phases_of(faults: Sequence[FaultTime]) -> Spans:
 
 
 def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
-    return of_clients(client_acks, columns["client"], unknown=0)
+    """Returns int64[n]: the acks of the client of each row. Rows of one client mostly follow one another."""
+    client = columns["client"]
+    starts = np.concatenate(
+        [np.zeros(min(1, len(client)), dtype=np.intp), np.flatnonzero(client[1:] != client[:-1]) + 1]
+    )
+    return np.repeat(of_clients(client_acks, client[starts], unknown=0), np.diff(starts, append=len(client)))
 
 
 def _times(columns: Columns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return columns["invoked_ns"][chosen], columns["completed_ns"][chosen]
+    return _chosen(columns["invoked_ns"], chosen), _chosen(columns["completed_ns"], chosen)
+
+
+def _chosen(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Returns the chosen values. It copies nothing if those are all."""
+    return values if chosen.all() else values[chosen]
 
 
 def _sent_ns(stretches: Iterable[Columns], client_acks: np.ndarray, untimed: Sequence[int]) -> Iterator[np.ndarray]:
