@@ -332,9 +332,13 @@ class Evidence:
         rows = np.flatnonzero(replicas["step"] == NONE)
         if not len(rows):
             return None
-        epochs, where = np.unique(replicas["leader_epoch"][rows], return_inverse=True)
+        epoch = replicas["leader_epoch"][rows]
+        begins = np.append(
+            0, np.flatnonzero(epoch[1:] != epoch[:-1]) + 1
+        )  # of batches of one epoch that follow one another
+        epochs, where = np.unique(epoch[begins], return_inverse=True)
         starts = np.full(len(epochs), np.iinfo(np.int64).max)
-        np.minimum.at(starts, where, replicas["base_offset"][rows])
+        np.minimum.at(starts, where, np.minimum.reduceat(replicas["base_offset"][rows], begins))
         end = int(replicas["last_offset"][rows].max()) + 1
         # An epoch after the last one with records begins at the end of the log.
         return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {2**31: end}
