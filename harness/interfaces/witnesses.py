@@ -135,7 +135,7 @@ def bin_latencies(numbers: np.ndarray, place: np.ndarray, latency_ns: np.ndarray
 
 
 def _bins(latency_ns: np.ndarray) -> np.ndarray:
-    bins = np.maximum(latency_ns, 0).astype(np.float64).view(np.int64)
+    bins: np.ndarray = np.maximum(latency_ns, 0).astype(np.float64).view(np.int64)
     bins >>= _SHIFT
     return bins
 
