@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from prozess.checkers.alignment import ALIGNED_ROWS_MIN, Alignment, align, rows_where, strictly_ascends
+from prozess.checkers.alignment import ALIGNED_ROWS_MIN, Alignment, align, rows_where
 from prozess.checkers.lookup import (
-    CLIENT_BITS,
     UNREADABLE,
     Indexed,
     Lookup,
@@ -18,138 +17,11 @@ from prozess.checkers.lookup import (
     lazy,
     ordinary_keys,
 )
+from prozess.checkers.partition_log import Log, LogIdentities, stretch
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients, taken
-
-# The log of one partition as arrays.
-
-
-class Log:
-    """The log of a partition as the audit read it at one isolation level: L(p) at read_uncommitted, V(p) at
-    read_committed. It ascends by offset, has no sentinels, and ends at the sentinel where the audit reached it. If the
-    audit read an offset more than once, the last read counts."""
-
-    def __init__(self, index: "PartitionIndex", isolation: Isolation) -> None:
-        self.end: int | None = index.audit_end.get(isolation)
-        """The offset of the sentinel. None: the audit is not complete."""
-        rows = index.audit_rows(isolation)
-        offset = taken(index.reads["log_offset"], rows)
-        if strictly_ascends(offset):
-            cut = len(rows) if self.end is None else int(np.searchsorted(offset, self.end))
-            self.behind = rows[cut:][offset[cut:] > self.end] if cut < len(rows) else rows[:0]
-            rows, offset = rows[:cut], offset[:cut]
-            if len(sentinels := places_of(index.sentinel_reads, rows)):
-                rows, offset = np.delete(rows, sentinels), np.delete(offset, sentinels)
-        else:
-            rows, offset = self._last_reads(index, rows, offset)
-        self.key = index.keys_of_reads(stretch(rows))
-        self.rows = rows
-        """intp[n]: the rows of `reads` by which the audit read each record."""
-        self.offset = offset
-        self.positions = Lookup(offset)
-        """Finds the position of an offset in the log."""
-
-    @lazy
-    def holes(self) -> np.ndarray:
-        """Returns the positions, ascending, after which comes a record whose offset is not the next."""
-        offset = self.offset
-        if self.positions.is_dense:
-            return np.empty(0, dtype=np.intp)
-        return rows_where(len(offset) - 1, lambda rows: offset[rows.start + 1 : rows.stop + 1] - offset[rows] != 1)
-
-    def _last_reads(
-        self, index: "PartitionIndex", rows: np.ndarray, offset: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the last row of `reads` for each offset of a record, and the offset, where the audit read some more than
-        once, or not in their order."""
-        drop = index.reads["sender"][rows] == SENTINEL_CLIENT
-        if self.end is not None:
-            drop |= offset >= self.end
-        self.behind = rows[:0] if self.end is None else rows[drop & (offset > self.end)]
-        """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
-        rows, offset = rows[~drop], offset[~drop]
-        rows = rows[np.lexsort((index.reads["read_ns"][rows], offset))]
-        offset = index.reads["log_offset"][rows]
-        last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]
-        return rows[last], offset[last]
-
-
-def stretch(rows: np.ndarray) -> np.ndarray | slice:
-    """Returns rows that strictly ascend; as a slice, if they follow one another without a gap."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
-
-
-def places_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns at which places of some rows, which strictly ascend, there is one of a few others."""
-    place = np.searchsorted(rows, few)
-    inside = place < len(rows)
-    place, few = place[inside], few[inside]
-    return np.asarray(place[rows[place] == few])
-
-
-def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
-    """Returns bool[n]: is this one of a few rows, which ascend?"""
-    place = np.minimum(np.searchsorted(few, rows), len(few) - 1)
-    return np.asarray(few[place] == rows)
-
-
-def _starts(values: np.ndarray) -> np.ndarray:
-    """Returns the places at which there is another value than at the place before, the first included."""
-    changes = rows_where(len(values) - 1, lambda rows: values[rows.start + 1 : rows.stop + 1] != values[rows])
-    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.intp), changes + 1])
-
-
-class LogIdentities:
-    """The records of a log by identity: where each record stands first, and where its further copies stand."""
-
-    def __init__(self, grouped: np.ndarray, key: np.ndarray) -> None:
-        """`grouped`, `key`: the position and the identity of each readable record. The records of one sender stand together,
-        in the order of the log."""
-        self.grouped, self.orderly = grouped, bool((key[1:] > key[:-1]).all())
-        self.first, self.extra, self.extra_first = grouped, grouped[:0], grouped[:0]
-        """The position of the first copy of each record, ascending by key; the positions of all further copies, and for
-        each of these where its record stands first."""
-        if not self.orderly:
-            order = np.argsort(key, kind="stable")  # timsort: linear on what is nearly in order
-            position, key = grouped[order], key[order]
-            first = differs_from_previous(key)
-            self.first, self.extra, key = position[first], position[~first], key[first]
-            self.extra_first = self.first[np.cumsum(first)[~first] - 1]
-        self._keys = Lookup(key)
-
-    @staticmethod
-    def of(log: Log, sender: np.ndarray) -> "LogIdentities":
-        """Returns the records of any log. `sender`: of each record."""
-        grouped = grouped_by_client(sender)
-        key = log.key[grouped]
-        if (key == UNREADABLE).any():
-            grouped = grouped[key != UNREADABLE]
-            key = log.key[grouped]
-        return LogIdentities(grouped, key)
-
-    def find(self, key: np.ndarray) -> np.ndarray:
-        """Returns intp[k]: the position of the first copy of each record, -1 if the log does not have it."""
-        place = self._keys.find(key)
-        found = np.full(len(key), -1, dtype=np.intp)
-        hit = place >= 0
-        found[hit] = self.first[place[hit]]
-        return found
-
-
-def grouped_by_client(sender: np.ndarray) -> np.ndarray:
-    """Returns intp[n]: the rows by sender, ascending. Rows of one sender keep their order."""
-    if not len(sender) or sender.min() == sender.max():
-        return np.arange(len(sender))
-    # A radix sort (16 bits) needs small numbers; whoever is no client of ours comes first, as its key does.
-    small = sender.astype(np.int64) + 1
-    small[(sender < 0) | (sender >= 1 << CLIENT_BITS)] = 0
-    kind = np.uint16 if small.max() < 1 << 16 else np.uint32
-    return np.argsort(small.astype(kind), kind="stable")
-
 
 # Where the tombstones of a partition stand, as their producers were told. They excuse that nothing is left of a key.
 
@@ -260,6 +132,18 @@ class ClientIndex(Indexed):
 # The index itself. What makes it linear: offsets are dense, so "which record does the log hold where this observer saw
 # one?" is an array access. What agrees with the log needs no further look. Sorting is left for the few records that do
 # not agree.
+
+
+def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: is this one of a few rows, which ascend?"""
+    place = np.minimum(np.searchsorted(few, rows), len(few) - 1)
+    return np.asarray(few[place] == rows)
+
+
+def _starts(values: np.ndarray) -> np.ndarray:
+    """Returns the places at which there is another value than at the place before, the first included."""
+    changes = rows_where(len(values) - 1, lambda rows: values[rows.start + 1 : rows.stop + 1] != values[rows])
+    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.intp), changes + 1])
 
 
 _UNREADABLE_FLAGS = int(ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)
@@ -498,15 +382,19 @@ class PartitionIndex(Indexed):
 
     # The log.
 
+    def _log_at(self, isolation: Isolation) -> Log:
+        rows, end = self.audit_rows(isolation), self.audit_end.get(isolation)
+        return Log(self.reads, rows, self.keys_of_reads, end=end, sentinels=self.sentinel_reads)
+
     @lazy
     def log(self) -> Log:
         """L(p): the log as the audit read it at read_uncommitted."""
-        return Log(self, Isolation.READ_UNCOMMITTED)
+        return self._log_at(Isolation.READ_UNCOMMITTED)
 
     @lazy
     def visible(self) -> Log:
         """V(p): the log as the audit read it at read_committed."""
-        return Log(self, Isolation.READ_COMMITTED)
+        return self._log_at(Isolation.READ_COMMITTED)
 
     @lazy
     def identities(self) -> LogIdentities:

@@ -13,7 +13,8 @@ import numpy as np
 
 from prozess.checkers.log.leadership import short_of_replicas
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, identity_keys
-from prozess.checkers.partition_index import Log, PartitionIndex, grouped_by_client
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.partition_log import Log, grouped_by_client
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients

@@ -22,7 +22,8 @@ from prozess.checkers.groups.assignments import (
 )
 from prozess.checkers.groups.coordinator import Commits
 from prozess.checkers.lookup import Lookup, ascends, differs_from_previous, distinct, identity_keys
-from prozess.checkers.partition_index import PartitionIndex, grouped_by_client
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.partition_log import grouped_by_client
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell

@@ -9,7 +9,8 @@ import numpy as np
 from prozess.checkers.alignment import rows_where
 from prozess.checkers.groups.processing import group_start
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
-from prozess.checkers.partition_index import PartitionIndex, places_of
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.partition_log import places_of
 from prozess.checkers.reading.receipts import NEVER, Receipts
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.lookup import UNREADABLE
-from prozess.checkers.partition_index import Log, PartitionIndex
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.partition_log import Log
 from prozess.checkers.transactions.index import NEVER, CellIndex
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
