@@ -124,12 +124,13 @@ def _blocks(first: int, last: int) -> Iterator[slice]:
 def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
     """Returns intp[k]: the rows below `length` for which something holds, ascending. `holds` tells it for a slice of them,
     so that what it computes stays in the processor's cache."""
-    found = [np.empty(0, dtype=np.intp)]
+    if length <= _BLOCK:
+        return holds(slice(0, max(length, 0))).nonzero()[0]
+    found = []
     for first in range(0, length, _BLOCK):
-        block = slice(first, min(first + _BLOCK, length))
-        if len(rows := np.flatnonzero(holds(block))):
-            found.append(rows + first if first else rows)
-    return found[-1] if len(found) <= 2 else np.concatenate(found)
+        if len(rows := holds(slice(first, min(first + _BLOCK, length))).nonzero()[0]):
+            found.append(rows + first)
+    return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
 
 
 def rows_that(values: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -142,8 +142,11 @@ def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
 
 def _starts(values: np.ndarray) -> np.ndarray:
     """Returns the places at which there is another value than at the place before, the first included."""
-    changes = rows_where(len(values) - 1, lambda rows: values[rows.start + 1 : rows.stop + 1] != values[rows])
-    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.intp), changes + 1])
+    if len(values) < ALIGNED_ROWS_MIN:
+        return differs_from_previous(values).nonzero()[0]
+    return np.append(
+        0, 1 + rows_where(len(values) - 1, lambda rows: values[rows.start + 1 : rows.stop + 1] != values[rows])
+    )
 
 
 _UNREADABLE_FLAGS = int(ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)
@@ -283,8 +286,10 @@ class PartitionIndex(Indexed):
 
     def sent_with(self, *, acks: int) -> np.ndarray:
         """Returns bool[sends]: was each record sent with this acks? That of a client that is not of the trial counts as 0."""
-        told = of_clients(self.client_acks, self.senders, unknown=0)
-        return np.repeat(told == acks, np.diff(self._sender_starts, append=len(self.sends["client"])))
+        whose = of_clients(self.client_acks, self.senders, unknown=0) == acks
+        if whose.all() or not whose.any():
+            return np.broadcast_to(whose.any(), len(self.sends["client"]))
+        return np.repeat(whose, np.diff(self._sender_starts, append=len(self.sends["client"])))
 
     @lazy
     def _send_places(self) -> Lookup:

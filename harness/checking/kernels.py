@@ -471,7 +471,7 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
 
     The findings are ordered by partition, then as `checkers`. `workers` is the number of partitions at a time. Each
     worker holds one partition in memory, or a piece of about `rows_max` rows of a larger one. A page that is damaged
-    inside makes those kernels incomplete that need it. Who checks much calls `keep_what_is_freed` before it has threads
+    inside makes those kernels incomplete that need it. Who checks much calls `prepare_process` before numpy is imported
     (`prozess.harness.checking.memory`).
     """
     assert workers > 0, workers

@@ -193,6 +193,8 @@ def phases_of(faults: Sequence[FaultTime]) -> Spans:
 def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
     """Returns int64[n]: the acks of the client of each row. Rows of one client mostly follow one another."""
     client = columns["client"]
+    if len(client) <= _MANY:
+        return of_clients(client_acks, client, unknown=0)
     starts = np.concatenate(
         [np.zeros(min(1, len(client)), dtype=np.intp), np.flatnonzero(client[1:] != client[:-1]) + 1]
     )
@@ -270,10 +272,11 @@ def _aimed_at(run: RunDirectory, planned: Sequence[Step]) -> dict[int, list[int]
     return found
 
 
-def groups_of(history: History, groups: int) -> list[list[int]]:
-    """Returns the partitions, in at most so many groups of nearly equal rows, the largest first."""
-    rows = [history.files["sends"].rows_of(partition) for partition in history.partitions]
-    return [[history.partitions[place] for place in group] for group in shared_out(rows, groups)]
+def groups_of(history: History, groups: int, partitions: Sequence[int] | None = None) -> list[list[int]]:
+    """Returns partitions (None: all), in at most so many groups of nearly equal rows, the largest first."""
+    chosen = history.partitions if partitions is None else partitions
+    rows = [history.files["sends"].rows_of(partition) for partition in chosen]
+    return [[chosen[place] for place in group] for group in shared_out(rows, groups)]
 
 
 def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
@@ -338,9 +341,12 @@ def join_impacts(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
 
 def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: int) -> Impact:
     """Returns what the faults of a run cost, measured by threads of this process. HistoryUnreadable if a page is damaged."""
+    # Of small partitions hardly anything releases the interpreter, so threads that take turns at them only wait.
+    small = [p for p in history.partitions if history.files["sends"].rows_of(p) <= _MANY]
+    large = sorted(set(history.partitions).difference(small))
+    groups = [*groups_of(history, 2 * workers, large), *([small] if small else [])]
     with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
-        parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
-        return join_impacts(parts, faults)
+        return join_impacts(pool.map(lambda group: measure(history, group, faults), groups), faults)
 
 
 def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, spans: Spans) -> None:

@@ -30,7 +30,7 @@ from prozess.harness.app.commands.options import (
     overrides,
     spark_settings,
 )
-from prozess.harness.checking.memory import keep_what_is_freed
+from prozess.harness.checking.memory import prepare_process
 from prozess.harness.errors import BadInput
 
 app = typer.Typer()
@@ -57,7 +57,7 @@ def check(  # noqa: PLR0913 - the options of a command
     ] = False,
 ) -> None:
     """Check, judge and report a run again, without a cluster. It prints the verdict before it writes the report."""
-    keep_what_is_freed()  # before numpy is imported, which starts a thread
+    prepare_process()
     from prozess.harness.app.conduct import Options, recheck
     from prozess.harness.history.store import opened_run
 
