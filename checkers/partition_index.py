@@ -288,7 +288,7 @@ class PartitionIndex(Indexed):
         """Returns bool[sends]: was each record sent with this acks? That of a client that is not of the trial counts as 0."""
         whose = of_clients(self.client_acks, self.senders, unknown=0) == acks
         if whose.all() or not whose.any():
-            return np.broadcast_to(whose.any(), len(self.sends["client"]))
+            return np.full(len(self.sends["client"]), whose.any())
         return np.repeat(whose, np.diff(self._sender_starts, append=len(self.sends["client"])))
 
     @lazy

@@ -267,7 +267,7 @@ def _snapshots_incomplete(history: PartitionHistory) -> str | None:
 def _offsets(history: PartitionHistory, kind: ObservationKind) -> Iterator[tuple[int, int]]:
     """Returns (offset, broker) of each snapshot of this kind that was found at the end of the run."""
     seen = history.observations
-    rows = np.flatnonzero((seen["kind"] == kind) & (seen["step"] == NONE))
+    rows = np.flatnonzero((seen["kind"] == kind.value) & (seen["step"] == NONE))
     return zip(seen["value"][rows].tolist(), seen["node"][rows].tolist(), strict=True)
 
 
