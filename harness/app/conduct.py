@@ -1,5 +1,6 @@
 """Conducts a trial for one command: prepare, run, check, judge, report. Also checks, heals or repeats an older run."""
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -199,6 +200,9 @@ def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide
     seconds = Seconds(SystemClock())
     condition = seconds.measure("prove", lambda: condition_of(run))
     refuse_idle(plan_of(run, condition), named)  # before Spark is started for it
+    import prozess.checkers.registry  # noqa: F401 - it imports every kernel
+
+    gc.freeze()  # what was imported stays: Python need not look through it again and again
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         spark = SparkAhead(options, view)
         verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)

@@ -431,7 +431,10 @@ class Answers:
             self._newest_ns = max(self._newest_ns, newest_ns) if self._sent else newest_ns
             self._first_ns = min(self._first_ns, int(invoked_ns.min(where=invoked_ns > _BEFORE, initial=_NEVER)))
             self._sent = True
-        self._times_ns = _outermost(np.concatenate([self._times_ns, _outermost(completed_ns)]))
+        times_ns = _outermost(completed_ns)
+        if len(self._times_ns):
+            times_ns = _outermost(np.concatenate([self._times_ns, times_ns]))
+        self._times_ns = times_ns
 
     def gaps(self) -> np.ndarray:
         """Returns int64[k, 2]: the last acknowledgement and the next one, ascending, where a send may have waited long
