@@ -86,7 +86,9 @@ def align(
                 elsewhere.append(np.arange(row, after))
                 row = after
                 continue
-            length = _agreeing(offset[row:end], log_offset[position:])
+            values, others = offset[row:end], log_offset[position:]
+            itself = values.__array_interface__["data"][0] == others.__array_interface__["data"][0]
+            length = min(len(values), len(others)) if itself else _agreeing(values, others)
             stretches.append(Stretch(row, row + length, position))
             row += length
             if len(stretches) + len(elsewhere) > 2 * most:

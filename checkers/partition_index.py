@@ -318,7 +318,7 @@ class PartitionIndex(Indexed):
     def send_at(self) -> np.ndarray:
         """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, if that was acknowledged there;
         else -1, as the last entry is."""
-        found, rows = np.full(len(self.log.rows) + 1, -1, dtype=np.intp), np.flatnonzero(self.send_confirmed)
+        found, rows = np.full(len(self.log.rows) + 1, -1, dtype=np.intp), self.confirmed_sends
         found[taken(self.send_position, rows)] = rows
         return found
 
@@ -404,7 +404,7 @@ class PartitionIndex(Indexed):
     @lazy
     def identities(self) -> LogIdentities:
         """Returns the records of L(p) by identity."""
-        rows = np.flatnonzero(self.send_confirmed)
+        rows = self.confirmed_sends
         if len(rows) == len(self.log.key):  # all stand where they were acknowledged: `sends` has them in order
             position, client = taken(self.send_position, rows), taken(self.sends["client"], rows)
             descents = np.flatnonzero(position[1:] < position[:-1])
@@ -481,6 +481,14 @@ class PartitionIndex(Indexed):
     def send_confirmed(self) -> np.ndarray:
         """Returns bool[sends]: does L(p) have this record at the offset that was acknowledged?"""
         return self.agrees(self.send_position, self.send_key)
+
+    @lazy
+    def confirmed_sends(self) -> np.ndarray:
+        """Returns the rows of `sends` of which `send_confirmed` is true, ascending."""
+        first = self.sentinel_sends  # no log has a sentinel, and mostly it has all others
+        if self.send_confirmed[first:].all():
+            return np.arange(first, len(self.send_confirmed))
+        return np.flatnonzero(self.send_confirmed)
 
     def agrees(self, position: np.ndarray, key: np.ndarray) -> np.ndarray:
         """Returns bool[k]: does L(p) have these records at these positions? -1 stands for nowhere."""

@@ -137,7 +137,14 @@ def _copies(history: PartitionHistory, low: int, high: int) -> dict[int, Batches
 
 
 def _are_equal(one: Batches, other: Batches) -> bool:
-    return one is other or all(np.array_equal(one[name], other[name]) for name in _COLUMNS)
+    return one is other or all(_same(one[name], other[name]) for name in _COLUMNS)
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Returns whether two columns are equal. Of columns that have one value each it compares those alone."""
+    if one.strides == other.strides == (0,) and len(one) == len(other):
+        one, other = one[:1], other[:1]
+    return bool(np.array_equal(one, other))
 
 
 def _differences(
