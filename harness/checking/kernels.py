@@ -6,9 +6,11 @@ import logging
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from prozess.harness.checking.checker import (
     cuts_of,
 )
 from prozess.harness.checking.gathering import CheckedLooks, Each, Looked, gather_known, readable, readable_cells
+from prozess.harness.checking.helper_process import HelperProcess
 from prozess.harness.checking.memory import give_back
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
@@ -465,9 +468,44 @@ def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
     return [*([unit] for unit in large), *([small] if small else [])]
 
 
+PROCESSES_ROWS_MIN = 40_000_000
+"""From so many rows on, what processes save is more than the second that it takes to start them."""
+
+
+def _is_for_processes(history: History, units: Sequence[Unit]) -> bool:
+    """Returns whether processes check these units faster than threads: there is much to do, and nothing that is known of
+    other partitions must be sent to them with each unit."""
+    apart = history.run.tables is None and not any(unit.known or unit.remainder or unit.part for unit in units)
+    return apart and sum(unit.rows for unit in units) >= PROCESSES_ROWS_MIN
+
+
+def _checked_by_helpers(
+    history: History, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]], workers: int, pool: ThreadPoolExecutor
+) -> list[Finding]:
+    with ExitStack() as ended:
+        free: SimpleQueue[HelperProcess] = SimpleQueue()
+        for _ in range(workers):
+            free.put(ended.enter_context(HelperProcess(history.run, checkers)))
+
+        def one(task: Sequence[Unit]) -> list[Finding]:
+            helper = free.get_nowait()  # there are as many as threads
+            try:
+                found: list[Finding] = helper.check(task)
+            finally:
+                free.put(helper)
+            return found
+
+        return [finding for findings in pool.map(one, tasks) for finding in findings]
+
+
+def check_units(history: History, checkers: CheckerSet, units: Sequence[Unit]) -> list[Finding]:
+    """Returns what the checkers find in these units, one after the other."""
+    return [finding for unit in units for finding in check_unit(history, unit, checkers)]
+
+
 def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:
-    """Returns what every checker finds in every partition, checked by threads of this process. numpy and pyarrow release
-    the interpreter's lock, so threads are enough.
+    """Returns what every checker finds in every partition, checked by threads of this process, or by processes if there are
+    very many rows. numpy and pyarrow release the interpreter's lock, so that threads keep more than one core busy.
 
     The findings are ordered by partition, then as `checkers`. `workers` is the number of partitions at a time. Each
     worker holds one partition in memory, or a piece of about `rows_max` rows of a larger one. A page that is damaged
@@ -480,8 +518,10 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
         units, found = units_of(
             history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max, cell_rows_max=0
         )
-        parts = pool.map(
-            lambda some: [f for unit in some for f in check_unit(history, unit, checkers)], _tasks(history, units)
-        )
-        found += [finding for findings in parts for finding in findings]
+        tasks = _tasks(history, units)
+        if workers > 1 and _is_for_processes(history, units):
+            found += _checked_by_helpers(history, checkers, tasks, workers, pool)
+        else:
+            for findings in pool.map(partial(check_units, history, checkers), tasks):
+                found += findings
     return in_order([*found, *unread(history, checkers)], checkers, history.plan.cells)
