@@ -5,6 +5,7 @@ does between two calls is short. A helper is started once, opens the history, an
 pipe. It ends at the end of its pipe, so it outlives nobody.
 """
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,6 +19,15 @@ from prozess.harness.errors import HarnessFailed
 
 _TASK_S, _END_S = 3_600, 10
 """How long a task, which is at most a large partition, may take, and how long the end of a helper."""
+
+
+def can_be_sent(checkers: object) -> bool:
+    """Returns whether another process finds the same checkers by the names of their modules. It does not find what a user
+    defined in a notebook, or inside a function."""
+    try:
+        return b"__main__" not in pickle.dumps(checkers)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
 
 
 class HelperProcess:

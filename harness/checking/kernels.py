@@ -32,7 +32,7 @@ from prozess.harness.checking.checker import (
     cuts_of,
 )
 from prozess.harness.checking.gathering import CheckedLooks, Each, Looked, gather_known, readable, readable_cells
-from prozess.harness.checking.helper_process import HelperProcess
+from prozess.harness.checking.helper_process import HelperProcess, can_be_sent
 from prozess.harness.checking.memory import give_back
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
@@ -472,7 +472,7 @@ PROCESSES_ROWS_MIN = 40_000_000
 """From so many rows on, what processes save is more than the second that it takes to start them."""
 
 
-def _is_for_processes(history: History, units: Sequence[Unit]) -> bool:
+def _are_for_processes(history: History, units: Sequence[Unit]) -> bool:
     """Returns whether processes check these units faster than threads: there is much to do, and nothing that is known of
     other partitions must be sent to them with each unit."""
     apart = history.run.tables is None and not any(unit.known or unit.remainder or unit.part for unit in units)
@@ -519,7 +519,7 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
             history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max, cell_rows_max=0
         )
         tasks = _tasks(history, units)
-        if workers > 1 and _is_for_processes(history, units):
+        if workers > 1 and _are_for_processes(history, units) and can_be_sent(checkers):
             found += _checked_by_helpers(history, checkers, tasks, workers, pool)
         else:
             for findings in pool.map(partial(check_units, history, checkers), tasks):

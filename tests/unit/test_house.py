@@ -42,7 +42,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "large partitions of groups and of transactions, in pieces": 4,
         "messages of Kafka's protocol: their proxy, what is done to them, the fault": 15,
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
-        "what the C library does with memory that a check frees": 1,
+        "processes of a large check, and what the C library does with memory that it frees": 2,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
     }.values()
 )

@@ -215,10 +215,17 @@ def test_a_kernel_cannot_change_the_evidence(small):
             array[0] = 9
 
 
-def test_large_partitions_are_decoded_column_by_column(small, monkeypatch):
+ALWAYS = ["client", "sequence", "log_offset", "invoked_ns", "completed_ns"]
+
+
+@pytest.mark.parametrize(("together_rows", "expected"), [(0, [["sequence"], ["key"]]), (3, [ALWAYS, ["key"]])])
+def test_large_partitions_are_decoded_by_columns_and_those_that_all_need_at_once_unless_they_are_very_large(
+    small, monkeypatch, together_rows, expected
+):
     small.send(1, [{"partition": 0, "sequence": s, "key": 7} for s in range(3)])
     history = small.history()
     monkeypatch.setattr(parquet, "READ_WHOLE_ROWS", 1)
+    monkeypatch.setattr(parquet, "READ_TOGETHER_ROWS", together_rows)
     asked = []
     read = history.files["sends"].read
     monkeypatch.setattr(
@@ -228,7 +235,7 @@ def test_large_partitions_are_decoded_column_by_column(small, monkeypatch):
     assert sends["sequence"].tolist() == [0, 1, 2]
     assert sends["key"].tolist() == [7, 7, 7]
     assert sends["sequence"] is sends["sequence"]
-    assert asked == [["sequence"], ["key"]]
+    assert asked == expected
     with pytest.raises(KeyError):
         sends["no such column"]
 
