@@ -12,7 +12,7 @@ import numpy as np
 
 ALIGNED_ROWS_MIN = 1 << 12
 """Of fewer rows, looking up each takes less time than all else."""
-_ROWS_PER_STRETCH, _STRETCHES_FEW = 1 << 11, 16
+_ROWS_PER_STRETCH, _STRETCHES_FEW = 1 << 13, 16
 """Stretches that are shorter than this, on average, are not worth their calls, unless there are only a few."""
 _BLOCK, _FIRST_LOOK = 1 << 16, 1 << 7
 """How many rows are looked at in one go: what is computed of them stays in the processor's cache. The first look is short,
@@ -72,11 +72,13 @@ def align(
     `log_offset` strictly ascends. `find` returns the position in the log of offsets, -1 where it has none. O(n); the loop is
     over stretches.
     """
-    most = max(_STRETCHES_FEW, len(runs), len(offset) // _ROWS_PER_STRETCH)
+    most = max(_STRETCHES_FEW, len(offset) // _ROWS_PER_STRETCH)
     stretches: list[Stretch] = []
     elsewhere: list[np.ndarray] = [np.empty(0, dtype=np.intp)]
     if not len(log_offset):
         return Alignment(stretches, np.arange(len(offset)))
+    if len(runs) > most:
+        return None
     for begin, end, _ in runs:
         row = begin
         while row < end:
@@ -91,7 +93,7 @@ def align(
             length = min(len(values), len(others)) if itself else _agreeing(values, others)
             stretches.append(Stretch(row, row + length, position))
             row += length
-            if len(stretches) + len(elsewhere) > 2 * most:
+            if len(stretches) > most:
                 return None
     return Alignment(stretches, np.concatenate(elsewhere))
 
