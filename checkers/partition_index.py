@@ -440,8 +440,8 @@ class PartitionIndex(Indexed):
 
     @lazy
     def alignment(self) -> Alignment | None:
-        """Returns which stretches of `reads` are stretches of L(p), by their offsets. None: they are few or short, and each
-        read is looked up by itself."""
+        """Returns which stretches of `reads` are stretches of L(p), by their offsets. None: there are few reads, or stretches
+        are short, and each read is looked up by itself."""
         if len(self.reads["sender"]) < ALIGNED_ROWS_MIN:
             return None
         return align(self.reads["log_offset"], self.reader_runs, self.log.offset, self.log.positions.find)

@@ -36,9 +36,10 @@ class HelperProcess:
     def __init__(self, run: object, checkers: object) -> None:
         """`run`: the RunDirectory; `checkers`: the CheckerSet. Both are pickled."""
         self._mine, its = Pipe()
-        command = [sys.executable, "-m", __name__, str(its.fileno())]
+        command = [sys.executable, "-P", "-m", __name__, str(its.fileno())]
         with its:
             self._process = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+        self._mine.send([folder for folder in sys.path if folder])  # so that it finds whatever this process does
         self._mine.send((run, checkers))
 
     def __enter__(self) -> "HelperProcess":
@@ -79,6 +80,7 @@ class HelperProcess:
 
 def serve(pipe: Connection) -> None:
     """Checks what is asked through the pipe, until its end."""
+    sys.path[:] = pipe.recv()
     from prozess.harness.checking.kernels import check_units
     from prozess.harness.history.reader import History
 
