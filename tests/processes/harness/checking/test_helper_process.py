@@ -1,9 +1,11 @@
 """Processes that check a large history find what threads find, say how they ended, and outlive nobody."""
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -59,6 +61,27 @@ def test_one_worker_needs_no_other_process(run, monkeypatch):
     monkeypatch.setattr(kernels, "PROCESSES_ROWS_MIN", 0)
     monkeypatch.setattr(HelperProcess, "check", None)
     assert check_locally(History.open(run), select(["lost"]), workers=1)
+
+
+OWN = """
+from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.witnesses import no_witnesses
+
+
+def kernel(history):
+    return KernelResult(no_witnesses(), count=4_711, judged=history.partition)
+"""
+
+
+def test_a_checker_that_lies_where_only_this_process_looks_is_found(run, tmp_path, monkeypatch):
+    (tmp_path / "own_kernel_of_a_user.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("own_kernel_of_a_user")
+    lost = select(["lost"])
+    mine = replace(lost, partition={"lost": replace(lost.partition["lost"], kernel=own.kernel)})
+    with HelperProcess(run, mine) as helper:
+        (found,) = helper.check([Unit(3, None, 1)])
+    assert (found.result.count, found.result.judged) == (4_711, 3)
 
 
 def test_what_a_task_raises_is_raised_where_it_was_asked_for(run, tmp_path):
