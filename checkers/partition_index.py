@@ -17,11 +17,11 @@ from prozess.checkers.lookup import (
     lazy,
     ordinary_keys,
 )
-from prozess.checkers.partition_log import Log, LogIdentities, stretch
+from prozess.checkers.partition_log import Log, LogIdentities
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients, taken
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients, stretch, taken
 
 # Where the tombstones of a partition stand, as their producers were told. They excuse that nothing is left of a key.
 

@@ -7,7 +7,7 @@ import numpy as np
 from prozess.checkers.alignment import rows_where, strictly_ascends
 from prozess.checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_previous, lazy
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import taken
+from prozess.harness.schema import stretch, taken
 
 
 class Log:
@@ -68,13 +68,6 @@ class Log:
         offset = reads["log_offset"][rows]
         last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]
         return rows[last], offset[last]
-
-
-def stretch(rows: np.ndarray) -> np.ndarray | slice:
-    """Returns rows that strictly ascend; as a slice, if they follow one another without a gap."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
 
 
 def places_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -123,11 +123,17 @@ def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.nda
     return np.where(known, table[np.where(known, client, 0)], unknown)
 
 
+def stretch(rows: np.ndarray) -> np.ndarray | slice:
+    """Returns rows that strictly ascend; as a slice, if they follow one another without a gap, so that taking them copies
+    nothing."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
 def taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns `values[rows]`, for rows that strictly ascend. It copies nothing if they follow one another without a gap."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        return values[int(rows[0]) : int(rows[-1]) + 1]
-    chosen: np.ndarray = values[rows]
+    chosen: np.ndarray = values[stretch(rows)]
     return chosen
 
 

@@ -22,7 +22,7 @@ from prozess.harness.errors import HistoryUnreadable, StorageFull
 from prozess.harness.history.joining import FilePart, join_files
 from prozess.harness.history.row_groups import NotClustered, Part, Run, parts_of, runs_of, shared_metadata
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
+from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table, stretch
 
 READ_WHOLE_ROWS = 1 << 16
 """Up to this many rows, one call for all columns costs less than a call for each."""
@@ -424,7 +424,7 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
     """The columns of chosen rows. Each is decoded when it is first asked for, a part at a time."""
 
     def __init__(self, file: TableFile, chosen: list[tuple[int, np.ndarray]]) -> None:
-        self._file, self._chosen = file, [(part, _stretch(rows)) for part, rows in chosen if len(rows)]
+        self._file, self._chosen = file, [(part, stretch(rows)) for part, rows in chosen if len(rows)]
         self._length = sum(len(rows) for _, rows in chosen)
         self._held: dict[str, np.ndarray] = {}
 
@@ -445,12 +445,6 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._file.table.column_names)
-
-
-def _stretch(rows: np.ndarray) -> np.ndarray | slice:
-    """Returns rows that follow one another as a slice, so that taking them copies nothing."""
-    first, last = int(rows[0]), int(rows[-1]) + 1
-    return slice(first, last) if last - first == len(rows) else rows
 
 
 def _without_rows(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -127,6 +127,7 @@ def no_impact(faults: Sequence[FaultTime]) -> Impact:
 
 Columns = Mapping[str, np.ndarray]
 _AT_A_TIME_ROWS = 1 << 17
+"""What is computed of so many rows stays in the processor's cache."""
 SENDS_READ = ("client", "outcome", "invoked_ns", "completed_ns")
 
 
@@ -200,14 +201,7 @@ def phases_of(faults: Sequence[FaultTime]) -> Spans:
 
 
 def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: the acks of the client of each row. Rows of one client mostly follow one another."""
-    client = columns["client"]
-    if len(client) <= _MANY:
-        return of_clients(client_acks, client, unknown=0)
-    starts = np.concatenate(
-        [np.zeros(min(1, len(client)), dtype=np.intp), np.flatnonzero(client[1:] != client[:-1]) + 1]
-    )
-    return np.repeat(of_clients(client_acks, client[starts], unknown=0), np.diff(starts, append=len(client)))
+    return of_clients(client_acks, columns["client"], unknown=0)
 
 
 def _times(columns: Columns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
