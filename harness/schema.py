@@ -665,7 +665,8 @@ class StepOutcome(IntEnum):
     FAILED = 3
     SKIPPED = 4
     MISSED = 5
-    """The step may miss (`Step.may_miss`), and its target was not there, so it was left out."""
+    """The step may miss (`Step.may_miss`). Its condition did not hold in time, or its target was not there, so it was left
+    out."""
 
 
 TABLES: dict[str, Table] = {

@@ -306,7 +306,7 @@ def step(
     """Returns one step of a schedule: it waits for `after`, and then does `do`.
 
     `do` None: it only waits. `at_s`: it does not begin before this time on the trial's clock. `timeout_s`: how long it may
-    wait. `may_miss`: a fault is left out if its target is not there when it strikes.
+    wait. `may_miss`: the step is left out if `after` does not hold in time, or the target of its fault is not there.
     """
     return _step(name=name, do=do, after=after, at_s=at_s, timeout_s=timeout_s, may_miss=may_miss)
 

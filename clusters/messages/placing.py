@@ -332,5 +332,6 @@ def _told(wanted: WantedMessage) -> dict[str, object]:
     return {
         **asdict(wanted),
         "apis": sorted(wanted.apis),
+        "after": None if wanted.after is None else sorted(wanted.after),
         "topic_id": str(wanted.topic_id) if wanted.topic_id is not None else None,
     }

@@ -1,7 +1,15 @@
 """What is done to which messages: the rules of a proxy, and its journal of what it did.
 
 A rule is armed for some links, and acts on the messages that it means until it is disarmed. The rules are asked in the order
-in which they were armed. The first one that changes a message's fate decides; rules that only look on see every message.
+in which they were armed, when the message comes. The first one that changes its fate decides; rules that only look on see
+every message. A message that was held and goes on is shown only to rules that want such messages (`released`).
+
+    rule       wants                   message 1          message 2
+    first      Produce, hold           is held            passes behind it
+    second     Produce, lose           not asked          is lost
+    third      Produce, record         is recorded        is recorded
+
+When `first` is disarmed, message 1 goes on, and `second` does not lose it. It would with `released`.
 """
 
 import heapq
@@ -65,7 +73,7 @@ class Seen:
 
 @dataclass(eq=False, slots=True)
 class HeldMessage:
-    """A message that waits for a rule. Those that were armed after it are not asked yet."""
+    """A message that waits for a rule. When it goes on, rules with a greater serial are asked that want such messages."""
 
     slot: Slot
     message: Seen
@@ -81,6 +89,8 @@ class Rules:
     def __init__(self, now_ns: Callable[[], int], tell: Callable[[Mapping[str, Any]], None]) -> None:
         self._now_ns, self._tell = now_ns, tell
         self._rules: list[ArmedRule] = []
+        self._hits: set[str] = set()
+        """The names of the rules that have acted, also of those that are armed no more."""
         self._wanted: dict[tuple[Link, bool], frozenset[int]] = {}
         self._due: list[tuple[int, int, HeldMessage]] = []
         self._serial = count()
@@ -182,38 +192,53 @@ class Rules:
 
     # Deciding
 
-    def _decide(self, slot: Slot, message: Seen, asked: int = -1) -> None:
-        """Asks the rules that were armed after the one with the number `asked`."""
-        for rule in list(self._rules):
-            if rule.serial <= asked:
-                continue
-            self._end_waits(rule, message)
-            meant = self._meant(rule, message)
-            if meant is None:
-                continue
-            rule.matched += 1
-            if (first := rule.first) is not None:
-                self._swap(first, slot, message)
-                self._journal(rule, message, "swapped", meant)
-                return
-            if not rule.wanted.counts(rule.matched):
-                continue
-            if self._act(rule, slot, message, meant):
-                return
-        if slot.data is None:
+    def _decide(self, slot: Slot, message: Seen) -> None:
+        """Asks the rules about a message that comes."""
+        hits, rules, decided = frozenset(self._hits), list(self._rules), False
+        for rule in rules:
+            self._end_waits(rule, message, hits)
+        for rule in rules:
+            if not decided or rule.action["do"] == "record":
+                decided = self._ask(rule, slot, message, hits) or decided
+        if not decided:
             slot.data = slot.frame.data
 
-    def _meant(self, rule: ArmedRule, message: Seen) -> tuple[PartitionFacts, ...] | None:
+    def _decide_again(self, slot: Slot, message: Seen, asked: int) -> None:
+        """Asks the rules that were armed after the one with the number `asked` about a message that was held. It was seen
+        when it came, so only a rule is asked that wants such messages."""
+        hits = frozenset(self._hits)
+        for rule in list(self._rules):
+            if rule.serial > asked and rule.wanted.released and self._ask(rule, slot, message, hits):
+                return
+        slot.data = slot.frame.data
+
+    def _ask(self, rule: ArmedRule, slot: Slot, message: Seen, hits: frozenset[str]) -> bool:
+        """Asks one rule. Returns whether it decides about the message, for now."""
+        meant = self._meant(rule, message, hits)
+        if meant is None:
+            return False
+        rule.matched += 1
+        if (first := rule.first) is not None:
+            self._swap(first, slot, message)
+            self._journal(rule, message, "swapped", meant)
+            return True
+        return rule.wanted.counts(rule.matched) and self._act(rule, slot, message, meant)
+
+    def _meant(self, rule: ArmedRule, message: Seen, hits: frozenset[str]) -> tuple[PartitionFacts, ...] | None:
+        if not _is_due(rule.wanted, hits):
+            return None
         if not rule.concerns(message.link) or not rule.wanted.header(message.api, message.answer, message.client):
             return None
         if message.facts is None:
             return None if rule.wanted.reads_body else ()
         return rule.wanted.body(message.facts)
 
-    def _end_waits(self, rule: ArmedRule, message: Seen) -> None:
+    def _end_waits(self, rule: ArmedRule, message: Seen, hits: frozenset[str]) -> None:
         """Lets messages go on that wait until this one was seen."""
         until = rule.until
-        if until is None or not rule.held or not until.header(message.api, message.answer, message.client):
+        if until is None or not rule.held or not _is_due(until, hits):
+            return
+        if not until.header(message.api, message.answer, message.client):
             return
         if until.reads_body and (message.facts is None or until.body(message.facts) is None):
             return
@@ -249,9 +274,14 @@ class Rules:
                 told = "answer" if decided else "not answered"
             case _:
                 raise AssertionError(do)
-        rule.acted += told not in ("not answered", "swap")  # a swap is done when the next one comes
+        if told not in ("not answered", "swap"):  # a swap is done when the next one comes
+            self._note_hit(rule)
         self._journal(rule, message, told, meant)
         return decided
+
+    def _note_hit(self, rule: ArmedRule) -> None:
+        rule.acted += 1
+        self._hits.add(rule.name)
 
     def _hold(self, rule: ArmedRule, slot: Slot, message: Seen) -> None:
         held = HeldMessage(slot, message, rule, next(self._serial))
@@ -273,14 +303,14 @@ class Rules:
             return
         self._journal(rule, held.message, "delivered" if deliver else "dropped", ())
         if deliver:
-            self._decide(held.slot, held.message, held.rule.serial)
+            self._decide_again(held.slot, held.message, rule.serial)
         else:
             held.slot.data, held.slot.resets = b"", True
         held.slot.half.connection.resume(held.slot)
 
     def _swap(self, first: HeldMessage, slot: Slot, message: Seen) -> None:
         """Lets this message pass before the one that waits, which follows it."""
-        first.rule.acted += 1
+        self._note_hit(first.rule)
         one = first.slot
         if one.half is not slot.half or one.gone:
             slot.data = slot.frame.data
@@ -369,3 +399,8 @@ class Rules:
                 ],
             }
         )  # fmt: skip
+
+
+def _is_due(wanted: WantedMessage, hits: frozenset[str]) -> bool:
+    """Tells whether a rule has acted already after whose deed alone a message is wanted."""
+    return wanted.after is None or not hits.isdisjoint(wanted.after)

@@ -3,6 +3,7 @@
 import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from pydantic import ValidationError
@@ -74,6 +75,7 @@ def _check_messages(plan: Plan, step: Step) -> None:
     for match in (*on_its_links, *anywhere):
         if (why := plan.names.missing(match)) is not None:
             raise BadInput(f"Step {step.name!r}: {why}.")
+        _check_earlier(plan, step, match)
     attached = plan.backend == "attach"
     for match in (*(on_its_links if of_clients or attached else ()), *(anywhere if attached else ())):
         if set(match.api) <= BETWEEN_SERVERS:
@@ -83,6 +85,19 @@ def _check_messages(plan: Plan, step: Step) -> None:
                 else 'Give others = "brokers"'
             )
             raise BadInput(f"Step {step.name!r}: only servers send {match.api[0]}, and no client does. {way_out}.")
+
+
+def _check_earlier(plan: Plan, step: Step, match: MessageMatch) -> None:
+    """Refuses a match relative to a step that is not an earlier one about messages: it could never be met."""
+    earlier = [one.name for one in takewhile(lambda one: one.name != step.name, plan.steps)]
+    known = [one.name for one in plan.message_steps if one.name in earlier]
+    if match.after is not None and match.after not in known:
+        near = difflib.get_close_matches(match.after, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise BadInput(
+            f"Step {step.name!r}: after = {match.after!r} is no earlier step about messages.{hint} Such steps before it: "
+            f"{', '.join(map(repr, known)) or 'none'}."
+        )
 
 
 def _matches_in(given: object) -> list[MessageMatch]:

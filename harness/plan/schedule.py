@@ -411,8 +411,8 @@ class Step(Frozen):
     do: Action | None = None
     """What the step does. None means that it only waits."""
     may_miss: bool = False
-    """For a fault: true means that it is left out if its target is not there when it strikes, and the schedule goes
-    on."""
+    """True means that the step is left out if its condition does not hold in time, or if the target of its fault is not
+    there when it strikes. The schedule goes on."""
 
 
 def draw(steps: Sequence[Step], rng: random.Random) -> tuple[Step, ...]:

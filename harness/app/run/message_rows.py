@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from prozess.harness.app.run.schedule_runner import awaited_rule
 from prozess.harness.config.impairments import CLIENTS
+from prozess.harness.config.messages.match import rules_of
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, AdminProtocol, Targets
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.rows import Recorder
@@ -21,9 +21,7 @@ class MessageRows:
         """`problem` takes what could not be written."""
         self._recorder, self._admin, self._problem = recorder, admin, problem
         self._nodes = {CLIENTS: ALL_CLIENTS_NODE} | {node.name: node.node_id for node in cluster.nodes}
-        self._steps = {
-            name: number for number, step in enumerate(plan.steps) for name in (step.name, awaited_rule(step))
-        }
+        self._steps = {name: number for number, step in enumerate(plan.steps) for name in rules_of(step.name)}
         self._clients = {client.name: client.client for client in plan.clients}
         self._dense = {place: dense for dense, place in plan.names.partitions.items()}
         self._topics: dict[UUID, str] = {}

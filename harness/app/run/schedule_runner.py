@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
+from prozess.harness.config.messages.match import awaited_rule
 from prozess.harness.errors import ClusterFailed, NotReady, TargetMissing
 from prozess.harness.interfaces import AdminProtocol, BrokerView, MessageWatch, PartitionView, Progress
 from prozess.harness.plan.plan import Cell, Plan, PlannedPartition
@@ -229,11 +230,6 @@ def _node_id(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def awaited_rule(step: Step) -> str:
-    """Returns the name of the rule that watches for the message which a step waits for."""
-    return f"before {step.name}"
-
-
 # A step that times out or fails ends the schedule. The rest is recorded as skipped, and what depends on it becomes unknown.
 # Healing is not done here: the run stage heals however it ends.
 
@@ -342,24 +338,32 @@ class ScheduleRunner:
         try:
             self._await(step, since)
         except NotReady as error:
-            self._record(number, awaited_ns, MISSING, StepOutcome.TIMED_OUT, str(error))
-            self._announce(number, step, f"timed out: {error}")
-            return False
+            if not step.may_miss:
+                self._record(number, awaited_ns, MISSING, StepOutcome.TIMED_OUT, str(error))
+                self._announce(number, step, f"timed out: {error}")
+                return False
+            return self._left_out(number, step, error, awaited_ns, MISSING)
         fired_ns = self._clock.monotonic_ns()
         before_action = self._snapshot()
-        outcome, detail = StepOutcome.DONE, ""
         try:
             self._do(number, step)
         except TargetMissing as error:
             if not step.may_miss:
                 return self._failed(number, step, error, awaited_ns, fired_ns)
-            outcome, detail = StepOutcome.MISSED, str(error)
+            return self._left_out(number, step, error, awaited_ns, fired_ns)
         except (NotReady, ClusterFailed) as error:
             return self._failed(number, step, error, awaited_ns, fired_ns)
         # Counts from before the action, time from after it: acknowledgements may come while it is carried out.
         self._since = Snapshot(self._clock.monotonic_ns(), before_action.progress)
-        self._record(number, awaited_ns, fired_ns, outcome, detail)
-        self._announce(number, step, f"left out: {detail}" if detail else "done")
+        self._record(number, awaited_ns, fired_ns, StepOutcome.DONE, "")
+        self._announce(number, step, "done")
+        return True
+
+    def _left_out(self, number: int, step: Step, error: Exception, awaited_ns: int, fired_ns: int) -> bool:
+        """Leaves a step out that may miss. The next one counts from here."""
+        self._since = self._snapshot()
+        self._record(number, awaited_ns, fired_ns, StepOutcome.MISSED, str(error))
+        self._announce(number, step, f"left out: {error}")
         return True
 
     @contextmanager
@@ -369,7 +373,7 @@ class ScheduleRunner:
         if not isinstance(condition, MessagePassed):
             yield
             return
-        messages, rule, match = self._watch, awaited_rule(step), condition.match
+        messages, rule, match = self._watch, awaited_rule(step.name), condition.match
         if match.nth is None:  # one message is held, and no more
             match = match.model_copy(update={"nth": 1, "every": None, "until": None})
         meant = self._context.plan.names.meant(match, self._context.admin.topic_ids)
@@ -400,7 +404,7 @@ class ScheduleRunner:
             if step.after is None:
                 return True
             if isinstance(step.after, MessagePassed):
-                found = self._watch.look(awaited_rule(step))
+                found = self._watch.look(awaited_rule(step.name))
                 answer = Answer(
                     found["acted"] > 0, f"{found['matched']} such messages, {found['connections']} connections"
                 )

@@ -215,6 +215,10 @@ class WantedMessage:
     nth: int | None = None
     every: int | None = None
     until: int | None = None
+    after: frozenset[str] | None = None
+    """Rules of which one must have acted before."""
+    released: bool = False
+    """A message that was held by another rule is wanted when it goes on, too."""
 
     @property
     def reads_body(self) -> bool:

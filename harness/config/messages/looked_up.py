@@ -7,7 +7,13 @@ from uuid import UUID
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.messages import names
 from prozess.harness.config.messages.facts import WantedMessage
-from prozess.harness.config.messages.match import AnswerWithError, HoldMessage, MessageAction, MessageMatch
+from prozess.harness.config.messages.match import (
+    AnswerWithError,
+    HoldMessage,
+    MessageAction,
+    MessageMatch,
+    rules_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class MeantMessages(Frozen):
             nth=match.nth,
             every=match.every,
             until=match.until,
+            after=rules_of(match.after) if match.after is not None else None,
+            released=match.released,
         )
 
 

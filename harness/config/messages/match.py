@@ -23,6 +23,16 @@ HOLD_MAX_S = 600.0
 """No message is held for longer."""
 
 
+def awaited_rule(step: str) -> str:
+    """Returns the name of the rule that watches for the message which a step waits for."""
+    return f"before {step}"
+
+
+def rules_of(step: str) -> frozenset[str]:
+    """Returns the names of all rules that a step may have: that of its fault, and that of what it waits for."""
+    return frozenset({step, awaited_rule(step)})
+
+
 def _api(name: str) -> str:
     return names.known(name, names.api_names().values(), "an API")
 
@@ -76,6 +86,11 @@ class MessageMatch(Frozen):
     """With 3 only the third match counts, the sixth, …"""
     until: PositiveInt | None = None
     """No match after this number counts."""
+    after: Annotated[str, Field(min_length=1)] | None = None
+    """The name of an earlier step. Only messages that come after that step did something to one count: 1 is the first of
+    these."""
+    released: bool = False
+    """True: a message that another step held counts when it goes on, too. Otherwise a message counts only when it comes."""
 
     @field_validator("group", "transactional_id")
     @classmethod

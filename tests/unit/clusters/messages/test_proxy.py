@@ -285,12 +285,81 @@ def test_a_message_is_held_until_another_was_seen(client, server, proxy):
 def test_a_message_is_held_until_the_next_one_behind_it_was_seen_and_is_then_refused(client, server, proxy):
     """So the refusal of the first comes when the second is in flight, however fast the client and the server are."""
     proxy.do({"do": "hold"}, rule="waits", nth=1, until=MessageMatch(api="EndTxn"))
-    proxy.do({"do": "answer", "error": "CONCURRENT_TRANSACTIONS", "code": 51}, rule="refuses", nth=1)
+    proxy.do({"do": "answer", "error": "CONCURRENT_TRANSACTIONS", "code": 51}, rule="refuses", nth=1, released=True)
     ask(client, 1)
     proxy.await_look("waits", held=1)
     ask(client, 2)
     assert [answered(client) for _ in range(2)] == [(1, 51), (2, 0)]
     assert server.correlations == [2]
+
+
+def test_a_message_that_was_held_is_not_held_a_second_time_in_silence(client, server, proxy):
+    """A step waits for a message and then holds such messages: the one that it waited for goes on."""
+    proxy.do({"do": "wait"}, rule="before", link=None, nth=1)
+    ask(client, 1)
+    proxy.await_look("before", held=1)
+    proxy.do({"do": "hold"}, rule="armed while it waits")
+    proxy.disarm("before", link=None, deliver=True)
+    assert answered(client) == (1, 0)
+    assert proxy.look("armed while it waits")["matched"] == 0
+    ask(client, 2)
+    proxy.await_look("armed while it waits", held=1)
+    assert server.correlations == [1]
+
+
+def test_a_message_that_was_held_is_held_a_second_time_where_a_rule_asks_for_it(client, server, proxy):
+    proxy.do({"do": "wait"}, rule="before", link=None, nth=1)
+    ask(client, 1)
+    proxy.await_look("before", held=1)
+    proxy.do({"do": "hold"}, rule="again", released=True)
+    proxy.disarm("before", link=None, deliver=True)
+    proxy.await_look("again", held=1)
+    assert not server.correlations
+    proxy.disarm("again", link=LINK, deliver=True)
+    assert answered(client) == (1, 0)
+
+
+def test_the_next_message_after_one_that_another_rule_hit_is_held(client, server, proxy):
+    proxy.do({"do": "record"}, rule="first", nth=2)
+    proxy.do({"do": "hold"}, rule="next", nth=1, after="first")
+    for number in (1, 2):
+        ask(client, number)
+        assert answered(client) == (number, 0)
+    assert proxy.look("next")["matched"] == 0, "the message that was hit is not one after it"
+    proxy.disarm("first", link=LINK, deliver=True)
+    ask(client, 3)
+    proxy.await_look("next", held=1, matched=1)
+    assert server.correlations == [1, 2]
+    proxy.disarm("next", link=LINK, deliver=True)
+    assert answered(client) == (3, 0)
+
+
+def test_a_wait_ends_with_the_next_message_after_one_that_another_rule_hit(client, server, proxy):
+    proxy.do({"do": "hold"}, transactional_id="x", until=MessageMatch(api="EndTxn", transactional_id="y", after="hit"))
+    proxy.do({"do": "record"}, rule="hit", transactional_id="z")
+    ask(client, 1)
+    proxy.await_look(held=1)
+    with socket.create_connection(proxy.address, LIMIT_S) as other:
+        for number, name in ((2, "y"), (3, "z")):
+            ask(other, number, transactional_id=name)
+            assert answered(other) == (number, 0)
+        assert server.correlations == [2, 3]
+        ask(other, 4, transactional_id="y")
+        assert answered(other) == (4, 0)
+    assert answered(client) == (1, 0)
+
+
+def test_a_message_that_is_lost_ends_the_wait_of_another_and_is_recorded_whatever_the_order_of_rules(client, proxy):
+    with socket.create_connection(proxy.address, LIMIT_S) as other:
+        proxy.do({"do": "lose", "connection": "close"}, rule="loses", transactional_id="y")
+        proxy.do({"do": "hold"}, transactional_id="x", until=MessageMatch(api="EndTxn", transactional_id="y"))
+        proxy.do({"do": "record"}, rule="looks", transactional_id="y")
+        ask(client, 1)
+        proxy.await_look(held=1)
+        ask(other, 2, transactional_id="y")
+        assert answered(other) is None
+    assert answered(client) == (1, 0)
+    assert sorted(entry["did"] for entry in proxy.told()) == ["delivered", "hold", "lose", "record"]
 
 
 def test_which_message_ends_a_wait_is_counted_from_when_the_wait_begins(client, server, proxy):
@@ -390,7 +459,7 @@ def test_a_message_that_is_truncated_ends_its_connection(client, server, proxy):
 def test_a_rule_that_only_looks_on_lets_the_next_one_act(client, proxy):
     proxy.do({"do": "record"}, rule="looks")
     proxy.do({"do": "wait"}, rule="waits", link=None, nth=1)
-    proxy.do({"do": "lose", "connection": "close"}, rule="loses")
+    proxy.do({"do": "lose", "connection": "close"}, rule="loses", released=True)
     ask(client, 1)
     proxy.await_look("waits", held=1)
     assert proxy.look("loses")["acted"] == 0

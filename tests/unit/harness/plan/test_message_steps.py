@@ -71,3 +71,18 @@ def test_somebody_elses_cluster_is_not_asked_for_messages_between_its_servers(st
 def test_what_clients_send_is_waited_for_on_somebody_elses_cluster():
     until_fetch = {"match": {"api": "Produce"}, "action": {"do": "hold", "until": {"api": "Fetch"}}}
     assert planned(of_messages(**until_fetch), **ATTACHED)
+
+
+def test_a_match_may_be_relative_to_an_earlier_step_about_messages():
+    relative = {"match": {"api": "Produce", "after": "step 0"}, "action": {"do": "hold"}}
+    assert planned(of_messages(**REFUSED), of_messages(**relative))
+    assert planned(of_messages(**REFUSED), {"after": {"condition": "message", "match": relative["match"]}})
+
+
+@pytest.mark.parametrize("name", ["step 1", "step 2", "no such step", "quiet"])
+def test_a_match_relative_to_a_step_that_cannot_have_hit_anything_before_is_refused(name):
+    relative = {"match": {"api": "Produce", "after": name}, "action": {"do": "hold"}}
+    quiet = {"name": "quiet", "do": {"kind": "pause_sends"}}
+    steps = [{"name": "step 0", **of_messages(**REFUSED)}, quiet, {"name": "step 1", **of_messages(**relative)}]
+    with pytest.raises(BadInput, match=r"is no earlier step about messages\..* Such steps before it: 'step 0'\."):
+        planned(*steps, {"name": "step 2", **of_messages(**REFUSED)})

@@ -250,6 +250,23 @@ def test_a_step_that_may_miss_is_left_out_where_its_target_is_not_there_and_the_
     assert [row["outcome"] for row in strict.rows] == [StepOutcome.FAILED, StepOutcome.SKIPPED]
 
 
+def test_a_step_that_may_miss_is_left_out_where_its_condition_does_not_hold_in_time_and_the_schedule_goes_on():
+    never = {"name": "never", "after": {"condition": "acked", "count": 99}, "timeout_s": 1, "do": PAUSE}
+    goes_on = {"name": "goes on", "after": {"condition": "elapsed", "seconds": 2}, "do": {"kind": "resume_sends"}}
+    scripted = Scripted()
+    done, announced = run(plan_with(never | {"may_miss": True}, goes_on), scripted)
+    assert done
+    assert [row["outcome"] for row in scripted.rows] == [StepOutcome.MISSED, StepOutcome.DONE]
+    assert scripted.rows[0]["fired_ns"] == MISSING
+    assert scripted.rows[1]["fired_ns"] - scripted.rows[1]["awaited_ns"] >= 2e9, (
+        "it counts from when the other was left out"
+    )
+    assert announced[0][1].startswith("left out: ")
+    assert announced[1] == (1, "done")
+    assert len(scripted.done) == 1, "the fault of a step that was left out does not strike"
+    assert not run(plan_with(never, goes_on), Scripted())[0]
+
+
 def test_acknowledgements_that_come_while_a_step_acts_count_for_the_next():
     counts = defaultdict(lambda: Progress(0, 0, 0, 0), {0: Progress(0, 0, 0, 0), 1: Progress(0, 0, 0, 0)})
     plan = plan_with(
