@@ -21,6 +21,7 @@ from prozess.checkers.log.leadership import (
     watermark_regression,
 )
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
+from prozess.checkers.progress.stability import unstable
 from prozess.checkers.reading.lateness import late
 from prozess.checkers.reading.positions import dirty_read, rewound, skipped, stalled
 from prozess.checkers.transactions.exactly_once import not_exactly_once
@@ -109,6 +110,7 @@ _OWN: dict[str, Checker] = {
         _of_group(anomaly="commit-ahead", kernel=commit_ahead, by_partition=_ALONE),
         _of_group(anomaly="two-owners", kernel=two_owners, by_partition=_ALONE, knows=POLLS),
         _of_group(anomaly="orphaned", kernel=orphaned, by_partition=_ALONE),
+        _of_group(anomaly="unstable", kernel=unstable, by_partition=_ALONE, knows=POLLS),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         CellChecker(

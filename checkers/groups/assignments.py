@@ -52,6 +52,7 @@ class Members:
         last = np.array(
             [self.beats[int(c)][-1] if len(self.beats[int(c)]) else MISSING for c in self.ids], dtype=np.int64
         )
+        self.started_ns = told["started_ns"][rows].astype(np.int64)
         ended = told["ended_ns"][rows]
         self.ended_ns = np.where(ended != MISSING, ended, last)
         """When it ended; for a member that was killed, when it was last known to live."""
@@ -143,7 +144,7 @@ def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: 
     """Returns when each member may have been evicted without knowing: a session after it was last heard of, or
     max.poll.interval.ms after it was last seen to poll. FOREVER: never."""
     group = group_of(history.cell).configuration
-    polls = _polls(history)
+    polls = polls_of_members(history)
     cut_ns = np.full(len(client), END_OF_TIME_NS, dtype=np.int64)
     for one in np.unique(client).tolist():
         mine = np.flatnonzero(client == one)
@@ -171,7 +172,7 @@ def silence_ns(cell: Cell) -> int:
     return min(session_ns(cell), group_of(cell).configuration.max_poll_interval_ms * NS_PER_MS)
 
 
-def _polls(history: CellHistory) -> Polls:
+def polls_of_members(history: CellHistory) -> Polls:
     """Returns, for each member, when it was seen to poll: it received records, or a callback ran. Idle polls are not
     recorded, so a long idle time counts as if the member did not poll. That can hide an anomaly, and never makes one up."""
     table = history.tables["assignments"]

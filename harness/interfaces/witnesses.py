@@ -249,6 +249,10 @@ class GroupCase(IntEnum):
     """`unprocessed`: the record was sent to the retry topic, and was never acknowledged or seen there."""
     SENT_AGAIN = 13
     """`reprocessed`: the record was sent to the retry topic again, because the first send was never acknowledged."""
+    REASSIGNED = 14
+    """`unstable`: a member was assigned the partition although no member had come or gone for long enough."""
+    UNOWNED = 15
+    """`unstable`: nobody owned the partition although no member had come or gone for long enough."""
 
 
 # Cases of `snapshot-conflict`. The kernel finds them, and rules judge them.

@@ -11,10 +11,12 @@ from prozess.spark_checkers.oracle.views import identity
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 _BACKLOG_NS = 2_000_000_000
 """What a member is told so soon after it returned from a silence may be older than the silence."""
+_GAP_NS = 1_000_000_000
+"""A member whose heart stops for longer stood still."""
 OWNERSHIP_VIEWS = {
     # Members of each cell's group: how each ended, and when it was last known to live.
     "member": """
-        select s.world, s.cell, k.client, k.planned, not (k.complete = 1 and k.exit_code in (0, {NONE})) as crashed,
+        select s.world, s.cell, k.client, k.planned, k.started_ns, h.last_ns, not (k.complete = 1 and k.exit_code in (0, {NONE})) as crashed,
                case when k.ended_ns != {MISSING} then k.ended_ns else h.last_ns end as ended_ns
         from fact_serving s
         join clients k on k.world = s.world and k.client = s.client and k.role = {MEMBER}
@@ -73,6 +75,62 @@ OWNERSHIP_VIEWS = {
             where t.event = {ASSIGN} and t.done_ns != {{MISSING}} and t.until_ns > t.done_ns
             group by t.partition, t.world, t.cell, t.client, t.planned, t.crashed, t.started_ns, t.row, t.done_ns, t.until_ns
         ) o
+    """,
+    # When a member of a group began (until its first callback), ended, stood still, or may have polled too rarely.
+    "coming_or_going": f"""
+        select m.world, m.cell, m.started_ns as from_ns, coalesce(min(a.started_ns), m.ended_ns) as to_ns
+        from member m
+        left join assignments a on a.world = m.world and a.client = m.client
+        group by m.world, m.cell, m.client, m.started_ns, m.ended_ns
+        union all
+        select g.world, g.cell, g.from_ns, g.to_ns + if(g.crashed or c.stays, c.evicted_after_ns, 0)
+        from (
+            select world, cell, crashed, ended_ns as from_ns, ended_ns as to_ns from member
+            union all
+            select m.world, m.cell, m.crashed, a.started_ns, if(a.done_ns = {{MISSING}}, m.ended_ns, a.done_ns)
+            from member m
+            join assignments a on a.world = m.world and a.client = m.client and a.event = {CLOSE}
+        ) g
+        join fact_cells c on c.world = g.world and c.cell = g.cell
+        union all
+        select b.world, b.cell, b.before_ns, b.time_ns + b.evicted_after_ns
+        from (
+            select m.world, m.cell, h.time_ns, c.evicted_after_ns,
+                   lag(h.time_ns) over (partition by m.world, m.cell, m.client order by h.time_ns) as before_ns
+            from member m
+            join fact_cells c on c.world = m.world and c.cell = m.cell
+            join heartbeats h on h.world = m.world and h.client = m.client
+        ) b
+        where b.time_ns - b.before_ns > {_GAP_NS}L
+        union all
+        select p.world, p.cell, p.before_ns + p.poll_limit_ns, p.time_ns + {_BACKLOG_NS}L
+        from (
+            select m.world, m.cell, x.time_ns, c.poll_limit_ns,
+                   lag(x.time_ns) over (partition by m.world, m.cell, m.client order by x.time_ns) as before_ns
+            from member m
+            join fact_cells c on c.world = m.world and c.cell = m.cell
+            join (
+                select world, client, time_ns from polled
+                union all select world, client, started_ns from member
+                union all select world, client, ended_ns from member
+            ) x on x.world = m.world and x.client = m.client
+        ) p
+        where p.time_ns - p.before_ns >= p.poll_limit_ns
+    """,
+    # Stretches in which nobody came or went, and in which some member lived: what is settled, and until when.
+    "calm": """
+        select g.world, g.cell, g.since_ns, g.until_ns, g.since_ns + c.settle_ns as settled_ns
+        from (
+            select n.world, n.cell, n.from_ns as until_ns, max(e.to_ns) as since_ns
+            from (select distinct world, cell, from_ns from coming_or_going) n
+            join coming_or_going e on e.world = n.world and e.cell = n.cell and e.from_ns < n.from_ns
+            group by n.world, n.cell, n.from_ns
+        ) g
+        join fact_cells c on c.world = g.world and c.cell = g.cell
+        left semi join member m on m.world = g.world and m.cell = g.cell
+            and m.started_ns <= g.since_ns and m.ended_ns >= g.until_ns
+        left anti join member s on s.world = g.world and s.cell = g.cell and s.last_ns is null
+        where g.since_ns + c.settle_ns < g.until_ns
     """,
 }
 
@@ -154,6 +212,29 @@ OWNERSHIP_QUERIES = {
         join fact_cells c on c.world = j.world and c.cell = j.cell
         left join last_owner o on o.partition = j.partition
         left anti join owned a on a.partition = j.partition and a.begin_ns <= j.end_ns and a.until_ns >= j.end_ns
+    """,
+    "unstable": f"""
+        with judged as (
+            select f.partition, m.*, c.settle_ns + c.evicted_after_ns as excused_ns
+            from calm m
+            join fact_partitions f on f.world = m.world and f.cell = m.cell
+            join fact_cells c on c.world = m.world and c.cell = m.cell
+            left anti join fact_partitions g on g.world = m.world and g.cell = m.cell and g.late
+        )
+        select j.partition, o.client as reader, coalesce(b.client, {{NONE}}) as other_client,
+               o.begin_ns - j.excused_ns as begin_ns, o.begin_ns as end_ns, j.since_ns as other_ns,
+               {int(GroupCase.REASSIGNED)} as case
+        from judged j
+        join owned o on o.partition = j.partition and o.begin_ns > j.settled_ns and o.begin_ns < j.until_ns
+        left join owned b on b.partition = o.partition and b.number = o.number - 1
+        union all
+        select j.partition, {{NONE}}, coalesce(max_by(e.client, e.number), {{NONE}}), j.until_ns - j.excused_ns, j.until_ns,
+               j.since_ns, {int(GroupCase.UNOWNED)}
+        from judged j
+        left anti join owned a
+            on a.partition = j.partition and a.begin_ns < j.until_ns and a.until_ns > j.settled_ns
+        left join owned e on e.partition = j.partition and e.begin_ns < j.until_ns
+        group by j.partition, j.until_ns, j.excused_ns, j.since_ns
     """,
 }
 """The SQL text of each anomaly of ownership."""

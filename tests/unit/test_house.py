@@ -44,6 +44,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
         "processes of a large check, and what the C library does with memory that it frees": 2,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
+        "groups that settle, and facts about how long a cluster was left in peace": 3,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

@@ -405,6 +405,8 @@ class Envelope:
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple
     """What deposed coordinators told members of the partition that is read, or copied."""
+    coordinators_moved_ns: Callable[[], Sequence[int]] = tuple
+    """When a partition of `__consumer_offsets` changed its leader, or lost it."""
     wall_zero_ns: int | None = None
     """Time 0 of the trial by the wall clock of the machine that recorded it; None = not known."""
 

@@ -17,6 +17,7 @@ from prozess.harness.guarantees.evidence.envelope import (
     StaleAnswer,
     TransactionTimes,
     batches_by_partition,
+    offsets_leaders,
     older_epoch_from,
     stale_answers,
 )
@@ -264,6 +265,7 @@ class Evidence:
             older_epoch_from=lambda: self._older_epoch_from(partition),
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
+            coordinators_moved_ns=lambda: self.coordinators_moved_ns,
             wall_zero_ns=self.wall_zero_ns,
         )
 
@@ -289,6 +291,12 @@ class Evidence:
             error_ns=self.clock_error_ns,
         )
         return [answer for answer in told if answer.partition == of]
+
+    @cached_property
+    def coordinators_moved_ns(self) -> Sequence[int]:
+        """When a partition of `__consumer_offsets` changed its leader, or lost it, ascending."""
+        leaders = offsets_leaders(self.metadata).values()
+        return sorted({int(t) for one in leaders for t in one.time_ns[1:][one.leader[1:] != one.leader[:-1]]})
 
     def _older_epoch_from(self, partition: int) -> int | None:
         starts = self._epoch_starts(partition)

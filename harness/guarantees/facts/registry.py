@@ -24,6 +24,7 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted,
     topic_deleted_before_read,
 )
+from prozess.harness.guarantees.facts.settling import troubled
 from prozess.harness.guarantees.facts.stale_leaders import (
     behind_its_own_end,
     bumped,
@@ -311,6 +312,12 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "position was sought": of_case("the member had called seek", GroupCase.SOUGHT),
     "position was reset": of_case("auto.offset.reset put the member's position beyond the record", GroupCase.RESET),
     "stands twice": of_case("the record is in the log more than once", GroupCase.DUPLICATE),
+    "group was troubled": Fact(
+        "so shortly before that members may still have learnt of it, there was a fault of any kind, a change of the leader "
+        "of the partition or of a partition of __consumer_offsets, or a replica out of sync",
+        of_witnesses=troubled,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "within a session": of_case("the last owner died, and its session had not timed out yet", GroupCase.WITHIN_SESSION),
 }
 

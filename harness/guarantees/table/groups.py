@@ -249,5 +249,31 @@ _ORPHANED = Guarantee(
         ),
     ),
 )
-GROUPS = (_UNPROCESSED, _REPROCESSED, _COMMIT_REGRESSION, _COMMIT_AHEAD, _TWO_OWNERS, _ORPHANED)
+_UNSTABLE = Guarantee(
+    anomaly="unstable",
+    meaning="A group went on to move a partition, or left it without an owner, although no member came or went.",
+    promise="Once no member comes or goes, each partition of a group has an owner, and keeps it.",
+    found=(
+        "1 time a partition changed its owner or had none, long after the last member had come or gone",
+        "{n} times a partition changed its owner or had none, long after the last member had come or gone",
+    ),
+    nothing="at no time did the members of the group stay the same for long enough",
+    nothing_is_unknown=False,
+    source=f"{_SUBSCRIPTIONS}: partitions move when a member fails or joins, or when the topics change",
+    workloads=KINDS,
+    rules=(
+        several_topics("unstable"),
+        Rule(
+            id="unstable/troubled",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("group was troubled",),
+            label="an unsettled cluster",
+            reason="within the time that a session and a rebalance take there was a fault, a change of the leader of the "
+            "partition or of a coordinator, or a replica out of sync",
+            source="The definition: after healing. A coordinator that could not hear a member evicts it after its session "
+            "(KIP-62, KIP-848), and who takes over loads its groups first",
+        ),
+    ),
+)
+GROUPS = (_UNPROCESSED, _REPROCESSED, _COMMIT_REGRESSION, _COMMIT_AHEAD, _TWO_OWNERS, _ORPHANED, _UNSTABLE)
 """These guarantees, in the order in which reports list them."""

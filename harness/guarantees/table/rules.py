@@ -421,6 +421,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "out of sync at the end": (LOG,),
     "leader was hampered": (LOG, FAULT, EFFECT),
     "unsettled": (LOG, FAULT, EFFECT),
+    "group was troubled": (LOG, FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
     "coordinator out": (FAULT, EFFECT, AIM),
     "read_uncommitted": (CLIENTS,),

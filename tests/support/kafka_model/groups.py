@@ -26,6 +26,8 @@ INTRUDER = 10
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 SECOND = 1_000_000_000
 SESSION_S = 6
+UNSETTLED_S = 60
+"""Longer than this group may take to settle."""
 CELL = Cell(
     cell=0,
     name="cell",
@@ -64,6 +66,9 @@ class Group:
         self.frozen: dict[int, list[tuple[int, int]]] = {member: [] for member in (*MEMBERS, INTRUDER)}
         self.busy: set[int] = set()
         """Frozen right now."""
+        for member in (*MEMBERS, INTRUDER):  # who joins is told so, even if there is nothing for it
+            first = {"client": member, "event": ASSIGN, "started_ns": SECOND // 2, "done_ns": SECOND // 2 + 1}
+            self.tables["assignments"].append({"partition": NONE, **first})
         self.done: set[str] = set()
         """What can be planted once only."""
 
@@ -169,6 +174,7 @@ class Group:
             {
                 "client": member,
                 "role": int(Role.MEMBER),
+                "started_ns": 0,
                 "complete": int(member not in self.dead),
                 "ended_ns": MISSING if member in self.dead else self.now_ns + SECOND,
             }
@@ -307,6 +313,20 @@ def orphaned(group: Group) -> dict[str, int] | None:
     return {"orphaned": 1}
 
 
+def unstable(group: Group) -> dict[str, int] | None:
+    """Long after the last member has closed, one that lives and asks for it is given the partition."""
+    if "unstable" in group.done:
+        return None
+    group.done.add("unstable")
+    group.now_ns += UNSETTLED_S * SECOND
+    times = {"started_ns": group.now_ns, "done_ns": group.now_ns + 1}
+    group.tables["assignments"] += [
+        {"partition": PARTITION, "client": INTRUDER, "event": ASSIGN, **times},
+        {"partition": PARTITION, "client": INTRUDER, "event": CLOSE} | {name: t + 2 for name, t in times.items()},
+    ]
+    return {"unstable": 1}
+
+
 SPOILERS: dict[str, Callable[[Group], dict[str, int] | None]] = {
     "unprocessed": unprocessed,
     "reprocessed": reprocessed,
@@ -314,4 +334,5 @@ SPOILERS: dict[str, Callable[[Group], dict[str, int] | None]] = {
     "commit-ahead": commit_ahead,
     "two-owners": two_owners,
     "orphaned": orphaned,
+    "unstable": unstable,
 }

@@ -51,7 +51,13 @@ _WORKLOADS: Mapping[str, dict[str, Any]] = {
     "group": {
         "traffic": {"producers": PRODUCERS},
         # The planted second owner of a partition receives no records, so it must be allowed never to poll.
-        "base": _RELIABLE | {"group.max_poll_interval_ms": 2**31 - 1},
+        # And its group must be allowed to move partitions as long as the history lasts.
+        "base": _RELIABLE
+        | {
+            "group.max_poll_interval_ms": 2**31 - 1,
+            "group.session_timeout_ms": 2**31 - 1,
+            "group.properties.heartbeat.interval.ms": str(2**29),
+        },
         "isolation_levels": [],
     },
     "compaction": {

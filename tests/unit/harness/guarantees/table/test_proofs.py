@@ -136,6 +136,7 @@ SEEN: Mapping[str, Seen] = {
     "out of sync at the end": Seen([*STABLE, state(5, 0, 1, 0, (1, 2))], columns={"reader": 1, "other_client": 3}),
     "leader was hampered": Seen(STABLE, fault(0, "pause", [1], 3, 5)),
     "unsettled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
+    "group was troubled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
     "fault at work": Seen(STABLE, fault(0, "pause", [2], 3, 5), columns={"other_s": 9}),
     "coordinator out": Seen(STABLE, fault(0, "pause", [2], 3, 5), aimed=True),
     "commits of one alone": Seen(),
