@@ -16,7 +16,8 @@ _GAP_NS = 1_000_000_000
 OWNERSHIP_VIEWS = {
     # Members of each cell's group: how each ended, and when it was last known to live.
     "member": """
-        select s.world, s.cell, k.client, k.planned, k.started_ns, h.last_ns, not (k.complete = 1 and k.exit_code in (0, {NONE})) as crashed,
+        select s.world, s.cell, k.client, k.planned, k.started_ns, h.last_ns,
+               not (k.complete = 1 and k.exit_code in (0, {NONE})) as crashed,
                case when k.ended_ns != {MISSING} then k.ended_ns else h.last_ns end as ended_ns
         from fact_serving s
         join clients k on k.world = s.world and k.client = s.client and k.role = {MEMBER}

@@ -68,7 +68,8 @@ FACTS = {
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
     "fact_cells": (
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
-        "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
+        "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
+        "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
         "bound_ns bigint"
     ),
     "fact_codes": "world int, cell int, code int",
@@ -82,8 +83,9 @@ cell does not have is null.
 
 `told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit is
 complete. `retried_in`: the partition to which a group hands on what failed. `session_ns`, `poll_limit_ns`: how long a member
-may be silent, and not poll, without being evicted. `evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a group
-then takes to settle; `stays`: who ends is missed only then. `twins`: one group.instance.id may be two members for a while.
+may be silent, and not poll, without being evicted. `evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a
+group then takes to settle; `stays`: who ends is missed only then. `twins`: one group.instance.id may be two members for a
+while.
 `tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open.
 `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `bound_ns`: within
 which a delivery is promised. `fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else.

@@ -51,7 +51,7 @@ WITHOUT_TEXT = {"information-cycle", "write-cycle"}
 """Cycles need recursion: unit tests compare them with brute force."""
 SHOWING = sorted(
     str(path)
-    for folder in ("log", "reading", "groups", "transactions")
+    for folder in ("log", "reading", "groups", "transactions", "progress")
     for path in (ROOT / "tests/unit/checkers" / folder).glob("test_*.py")
     if "brute_force" not in path.name
 )
@@ -59,7 +59,7 @@ CELLS = 150
 FAMILIES = tuple(
     {f"prozess.checkers.{name}" for name in names}
     for names in (
-        ("groups.processing", "groups.coordinator"),
+        ("groups.processing", "groups.coordinator", "progress.stability"),
         ("reading.lateness",),
         ("transactions.isolation", "transactions.exactly_once"),
         (
