@@ -13,6 +13,7 @@ import numpy as np
 from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
+from prozess.checkers.progress.awake import longest_awake
 from prozess.checkers.transactions.index import NEVER, CellIndex
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
@@ -198,8 +199,6 @@ def rewound(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(after), columns), count, judged=index.read_count)
 
 
-BEAT_GAP_NS = 1_000_000_000
-"""A process whose heartbeats stop for longer than this stood still."""
 ASSIGNED = 1
 """The value of `positions.event` for an assignment."""
 _LEVELS = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED}
@@ -335,11 +334,7 @@ def _witness(partition: PartitionIndex, row: int, life: ReaderLife, stretch: tup
     begin_ns, end_ns = stretch
     if end_ns - begin_ns < STALLED_NS:
         return []
-    inside = life.beats[(life.beats > begin_ns) & (life.beats < end_ns)]
-    edges = np.concatenate([[begin_ns], inside, [end_ns]])
-    still = np.flatnonzero(np.diff(edges) > BEAT_GAP_NS)
-    bounds = [(int(a), int(b)) for a, b in zip([begin_ns, *edges[still + 1]], [*edges[still], end_ns], strict=True)]
-    longest = max(bounds, key=lambda bound: bound[1] - bound[0])
+    longest = longest_awake(life.beats, begin_ns, end_ns)
     alive = longest[1] - longest[0] >= STALLED_NS
     begin_ns, end_ns = longest if alive else stretch
     columns = {

@@ -26,6 +26,7 @@ from prozess.harness.history.participants import (
     log_starts,
 )
 from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
+from prozess.harness.plan.bounds import bounds_of
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import LostRows, RunDirectory, read_object
@@ -233,7 +234,15 @@ class History:
             tables=tables,
             clients=clients,
             known=known or {},
+            bounds=bounds_of(self.plan, planned, self._settings),
         )
+
+    @cached_property
+    def _settings(self) -> Mapping[str, Any]:
+        """Returns what the cluster was seen to have set; nothing where nobody noted it."""
+        told = read_object(self.run.cluster) if self.run.cluster.exists() else {}
+        settings = told.get("settings", {})
+        return settings if isinstance(settings, dict) else {}
 
     def _clients_of(self, cell: int) -> Sequence[PlannedClient]:
         """Returns the clients of a cell. There may be thousands, and each partition of the cell asks."""

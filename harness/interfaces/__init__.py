@@ -34,6 +34,7 @@ from prozess.harness.interfaces.cluster import (
     UndoAction,
 )
 from prozess.harness.interfaces.witnesses import no_latencies, no_windows
+from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import Cell, PlannedClient
 from prozess.harness.plan.schedule import ClientCommand
 from prozess.harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
@@ -369,6 +370,8 @@ class CellHistory:
     in `prozess.harness.checking.checker.CellFacts`. It is empty if all partitions are here."""
     part: PartRows | None = None
     """Which rows of the one partition these are. None: all of them."""
+    bounds: Bounds = Bounds()  # noqa: RUF009 - it is frozen
+    """How long what its clients wait for may take."""
 
 
 CellKernel = Callable[[CellHistory], KernelResult]

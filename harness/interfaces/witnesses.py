@@ -276,6 +276,22 @@ class SnapshotCase(IntEnum):
     """The last batch has another timestamp."""
 
 
+# Cases of promises of progress. Kernels find them, and rules judge them.
+
+
+class ProgressCase(IntEnum):
+    """Says what was waited for in vain, as the `case` of witnesses of `hanging`."""
+
+    STOOD_STILL = 1
+    """Whoever waited stood still for so long that it may not have noticed."""
+    INITIALISATION = 2
+    """init_transactions did not return."""
+    COMMIT = 3
+    """A commit did not return."""
+    ABORT = 4
+    """An abort did not return."""
+
+
 # Cases of `stalled`, and the time after which a client counts as stalled. Clients are given this time, too.
 
 

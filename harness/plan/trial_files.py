@@ -259,6 +259,18 @@ def lay_over(document: dict[str, Any], dotted: str, value: object) -> None:
             document[head] = value
     else:
         inner = document.setdefault(head, {})
-        if not isinstance(inner, dict):
+        if isinstance(inner, list):
+            inner, rest = _entry_of(inner, head, rest, dotted)
+        if not isinstance(inner, dict) or not rest:
             raise BadInput(f"--set {dotted}: {head!r} is not a table in this trial.")
         lay_over(inner, rest, value)
+
+
+def _entry_of(entries: list[Any], head: str, rest: str, dotted: str) -> tuple[Any, str]:
+    """Returns the entry of an array of tables that a key names by its number (`steps.0.name`), and the rest of the key."""
+    number, _, behind = rest.partition(".")
+    if not number.isdecimal() or int(number) >= len(entries):
+        raise BadInput(
+            f"--set {dotted}: {head!r} has {len(entries)} entries in this trial. Name one by its number, from 0 on."
+        )
+    return entries[int(number)], behind

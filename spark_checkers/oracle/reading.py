@@ -4,6 +4,7 @@ each anomaly."""
 from prozess.harness.interfaces.witnesses import STALLED_NS, LateCase, StallCase
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import ObservationKind
+from prozess.spark_checkers.oracle.progress import longest_awake
 from prozess.spark_checkers.oracle.views import cleaned, cleaning
 
 _ACKNOWLEDGED = """
@@ -285,7 +286,6 @@ UNAUDITED_READING_QUERIES = {"skipped": skipped("true")}
 
 _ASSIGNED = 1
 """The value of `positions.event` for an assignment."""
-_BEAT_GAP_NS = 1_000_000_000
 STALL_VIEWS = {
     # Until when each record of a transaction may have held back what stands behind it; offset NONE: anything.
     "holding": """
@@ -361,35 +361,7 @@ STALL_VIEWS = {
         group by u.world, u.client, u.partition, u.first, u.time_ns, u.next_ns
     """,
 }
-_BEATING = f"""
-    with stretch as (select * from unread where end_ns - begin_ns >= {STALLED_NS}L),
-    edge as (
-        select world, client, partition, begin_ns, begin_ns as time_ns from stretch
-        union all
-        select world, client, partition, begin_ns, end_ns from stretch
-        union all
-        select s.world, s.client, s.partition, s.begin_ns, h.time_ns
-        from stretch s
-        join heartbeats h on h.world = s.world and h.client = s.client and h.time_ns > s.begin_ns and h.time_ns < s.end_ns
-    ),
-    beat as (
-        select *, sum(still) over (partition by partition, client, begin_ns order by time_ns) as island
-        from (
-            select *, case when time_ns - lag(time_ns) over (
-                       partition by partition, client, begin_ns order by time_ns
-                   ) > {_BEAT_GAP_NS}L then 1 else 0 end as still
-            from edge
-        )
-    ),
-    longest as (
-        select partition, client, begin_ns, max_by(struct(from_ns, to_ns), struct(to_ns - from_ns, -from_ns)) as alive
-        from (
-            select partition, client, begin_ns, min(time_ns) as from_ns, max(time_ns) as to_ns
-            from beat group by partition, client, begin_ns, island
-        )
-        group by partition, client, begin_ns
-    )
-"""
+_BEATING = longest_awake(f"select * from unread where end_ns - begin_ns >= {STALLED_NS}L")
 
 
 def _series(metric: str) -> str:

@@ -25,7 +25,7 @@ from prozess.harness.interfaces import Finding
 from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
-from prozess.spark_checkers.oracle import groups, log, reading
+from prozess.spark_checkers.oracle import groups, log, progress, reading
 from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
 from prozess.spark_checkers.session import Batches, local_master, map_numbers, start_session
 
@@ -46,6 +46,7 @@ QUERIES: Mapping[str, str] = {
     **log.COPY_QUERIES,
     **log.SNAPSHOT_QUERIES,
     **reading.DELIVERY_QUERIES,
+    **progress.PROGRESS_QUERIES,
 }
 """The SQL text of each anomaly."""
 _ALL_VIEWS = {
@@ -59,6 +60,7 @@ _ALL_VIEWS = {
     **groups.GROUP_VIEWS,
     **log.COPY_VIEWS,
     **reading.DELIVERY_VIEWS,
+    **progress.PROGRESS_VIEWS,
 }
 AS_AUDITED = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound", "time-travel"),

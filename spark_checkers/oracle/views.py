@@ -18,6 +18,7 @@ from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
+from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell
 from prozess.harness.plan.work import ErrorsWork
 from prozess.harness.schema import (
@@ -46,6 +47,7 @@ CONSTANTS = {
     "ANONYMOUS": int(ReadFlag.ANONYMOUS),
     "PRODUCER": int(Role.PRODUCER),
     "AUDIT": int(Role.AUDIT),
+    "SENTINEL_ROLE": int(Role.SENTINEL),
     "MEMBER": int(Role.MEMBER),
     "OBSERVER": int(Role.OBSERVER),
     "UNCOMMITTED": int(Isolation.READ_UNCOMMITTED),
@@ -70,7 +72,7 @@ FACTS = {
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
-        "bound_ns bigint"
+        "bound_ns bigint, call_ns bigint"
     ),
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
@@ -88,8 +90,9 @@ group then takes to settle; `stays`: who ends is missed only then. `twins`: one 
 while.
 `tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open.
 `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `bound_ns`: within
-which a delivery is promised. `fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else.
-`fact_places`: planned clients that count as one to whom records are owed; `fact_due`: those of which partitions.
+which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is
+asked for. `fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else. `fact_places`: planned
+clients that count as one to whom records are owed; `fact_due`: those of which partitions.
 """
 
 VIEWS = {
@@ -319,8 +322,9 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     for partition in history.partitions:
         add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
     for cell in history.plan.cells:
-        add_cell(facts, cell, world=0)
-        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell)
+        of_cell_history = history.cell_history(cell.cell)
+        add_cell(facts, cell, world=0, bounds=of_cell_history.bounds)
+        add_serving(facts, of_cell_history, world=0, cell=cell)
     return to_arrow(facts)
 
 
@@ -356,7 +360,7 @@ def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *,
     )
 
 
-def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
+def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds) -> None:
     """Adds what is known of one cell."""
     of_group: tuple[Any, ...] = (None, None, None)
     limits: tuple[Any, ...] = (None, None, None, None, False, False, True)
@@ -384,7 +388,10 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
     by_content = cell.carriers[1] == "content"
     bound_ns = None if cell.delivery_bound is None else cell.delivery_bound.latency_ns
     facts["fact_cells"].append(
-        (world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns)
+        (
+            *(world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns),
+            bounds.transaction_call_ns,
+        )
     )
 
 

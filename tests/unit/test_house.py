@@ -43,6 +43,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "messages of Kafka's protocol: their proxy, what is done to them, the fault": 15,
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
         "processes of a large check, and what the C library does with memory that it frees": 2,
+        "promises of progress: kernels, bounds, peace, guarantees, SQL": 7,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
         "groups that settle, and facts about how long a cluster was left in peace": 3,
     }.values()

@@ -358,6 +358,8 @@ class Envelope:
     """`elected_unclean` of any partition of the cell."""
     cell_unclean_ns: int = -FOREVER
     """`last_unclean_ns` of any partition of the cell."""
+    cell_timelines: tuple[Timeline, ...] = ()
+    """The timelines of all partitions of the cell. Empty: only its own is known."""
     topics_may_go: bool = False
     """Somebody else than the trial may delete its topics, and the controllers' log is to tell."""
     coordinator_steps: frozenset[int] = frozenset()

@@ -8,6 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_deposed_coordinator
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature
+from prozess.harness.guarantees.facts.peace import held_up, unsettled
 from prozess.harness.guarantees.facts.retention import (
     audit_beyond_retention,
     away_beyond_retention,
@@ -45,7 +46,6 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     out_of_sync_at_the_end,
     owner_since_before_the_loss,
     unmeasured,
-    unsettled,
 )
 from prozess.harness.guarantees.facts.truncation import (
     IN_LOG_CASES,
@@ -70,7 +70,7 @@ from prozess.harness.guarantees.facts.truncation import (
 )
 from prozess.harness.guarantees.logic import TRUE, Truth, any_true, as_truth, constant, doubt_unless
 from prozess.harness.guarantees.table.rules import CellConfiguration, Version
-from prozess.harness.interfaces.witnesses import STALLED_NS, CopyCase, GroupCase, StallCase
+from prozess.harness.interfaces.witnesses import STALLED_NS, CopyCase, GroupCase, ProgressCase, StallCase
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Outcome, Tristate
 
@@ -574,6 +574,20 @@ FACTS: Mapping[str, Fact] = {
         "no 20 s of that time were free of faults, leader changes and replicas out of sync",
         of_witnesses=lambda envelope, witnesses: unsettled(envelope, witnesses, STALLED_NS),
         could=lambda _: Tristate.UNKNOWN,
+    ),
+    "held up": Fact(
+        "between the beginning and the end of the wait there was no stretch, as long as its bound, that was free of faults, "
+        "and in which every partition of the cell had the same leader all the time and every replica in sync",
+        of_witnesses=held_up,
+        could=lambda _: Tristate.UNKNOWN,
+        across_topics=True,
+    ),
+    "whoever waited stood still": Fact(
+        "the process of the client that waited stood still in between, so it may not have noticed that the wait was over",
+        of_witnesses=lambda _, witnesses: doubt_unless(
+            as_truth(witnesses["case"] == ProgressCase.STOOD_STILL), known=False
+        ),
+        could=lambda _: Tristate.NO,
     ),
     "the consumer tells no seeks": Fact(
         "the consumer is a program of yours (`consumer.command`), so it is not known whether it sought or reset its position",

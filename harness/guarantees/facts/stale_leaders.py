@@ -5,7 +5,6 @@ Functions return one truth value for each witness. Loops run over elections and 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -349,47 +348,6 @@ def reply_endangered(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
     moments += [(f.begin_ns, f.end_ns) for f in envelope.faults]
     overlaps = [(begin <= end_ns) & (end >= begun_ns) for begin, end in moments]
     return np.logical_or.reduce(overlaps) if overlaps else np.zeros(len(witnesses), dtype=bool)
-
-
-# Was a partition left in peace for long enough? Vectorised over witnesses; loops run over faults and changes.
-
-
-def unsettled(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
-    """No stretch of `lasting_ns` between `begin_ns` and `end_ns` was free of faults (of any kind, clients' too), changes of
-    leader and gaps in the ISR. Unknown without ground truth, and where it is so only by a fault that was not seen to work."""
-    if not envelope.timeline.known:
-        return constant(UNKNOWN, len(witnesses))
-    proven = replace(envelope, faults=[f for f in envelope.faults if f.effective is Tristate.YES])
-    return doubt_unless(
-        _disturbed(envelope, witnesses, lasting_ns), known=_disturbed(proven, witnesses, lasting_ns) == TRUE
-    )
-
-
-def _disturbed(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
-    longest = np.zeros(len(witnesses), dtype=np.int64)
-    for begin_ns, end_ns in _free_stretches(envelope):
-        overlap = np.minimum(witnesses["end_ns"], end_ns) - np.maximum(witnesses["begin_ns"], begin_ns)
-        longest = np.maximum(longest, overlap)
-    return as_truth(longest < lasting_ns)
-
-
-def _free_stretches(envelope: Envelope) -> list[tuple[int, int]]:
-    error_ns, timeline = envelope.error_ns, envelope.timeline
-    whole = int(np.bitwise_or.reduce(timeline.isr))
-    disturbed = [(f.begin_ns - error_ns, f.end_ns + error_ns) for f in envelope.faults]
-    ends = [*timeline.time_ns[1:].tolist(), None]
-    for time_ns, end_ns, leader, isr in zip(
-        timeline.time_ns.tolist(), ends, timeline.leader.tolist(), timeline.isr.tolist(), strict=True
-    ):
-        broken = leader == NONE or isr != whole
-        until_ns = (FOREVER if end_ns is None else end_ns) if broken else time_ns
-        disturbed.append((time_ns - error_ns, until_ns + error_ns))
-    free, since_ns = [], -FOREVER
-    for begin_ns, end_ns in sorted(disturbed):
-        if begin_ns > since_ns:
-            free.append((since_ns, begin_ns))
-        since_ns = max(since_ns, end_ns)
-    return [*free, (since_ns, FOREVER)]
 
 
 # Did a fault delay a delivery, as far as the trial's bound excepts it? Vectorised over witnesses; loops run over

@@ -10,6 +10,7 @@ corrupted disks, seeks and resets by the application.
 
 from prozess.harness.guarantees.table.groups import GROUPS
 from prozess.harness.guarantees.table.log import COMPACTION, DELIVERY, ERRORS, LOG, STALLS, UNTOLD
+from prozess.harness.guarantees.table.progress import PROGRESS
 from prozess.harness.guarantees.table.replicas import CLUSTER, QUORUM, REPLICAS
 from prozess.harness.guarantees.table.rules import Guarantee as Guarantee
 from prozess.harness.guarantees.table.rules import Rule as Rule
@@ -30,6 +31,7 @@ TABLE: dict[str, Guarantee] = {
         *GROUPS,
         *QUORUM,
         *COPIES,
+        *PROGRESS,
         DELIVERY,
     )
 }

@@ -422,6 +422,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "leader was hampered": (LOG, FAULT, EFFECT),
     "unsettled": (LOG, FAULT, EFFECT),
     "group was troubled": (LOG, FAULT, EFFECT),
+    "held up": (LOG, FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
     "coordinator out": (FAULT, EFFECT, AIM),
     "read_uncommitted": (CLIENTS,),
@@ -446,6 +447,7 @@ NEVER_CERTAIN = frozenset(
     {
         "may be a second copy",
         "reader stood still",
+        "whoever waited stood still",
         "unmeasured",
         "name stood for several topics",
         "the consumer tells no seeks",

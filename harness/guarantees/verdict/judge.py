@@ -280,8 +280,9 @@ def envelopes_of(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelo
     envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
     unclean = any_true(*(np.int8(elected_unclean(envelope)) for envelope in envelopes.values()))
     last_ns = max(last_unclean_ns(envelope) for envelope in envelopes.values())
+    timelines = tuple(envelope.timeline for envelope in envelopes.values())
     return {
-        p: replace(envelope, cell_unclean=Tristate(int(unclean)), cell_unclean_ns=last_ns)
+        p: replace(envelope, cell_unclean=Tristate(int(unclean)), cell_unclean_ns=last_ns, cell_timelines=timelines)
         for p, envelope in envelopes.items()
     }
 

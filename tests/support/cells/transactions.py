@@ -10,7 +10,7 @@ from prozess.harness.config.configuration import ProducerConfiguration, TopicCon
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import TransactionsWork
-from prozess.harness.schema import MISSING, NONE, TRANSACTIONS, Outcome
+from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, TRANSACTIONS, Outcome, Table
 from tests.support.cells.partitions import OK, history
 
 COMMIT, ABORT = 1, 2
@@ -44,18 +44,32 @@ def instance(client: int, *, called: int, returned: int) -> dict[str, int]:
 
 
 def cell_of(
-    a: Mapping[str, Any], b: Mapping[str, Any], transactions: Iterable[Mapping[str, int]], *, compacted: bool = False
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    transactions: Iterable[Mapping[str, int]],
+    *,
+    compacted: bool = False,
+    clients: Iterable[Mapping[str, int]] = (),
+    heartbeats: Iterable[Mapping[str, int]] = (),
 ) -> CellHistory:
-    """Arguments of `histories.history` for partitions A and B; a send's fifth is its transaction."""
+    """Arguments of `histories.history` for partitions A and B; a send's fifth is its transaction. The others are rows of
+    tables; a column of `clients` or `heartbeats` that is not given is 0."""
 
     def partition(number: int, rows: Mapping[str, Any]) -> Any:
         sends = [(*row[:4], {"transaction": row[4], **(row[5] if len(row) > 5 else {})}) for row in rows["sends"]]
         return replace(history(**{**rows, "sends": sends}, compacted=compacted), partition=number)
 
-    rows = list(transactions)
-    table = {
-        name: np.array([row[name] for row in rows], dtype=empty.dtype) for name, empty in TRANSACTIONS.empty().items()
+    tables = {
+        "transactions": columns_of(TRANSACTIONS, transactions),
+        "clients": columns_of(CLIENTS, clients),
+        "heartbeats": columns_of(HEARTBEATS, heartbeats),
     }
-    return CellHistory(
-        cell=CELL, partitions={A: partition(A, a), B: partition(B, b)}, tables={"transactions": table}, clients=()
-    )
+    return CellHistory(cell=CELL, partitions={A: partition(A, a), B: partition(B, b)}, tables=tables, clients=())
+
+
+def columns_of(table: Table, rows: Iterable[Mapping[str, int]]) -> dict[str, np.ndarray]:
+    """Returns the columns of a table with these rows; a column that is not given is 0."""
+    found = list(rows)
+    return {
+        name: np.array([row.get(name, 0) for row in found], dtype=empty.dtype) for name, empty in table.empty().items()
+    }

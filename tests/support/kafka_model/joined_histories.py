@@ -47,7 +47,7 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
             add_partition(facts, moved, world=world, cell=planned)
         _add_clients(facts, partitions[0], {} if cell is None else cell.tables.get("clients", {}), world)
         if cell is not None:
-            add_cell(facts, planned, world=world)
+            add_cell(facts, planned, world=world, bounds=cell.bounds)
             add_serving(facts, cell, world=world, cell=planned)
             for name, rows in cell.tables.items():
                 if name == "observations":  # the partitions' own, once

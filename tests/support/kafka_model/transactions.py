@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, TRANSACTIONS, Isolation
+from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, TRANSACTIONS, Isolation, Role
 from tests.support.cells.partitions import (
     AUDIT,
     AUDIT_COMMITTED,
@@ -28,7 +28,7 @@ from tests.support.cells.partitions import (
     read_row,
     send_row,
 )
-from tests.support.cells.transactions import ABORT, CELL, COMMIT, A, B
+from tests.support.cells.transactions import ABORT, CELL, COMMIT, A, B, columns_of
 
 
 @dataclass
@@ -82,6 +82,8 @@ class TransactionalCell:
         self.sequences = {PRODUCER: 0, PRODUCER_2: 0}
         self.reads: dict[int, dict[int, list[dict[str, int]]]] = {p: {READER: [], READER_COMMITTED: []} for p in (A, B)}
         self.positions = {(p, r): 0 for p in (A, B) for r in (READER, READER_COMMITTED)}
+        self.beats = {PRODUCER: [0], PRODUCER_2: [0]}
+        """When the heart of each client beat."""
         self.init(PRODUCER)
 
     def init(self, client: int) -> None:
@@ -183,12 +185,16 @@ class TransactionalCell:
     def history(self) -> CellHistory:
         """The arrays."""
         rows = sorted([t.row() for t in self.transactions] + self.instances, key=lambda row: row["client"])
-        table = {
-            name: np.array([row[name] for row in rows], dtype=empty.dtype)
-            for name, empty in TRANSACTIONS.empty().items()
+        clients = [
+            {"client": client, "ended_ns": MISSING, "role": Role.PRODUCER, "planned": client} for client in self.beats
+        ]
+        beats = [{"client": client, "time_ns": time_ns} for client, times in self.beats.items() for time_ns in times]
+        tables = {
+            table.name: columns_of(table, found)
+            for table, found in ((TRANSACTIONS, rows), (CLIENTS, clients), (HEARTBEATS, beats))
         }
         partitions = {p: self._partition(p) for p in (A, B)}
-        return CellHistory(cell=CELL, partitions=partitions, tables={"transactions": table}, clients=())
+        return CellHistory(cell=CELL, partitions=partitions, tables=tables, clients=())
 
     def _partition(self, partition: int) -> PartitionHistory:
         sentinel = self.next_offset[partition] + 3
@@ -297,10 +303,21 @@ def zombie_write(cell: TransactionalCell) -> dict[str, int] | None:
     return {"zombie-write": len(transaction.entries)}
 
 
+def hanging(cell: TransactionalCell) -> dict[str, int] | None:
+    """A new instance's init_transactions does not return: for its bound, or for a nanosecond less, which is no anomaly."""
+    enough = cell.rng.random() < 0.8
+    client, begun_ns = cell.rng.choice((PRODUCER, PRODUCER_2)), cell.tick()
+    until_ns = begun_ns + Bounds().transaction_call_ns - (not enough)
+    cell.beats[client] += [*range(begun_ns, until_ns, NS_PER_S // 2), until_ns]
+    cell.instances.append(Transaction(client, NONE, MISSING, begun_ns).row())
+    return {"hanging": 1} if enough else None
+
+
 SPOILERS: dict[str, Callable[[TransactionalCell], dict[str, int] | None]] = {
     "torn": torn,
     "lost-transaction": lost_transaction,
     "aborted-read": aborted_read,
     "early-read": early_read,
     "zombie-write": zombie_write,
+    "hanging": hanging,
 }

@@ -61,6 +61,7 @@ FAMILIES = tuple(
     for names in (
         ("groups.processing", "groups.coordinator", "progress.stability"),
         ("reading.lateness",),
+        ("progress.transactions",),
         ("transactions.isolation", "transactions.exactly_once"),
         (
             "log.integrity",

@@ -18,7 +18,7 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 SEEDS = st.integers(0, 2**32)
-OF_TRANSACTIONS = ("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read")
+OF_TRANSACTIONS = ("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read", "hanging")
 AT_READ_COMMITTED = 0
 
 

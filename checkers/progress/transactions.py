@@ -1,0 +1,114 @@
+"""This kernel checks that what clients ask of a transaction coordinator is done: an initialisation, a commit, an abort."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from prozess.checkers.progress.awake import longest_awake
+from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ProgressCase, make_witnesses, no_witnesses
+from prozess.harness.schema import MISSING, NONE, Role
+
+ABORT = 2
+"""The value of `transactions.ended_by` for an abort."""
+Columns = Mapping[str, np.ndarray]
+
+
+def hanging(history: CellHistory) -> KernelResult:
+    """Each init_transactions, commit and abort is over within its bound: it took effect, or failed for good.
+
+    Source: KIP-98: a coordinator answers EndTxn once its decision is durable, and InitProducerId once the transaction
+    before has ended; KafkaProducer, initTransactions, commitTransaction, abortTransaction: bounded by max.block.ms, and
+    safe to retry. A call goes from when it was first made until it returned for good, made again for as long as the
+    client said that it may be; one that never returned, until its client ended or began another. Judged are calls that
+    returned, and those that lasted for the bound. Witness: `client`, `sequence` (the number of its transaction, NONE for
+    an initialisation); it was awake and waited from `begin_ns` until `end_ns`, at least until `other_ns`, which is the
+    bound after `begin_ns`; `case`: ProgressCase. O(n log n); the loop runs over calls that lasted too long.
+
+    Example: the bound is 50 s. An abort at 10 s returned at 70 s: a witness. One at 80 s had not returned when its client
+    was killed at 100 s: it says nothing, and is not judged.
+    """
+    calls = _calls(_own(history), _ends(history.tables["clients"], history.tables["heartbeats"]))
+    bound_ns = history.bounds.transaction_call_ns
+    long = np.flatnonzero(calls["end_ns"] - calls["begin_ns"] >= bound_ns)
+    returned = calls["returned"].copy()
+    returned[long] = True
+    shown = {name: values[long[:WITNESSES_MAX]] for name, values in calls.items()}
+    return KernelResult(_witnesses(shown, history, bound_ns), count=len(long), judged=int(returned.sum()))
+
+
+def _own(history: CellHistory) -> Columns:
+    """Returns the rows of `transactions` of the cell. A fencer serves all cells: of its rows those with transactional.ids
+    of the cell's clients."""
+    rows, clients = history.tables["transactions"], history.tables["clients"]
+    fencers = clients["client"][clients["role"] == Role.SENTINEL.value]
+    mine = ~np.isin(rows["client"], fencers) | np.isin(rows["transactional_id"], clients["client"])
+    return rows if mine.all() else {name: values[mine] for name, values in rows.items()}
+
+
+def _ends(clients: Columns, heartbeats: Columns) -> dict[int, int]:
+    """Returns when each client ended, or was last known to live."""
+    last: dict[int, int] = {}
+    order = np.lexsort((heartbeats["time_ns"], heartbeats["client"]))
+    client, time_ns = heartbeats["client"][order], heartbeats["time_ns"][order]
+    final = np.flatnonzero(np.append(client[1:] != client[:-1], True)[: len(client)])
+    last |= dict(zip(client[final].tolist(), time_ns[final].tolist(), strict=True))
+    ended = np.flatnonzero(clients["ended_ns"] != MISSING)
+    return last | dict(zip(clients["client"][ended].tolist(), clients["ended_ns"][ended].tolist(), strict=True))
+
+
+def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
+    """Returns the calls, in the order of clients and times: arrays of one length. Of a call whose client is not known to
+    have lived, nothing is known but when it returned."""
+    order = np.lexsort((rows["begun_ns"], rows["client"]))
+    client, begun_ns, transaction = (rows[name][order] for name in ("client", "begun_ns", "transaction"))
+    following = np.append(client[1:] == client[:-1], False)[: len(order)]
+    next_ns = np.where(following, np.append(begun_ns[1:], 0)[: len(order)], np.iinfo(np.int64).max)
+    who, place = np.unique(client, return_inverse=True)
+    known = np.array([ends.get(int(one), MISSING) for one in who], dtype=np.int64)
+    lived_ns = known[place] if len(who) else begun_ns[:0]
+    begin_ns = np.where(transaction == NONE, begun_ns, rows["end_invoked_ns"][order])
+    completed_ns = rows["completed_ns"][order]
+    returned = completed_ns != MISSING
+    end_ns = np.where(returned, completed_ns, np.minimum(next_ns, lived_ns))
+    case = np.where(
+        transaction == NONE,
+        ProgressCase.INITIALISATION,
+        np.where(rows["ended_by"][order] == ABORT, ProgressCase.ABORT, ProgressCase.COMMIT),
+    )
+    made = (begin_ns != MISSING) & (end_ns != MISSING)
+    columns = {
+        "client": client,
+        "sequence": transaction,
+        "begin_ns": begin_ns,
+        "end_ns": end_ns,
+        "case": case,
+        "returned": returned,
+        "outcome": rows["outcome"][order],
+    }
+    return {name: values[made] for name, values in columns.items()}
+
+
+def _witnesses(calls: Columns, history: CellHistory, bound_ns: int) -> np.ndarray:
+    """Returns a witness for each of these calls, of the longest time for which its client was awake."""
+    if not len(calls["client"]):
+        return no_witnesses()
+    heartbeats = history.tables["heartbeats"]
+    beats = {
+        client: np.sort(heartbeats["time_ns"][heartbeats["client"] == client])
+        for client in np.unique(calls["client"]).tolist()
+    }
+    spans = [
+        longest_awake(beats[client], begin, end)
+        for client, begin, end in zip(
+            calls["client"].tolist(), calls["begin_ns"].tolist(), calls["end_ns"].tolist(), strict=True
+        )
+    ]
+    since, until = np.array(spans, dtype=np.int64).T
+    awake = until - since >= bound_ns
+    begin_ns, end_ns = np.where(awake, since, calls["begin_ns"]), np.where(awake, until, calls["end_ns"])
+    columns = {name: calls[name] for name in ("client", "sequence", "outcome")}
+    columns |= {"begin_ns": begin_ns, "end_ns": end_ns, "other_ns": begin_ns + bound_ns}
+    columns["partition"] = np.full(len(awake), history.cell.partitions[0])
+    columns["case"] = np.where(awake, calls["case"], ProgressCase.STOOD_STILL)
+    return make_witnesses(len(awake), columns)

@@ -1,0 +1,65 @@
+"""Facts about how long a cluster was left in peace, so that what waits in it should have gone on.
+
+Functions return one truth value for each witness. They are vectorised over witnesses; loops run over faults and changes of
+leaders.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from prozess.harness.guarantees.evidence.envelope import Envelope
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord, Timeline
+from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, as_truth, constant, doubt_unless
+from prozess.harness.schema import NONE, Tristate
+
+
+def unsettled(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
+    """No stretch of `lasting_ns` between `begin_ns` and `end_ns` was free of faults (of any kind, clients' too), changes of
+    leader and gaps in the ISR. Unknown without ground truth, and where it is so only by a fault that was not seen to work."""
+    return _troubled([envelope.timeline], envelope, witnesses, np.int64(lasting_ns))
+
+
+def held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same, in every partition of the cell, of a stretch as long as the witness's own bound: from `begin_ns` to
+    `other_ns`."""
+    known = [timeline for timeline in envelope.cell_timelines or (envelope.timeline,) if timeline.known]
+    return _troubled(known, envelope, witnesses, witnesses["other_ns"] - witnesses["begin_ns"])
+
+
+def _troubled(
+    timelines: Sequence[Timeline], envelope: Envelope, witnesses: np.ndarray, lasting_ns: np.ndarray | np.int64
+) -> Truth:
+    if not timelines or not all(timeline.known for timeline in timelines):
+        return constant(UNKNOWN, len(witnesses))
+    proven = [fault for fault in envelope.faults if fault.effective is Tristate.YES]
+    by_proven, by_any = (
+        as_truth(_longest_peace(timelines, faults, envelope.error_ns, witnesses) < lasting_ns)
+        for faults in (proven, envelope.faults)
+    )
+    return doubt_unless(by_any, known=by_proven == TRUE)
+
+
+def _longest_peace(
+    timelines: Sequence[Timeline], faults: Sequence[FaultRecord], error_ns: int, witnesses: np.ndarray
+) -> np.ndarray:
+    """Returns int64[k]: how long the longest stretch of peace was between `begin_ns` and `end_ns`."""
+    troubles = [(fault.begin_ns - error_ns, fault.end_ns + error_ns) for fault in faults]
+    troubles += [span for timeline in timelines for span in _troubles(timeline, error_ns)]
+    longest, since_ns = np.zeros(len(witnesses), dtype=np.int64), -FOREVER
+    for begin_ns, end_ns in [*sorted(troubles), (FOREVER, FOREVER)]:
+        if begin_ns > since_ns:
+            peace_ns = np.minimum(witnesses["end_ns"], begin_ns) - np.maximum(witnesses["begin_ns"], since_ns)
+            longest = np.maximum(longest, peace_ns)
+        since_ns = max(since_ns, end_ns)
+    return longest
+
+
+def _troubles(timeline: Timeline, error_ns: int) -> Iterator[tuple[int, int]]:
+    """Yields (begin, end) of each time in which the partition had no leader, or lacked replicas in its ISR. A change of
+    leader is a moment."""
+    whole = int(np.bitwise_or.reduce(timeline.isr))
+    ends = [*timeline.time_ns[1:].tolist(), FOREVER]
+    states = zip(timeline.time_ns.tolist(), ends, timeline.leader.tolist(), timeline.isr.tolist(), strict=True)
+    for time_ns, end_ns, leader, isr in states:
+        yield time_ns - error_ns, (end_ns if leader == NONE or isr != whole else time_ns) + error_ns
