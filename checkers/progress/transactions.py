@@ -47,19 +47,18 @@ def _own(history: CellHistory) -> Columns:
 
 
 def _ends(clients: Columns, heartbeats: Columns) -> dict[int, int]:
-    """Returns when each client ended, or was last known to live."""
-    last: dict[int, int] = {}
+    """Returns when each client ended, or was last known to live, of those with heartbeats: of others, as in imports, nothing
+    shows when they were awake."""
     order = np.lexsort((heartbeats["time_ns"], heartbeats["client"]))
     client, time_ns = heartbeats["client"][order], heartbeats["time_ns"][order]
     final = np.flatnonzero(np.append(client[1:] != client[:-1], True)[: len(client)])
-    last |= dict(zip(client[final].tolist(), time_ns[final].tolist(), strict=True))
-    ended = np.flatnonzero(clients["ended_ns"] != MISSING)
+    last = dict(zip(client[final].tolist(), time_ns[final].tolist(), strict=True))
+    ended = np.flatnonzero((clients["ended_ns"] != MISSING) & np.isin(clients["client"], client[final]))
     return last | dict(zip(clients["client"][ended].tolist(), clients["ended_ns"][ended].tolist(), strict=True))
 
 
 def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
-    """Returns the calls, in the order of clients and times: arrays of one length. Of a call whose client is not known to
-    have lived, nothing is known but when it returned."""
+    """Returns the calls of clients that are known to have lived, in the order of clients and times: arrays of one length."""
     order = np.lexsort((rows["begun_ns"], rows["client"]))
     client, begun_ns, transaction = (rows[name][order] for name in ("client", "begun_ns", "transaction"))
     following = np.append(client[1:] == client[:-1], False)[: len(order)]
@@ -76,7 +75,7 @@ def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
         ProgressCase.INITIALISATION,
         np.where(rows["ended_by"][order] == ABORT, ProgressCase.ABORT, ProgressCase.COMMIT),
     )
-    made = (begin_ns != MISSING) & (end_ns != MISSING)
+    made = (begin_ns != MISSING) & (lived_ns != MISSING)
     columns = {
         "client": client,
         "sequence": transaction,

@@ -48,7 +48,7 @@ PROGRESS_VIEWS = {
                case when x.transaction = {{NONE}} then x.begun_ns else x.end_invoked_ns end as begin_ns,
                case when x.completed_ns != {{MISSING}} then x.completed_ns
                     when k.ended_ns != {{MISSING}} then least(k.ended_ns, x.next_ns)
-                    when h.last_ns is not null then least(h.last_ns, x.next_ns) end as end_ns,
+                    else least(h.last_ns, x.next_ns) end as end_ns,
                case when x.transaction = {{NONE}} then {int(ProgressCase.INITIALISATION)}
                     when x.ended_by = 2 then {int(ProgressCase.ABORT)} else {int(ProgressCase.COMMIT)} end as case
         from (
@@ -60,18 +60,14 @@ PROGRESS_VIEWS = {
         join (select world, cell, min(partition) as partition from fact_partitions group by world, cell) p
             on p.world = c.world and p.cell = c.cell
         left join fact_serving o on o.world = c.world and o.cell = c.cell and o.client = x.transactional_id
-        left join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) h
+        join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) h
             on h.world = x.world and h.client = x.client
         where k.role != {{SENTINEL_ROLE}} or o.client is not null
     """,
 }
 PROGRESS_QUERIES = {
     "hanging": f"""
-        {
-        longest_awake(
-            "select * from call where begin_ns != {MISSING} and end_ns is not null and end_ns - begin_ns >= call_ns"
-        )
-    }
+        {longest_awake("select * from call where begin_ns != {MISSING} and end_ns - begin_ns >= call_ns")}
         select w.partition, w.client, w.sequence,
                case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.from_ns else w.begin_ns end as begin_ns,
                case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.to_ns else w.end_ns end as end_ns,

@@ -496,10 +496,13 @@ WITHOUT_AUDIT = (
 )
 """Anomalies that what clients were told and given shows by itself: whoever was given everything that was acknowledged would
 have met them. The others say that something is missing, and need somebody who looked for it."""
+NEEDS_HEARTBEATS = ("hanging",)
+"""Anomalies of clients that waited in vain: those that only sleep wait, too."""
 NOT_CHOSEN = "it was not chosen to decide"
 _NODES_UNREAD = "neither the nodes' files nor the controllers' log can be read on this cluster"
 _NOT_IMPORTED = "an imported history has neither the nodes' files nor the controllers' log"
 _NO_AUDIT = "there was no audit"
+_NO_HEARTBEATS = "an imported history does not tell when its clients were awake"
 
 
 def parse_decide(texts: Sequence[str]) -> tuple[str, ...]:
@@ -530,6 +533,8 @@ def why_not_judged(plan: Plan, anomaly: str) -> str | None:
         return _NODES_UNREAD if plan.nodes_unread else None
     if plan.audited or anomaly in WITHOUT_AUDIT:
         return None
+    if anomaly in NEEDS_HEARTBEATS:
+        return _NO_HEARTBEATS
     return _NOT_IMPORTED if anomaly in NEEDS_NODES else _NO_AUDIT
 
 

@@ -219,6 +219,7 @@ class GeneratedCell:
             "transactional_id": np.array([*ids, self.zombie]),
             "begun_ns": np.array([-2_000_000] * len(ids) + [-500_000]),
             "initialised_ns": np.array([-1_000_000] * len(ids) + [-400_000]),
+            "completed_ns": np.array([-1_000_000] * len(ids) + [-400_000]),
             "outcome": Outcome.OK,
         }
         yield instances

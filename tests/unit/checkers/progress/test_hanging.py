@@ -8,7 +8,7 @@ from prozess.checkers.progress.transactions import hanging
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
-from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.schema import MISSING, NONE, Outcome, Role
 from tests.support.cells.transactions import ABORT, COMMIT, cell_of, ended
 
 BOUND_NS = Bounds().transaction_call_ns
@@ -75,12 +75,18 @@ def test_a_call_that_was_under_way_when_its_client_ended_says_nothing():
     assert (result.count, result.judged) == (0, 0)
 
 
-def test_a_client_that_left_no_sign_of_life_says_nothing_of_what_never_returned():
-    rows = [init(0), end(0, BOUND_NS, number=1)]
-    result = hanging(cell_of(EMPTY, EMPTY, rows[:1]))
+def test_a_client_without_heartbeats_says_nothing_as_in_imports():
+    clients = [{"client": 0, "ended_ns": 3 * BOUND_NS}]
+    result = hanging(cell_of(EMPTY, EMPTY, [init(0), end(0, BOUND_NS, number=1)], clients=clients))
     assert (result.count, result.judged) == (0, 0)
-    returned = hanging(cell_of(EMPTY, EMPTY, rows[1:]))
-    assert returned.witnesses["case"].tolist() == [ProgressCase.STOOD_STILL]
+
+
+def test_a_fencer_serves_many_cells_and_each_has_its_own_calls():
+    rows = [init(0, client=3) | {"transactional_id": owner} for owner in (0, 9)]
+    rows[1]["begun_ns"] = 2 * BOUND_NS
+    clients = [{"client": 0, "ended_ns": MISSING}, {"client": 3, "ended_ns": MISSING, "role": Role.SENTINEL}]
+    result = hanging(cell_of(EMPTY, EMPTY, rows, clients=clients, heartbeats=beating(3, 4 * BOUND_NS)))
+    assert result.witnesses["begin_ns"].tolist() == [0]
 
 
 def test_a_client_that_stood_still_is_told_apart():
