@@ -12,7 +12,7 @@ from prozess.checkers.groups.coordinator import commit_ahead, commit_regression,
 from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.copies import diverged, snapshot_conflict
-from prozess.checkers.log.integrity import duplicate, lost, offset_conflict, reordered, time_travel, unseen
+from prozess.checkers.log.integrity import duplicate, lost, offset_conflict, reordered, unseen
 from prozess.checkers.log.leadership import (
     epoch_regression,
     two_controllers,
@@ -20,6 +20,7 @@ from prozess.checkers.log.leadership import (
     under_acknowledged,
     watermark_regression,
 )
+from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
 from prozess.checkers.progress.stability import unstable
 from prozess.checkers.progress.transactions import hanging
@@ -85,7 +86,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="untold", kernel=untold, counts_of_plain=()),
         PartitionChecker(anomaly="diverged", kernel=diverged),
         PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
-        PartitionChecker(anomaly="time-travel", kernel=time_travel, counts_of_plain=("timed",)),
+        PartitionChecker(anomaly="time-travel", kernel=time_travel, counts_of_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
         PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression),
         PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, counts_of_plain=("acks_all",)),

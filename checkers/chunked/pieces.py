@@ -21,7 +21,6 @@ from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients
 
 _NOTHING = np.empty(0, dtype=np.int64)
 _LEAST = np.iinfo(np.int64).min
-_GREATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,12 @@ class Piece:
             doubtful=identity_keys(sends["client"][doubtful], sends["transaction"][doubtful]),
             newest=newest,
             counts=counts_of(
-                index, self.plain, self.send, self._chosen(self.read_place, self.plain), self._clock(self.send)
+                index,
+                self.plain,
+                self.send,
+                self._chosen(self.read_place, self.plain),
+                self._clock(self.send),
+                self.history.client_clock,
             ),
         )
 
@@ -174,11 +178,14 @@ class Piece:
         return self._sends_rows[sends], self._reads_rows[reads], self.sent(sends)
 
     def least_done_ns(self) -> dict[int, int]:
-        """Returns, for each clock, when its first plain record was acknowledged. A record that was sent later but stands
-        in front of it matters."""
-        clock, completed_ns = self._clock(self.send), self.index.sends["completed_ns"]
+        """Returns, for each clock, when its first plain record was acknowledged or read. A record that was sent later but
+        stands in front of it matters."""
+        rows = np.flatnonzero(self._chosen(self.read_place, self.plain))
+        send = self.send[self.plain]
+        clock = np.concatenate([self._clock(send), self._clock_of_reads(rows)])
+        time_ns = np.concatenate([self.index.sends["completed_ns"][send], self.index.reads["read_ns"][rows]])
         known = np.unique(clock[clock != NONE]).tolist()
-        return {value: int(completed_ns[self.send[clock == value]].min()) for value in known}
+        return {value: int(time_ns[clock == value].min()) for value in known}
 
     def sent(self, rows: np.ndarray) -> PieceSends:
         """Returns what other pieces must know of these rows of `sends`."""
@@ -244,29 +251,35 @@ class Piece:
         keep[line[near]] = True
 
     def _keep_times(self, keep: np.ndarray, context: PieceContext) -> None:
-        """Keeps what `time-travel` needs: every record that was acknowledged before something in front of it was sent,
-        and the plain record in front of it that was sent last. It keeps the last one of the whole piece as well, for the
-        pieces behind it."""
-        sends, rows = self.index.sends, np.maximum(self.send, 0)
+        """Keeps what `time-travel` needs: every record that was acknowledged or read before something in front of it was
+        sent, or before it was sent itself, and the plain record in front of it that was sent last, or is itself. It keeps the
+        last one of the whole piece as well, for the pieces behind it. Where another piece has the send of a record, nobody
+        knows here when that was acknowledged."""
+        index, sends, rows = self.index, self.index.sends, np.maximum(self.send, 0)
         sent_ns = np.where(self.plain, sends["invoked_ns"][rows], _LEAST)
-        done_ns = np.where(self.plain, sends["completed_ns"][rows], _GREATEST)
         clock, any_ns = self._clock(self.send), sent_ns.copy()
-        place = self.index.log.positions.find(context.log_offset)
+        place = index.log.positions.find(context.log_offset)
         inside = place >= 0
         any_ns[place[inside]], clock[place[inside]] = context.invoked_ns[inside], context.clock[inside]
-        first = int(self.index.log.offset[0])
-        for value in np.unique(clock[clock != NONE]).tolist():
-            mine = np.flatnonzero(clock == value)
-            before = context.invoked_ns[(context.log_offset < first) & (context.clock == value)]
-            carried = max(int(before.max(initial=_LEAST)), context.newest.get(value, _LEAST))
-            newest = np.append(carried, np.maximum(np.maximum.accumulate(any_ns[mine]), carried))[:-1]
-            late = np.flatnonzero(newest > done_ns[mine])
-            plain = np.maximum.accumulate(sent_ns[mine])
-            rises = np.append(True, plain[1:] > plain[:-1])
-            leader = np.maximum.accumulate(np.where(rises, np.arange(len(mine)), 0))
-            keep[mine[late]] = True
-            keep[mine[leader[np.maximum(late - 1, 0)]]] = True
-            keep[mine[leader[-1]]] = True
+        done = np.flatnonzero((self.send_place >= 0) & (sends["completed_ns"] != MISSING))
+        given = np.flatnonzero(self.read_place >= 0)
+        when_ns = np.concatenate([sends["completed_ns"][done], index.reads["read_ns"][given]])
+        where = np.concatenate([self.send_place[done], self.read_place[given]])
+        whose = np.concatenate([self._clock(done), self._clock_of_reads(given)])
+        sent_elsewhere = ~self.plain
+        sent_elsewhere[self.send_place[done[index.send_confirmed[done]]]] = False
+        first = int(index.log.offset[0])
+        before = context.log_offset < first
+        for value in {*np.unique(clock[clock != NONE]).tolist(), *context.newest, *context.clock[before].tolist()}:
+            mine = clock == value
+            earlier = context.invoked_ns[before & (context.clock == value)]
+            carried = max(int(earlier.max(initial=_LEAST)), context.newest.get(value, _LEAST))
+            newest = np.maximum(np.maximum.accumulate(np.where(mine, any_ns, _LEAST)), carried)
+            late = sent_elsewhere.copy()
+            late[where[(whose == value) & (newest[where] > when_ns)]] = True
+            plain = np.maximum.accumulate(np.where(mine, sent_ns, _LEAST))
+            keep |= late
+            keep[np.searchsorted(plain, np.append(plain[late], plain[-1]))] = True
 
     def _clock(self, send: np.ndarray) -> np.ndarray:
         """Returns int[k]: the clock of the client of each of these sends. NONE where there is no send (-1)."""
@@ -274,6 +287,11 @@ class Piece:
             return np.full(len(send), NONE, dtype=np.int64)
         clock = of_clients(self.history.client_clock, self.index.sends["client"][np.maximum(send, 0)], unknown=NONE)
         return np.asarray(np.where(send >= 0, clock, NONE)).astype(np.int64)
+
+    def _clock_of_reads(self, rows: np.ndarray) -> np.ndarray:
+        """Returns int[k]: the clock of the client that read each of these rows of `reads`. NONE: it is not known."""
+        client = self.index.reads["client"][rows]
+        return of_clients(self.history.client_clock, client, unknown=NONE).astype(np.int64)
 
     @staticmethod
     def _chosen(place: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -337,15 +355,22 @@ def uneven_edges(stretches: Sequence[Sequence[Edge]]) -> np.ndarray:
 
 
 def counts_of(
-    index: PartitionIndex, plain: np.ndarray, send: np.ndarray, read: np.ndarray, clock: np.ndarray
+    index: PartitionIndex,
+    plain: np.ndarray,
+    send: np.ndarray,
+    read: np.ndarray,
+    clock: np.ndarray,
+    client_clock: np.ndarray,
 ) -> dict[str, int]:
     """Returns how much plain records add to what kernels judged. `plain` is bool[L(p)]; `send` and `clock` belong to
     each record; `read` (bool[reads]) says which reads show plain records."""
+    reader_clock = of_clients(client_clock, index.reads["client"], unknown=NONE)
     acks = of_clients(index.client_acks, index.sends["client"][send[plain]], unknown=0)
     return {
         "records": int(np.count_nonzero(plain)),
         "acks_all": int(np.count_nonzero(acks == -1)),
         "timed": int(np.count_nonzero(clock[plain] != NONE)),
+        "timed_reads": int(np.count_nonzero(read & (reader_clock != NONE))),
         "reads": int(np.count_nonzero(read)),
         "consumed": int(np.count_nonzero(read & index.by_consumer)),
     }

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.checkers.alignment import rows_that, rows_where
+from prozess.checkers.alignment import rows_that
 from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.harness.interfaces import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, taken
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients
 
 # These kernels do not ask whether a finding was permitted. They are O(n) where observers agree with the log. Only what
 # does not agree is sorted.
@@ -489,120 +489,3 @@ def _identity(index: PartitionIndex, seen: _Observations, rows: np.ndarray) -> t
     client[sent], client[~sent] = index.sends["client"][send], index.reads["sender"][read]
     sequence[sent], sequence[~sent] = index.sends["sequence"][send], index.reads["sequence"][read]
     return client, sequence
-
-
-# Order in real time: an acknowledged record stands before every record that was sent later.
-
-
-_NEVER = np.iinfo(np.int64).max
-
-
-def time_travel(history: PartitionHistory) -> KernelResult:
-    """What was acknowledged before another record was sent, on the same clock, stands before it in the log.
-
-    Source: a leader appends to the end of its log, and acknowledges what it has appended; positions of a committed log never
-    change (Kafka documentation, design, "Replicated logs"). Counts acknowledged records (acks other than 0) that stand, with
-    their first copy, behind the first copy of a record that was invoked after they were completed; `other_*` is that record,
-    of several the one sent last. Records without a row of `sends` are in no order of time. Where retention or compaction may
-    have removed first copies, a record is judged only where it stands at its acknowledged offset. O(n): one running maximum
-    of the times of invocation, in the order of the log.
-    """
-    index = PartitionIndex.of(history)
-    row = _sends_in_log_order(index)
-    place = np.arange(len(row)) if not len(row) or int(row.min()) >= 0 else np.flatnonzero(row >= 0)
-    row = taken(row, place)
-    sends = index.sends
-    invoked_ns, completed_ns = sends["invoked_ns"][row], sends["completed_ns"][row]
-    silent = rows_that(_acknowledged(index, row, place), np.logical_not)
-    completed_ns[silent] = _NEVER
-    judged = 0
-    found: list[np.ndarray] = []
-    later: list[np.ndarray] = []
-    for mine in _by_clock(index, history.client_clock, row):
-        its_invoked_ns, its_completed_ns = taken(invoked_ns, mine), taken(completed_ns, mine)
-        judged += int(np.count_nonzero(its_completed_ns != _NEVER)) if len(silent) else len(mine)
-        newest = np.maximum.accumulate(its_invoked_ns)
-        behind = _behind(newest, its_completed_ns)
-        if len(behind):
-            leader = _first_reaching(newest)
-            found.append(mine[behind])
-            later.append(mine[leader[behind - 1]])
-    return _result(index, row, place, found, later, judged)
-
-
-def _behind(newest_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:
-    """Returns the places of records that were completed before one was invoked that stands before them."""
-    following_ns = completed_ns[1:]
-    return 1 + rows_where(len(following_ns), lambda rows: newest_ns[rows] > following_ns[rows])
-
-
-def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
-    """Returns intp[log]: for each position of L(p) the row of `sends` of the record whose first copy stands there, -1 if
-    there is none."""
-    if len(index.identities.extra):  # the acknowledged copy need not be the first
-        found, rows = np.full(len(index.log.key), -1, dtype=np.intp), np.arange(len(index.send_key))
-    else:
-        found, rows = index.send_at[:-1], np.flatnonzero(~index.send_confirmed)
-        if len(rows):
-            found = found.copy()
-    position = index.identities.find(index.send_key[rows])
-    found[position[position >= 0]] = rows[position >= 0]
-    return found
-
-
-def _by_clock(index: PartitionIndex, client_clock: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
-    """Returns, for each clock (one for each host), the places among these rows of `sends` that its clients sent."""
-    clocks = of_clients(client_clock, index.senders, unknown=NONE)
-    if len(clocks) and clocks[0] != NONE and (clocks == clocks[0]).all():
-        return [np.arange(len(row))]
-    clock = of_clients(client_clock, index.sends["client"][row], unknown=NONE)
-    return [np.flatnonzero(clock == value) for value in distinct(clock[clock != NONE]).tolist()]
-
-
-def _acknowledged(index: PartitionIndex, row: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Returns bool[k]: was this send acknowledged, with acks other than 0, and did it stand there by then?"""
-    sends = index.sends
-    told = index.acknowledged & (sends["completed_ns"] != MISSING) & ~index.sent_with(acks=0)
-    told[: index.sentinel_sends] = True  # these are not in L(p)
-    known: np.ndarray = np.ones(len(row), dtype=bool) if told.all() else told[row]
-    if index.compacted or index.log_start > 0:
-        known &= sends["log_offset"][row] == index.log.offset[place]
-    return known
-
-
-def _first_reaching(newest: np.ndarray) -> np.ndarray:
-    """Returns intp[n]: where a running maximum first had the value that it has at each place."""
-    rises = np.ones(len(newest), dtype=bool)
-    rises[1:] = newest[1:] > newest[:-1]
-    return np.asarray(np.maximum.accumulate(np.where(rises, np.arange(len(newest)), 0)))
-
-
-def _result(
-    index: PartitionIndex,
-    row: np.ndarray,
-    place: np.ndarray,
-    found: list[np.ndarray],
-    later: list[np.ndarray],
-    judged: int,
-) -> KernelResult:
-    nothing = np.empty(0, dtype=np.intp)
-    late, other = np.concatenate([nothing, *found]), np.concatenate([nothing, *later])
-    if not len(late):
-        return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
-    count = len(late)
-    order = np.argsort(late, kind="stable")[:WITNESSES_MAX]
-    late, other = late[order], other[order]
-    sends = index.sends
-    columns = {
-        "partition": index.partition,
-        "client": sends["client"][row[late]],
-        "sequence": sends["sequence"][row[late]],
-        "log_offset": index.log.offset[place[late]],
-        "other_client": sends["client"][row[other]],
-        "other_sequence": sends["sequence"][row[other]],
-        "other_offset": index.log.offset[place[other]],
-        "other_ns": sends["invoked_ns"][row[other]],
-        **index.sent(row[late]),
-        **index.seen(index.send_key[row[late]]),
-    }
-    return KernelResult(make_witnesses(len(late), columns), count, judged, incomplete=index.incomplete())

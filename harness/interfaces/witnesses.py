@@ -199,6 +199,21 @@ def make_windows(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     return made
 
 
+# Cases of `time-travel`. The kernel finds them, and rules judge them.
+
+
+class RealTimeCase(IntEnum):
+    """Says what is wrong with a record's time, as the `case` of witnesses of `time-travel`. No case is 1, which facts about
+    lost records take for an offset that another record has taken."""
+
+    ACKNOWLEDGED = 0
+    """It was acknowledged before a record was sent that stands in front of it."""
+    READ = 2
+    """It was read before a record was sent that stands in front of it."""
+    READ_UNSENT = 3
+    """It was read before it was sent."""
+
+
 # Cases of `not-exactly-once`. The kernel finds them, and rules judge them.
 
 

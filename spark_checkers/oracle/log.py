@@ -67,6 +67,61 @@ LOG_VIEWS = {
           and not {cleaned("u", tombstone="coalesce(s.size = {NONE}, false)")}
     """,
 }
+
+
+def _time_travel(*, there: str, reader: str) -> str:
+    """Returns the text of `time-travel`. `there`: a record of `s` is certainly in the log that consumers read; `reader`: a
+    read of `g` is somebody's own."""
+    return f"""
+        with standing as (
+            select s.*, f.log_offset as stands_at, f.position, p.compacted or p.log_start > 0 as cleaning, {there} as there
+            from sent s
+            join first_copy f
+                on f.partition = s.partition and f.level = {{UNCOMMITTED}} and f.sender = s.client
+                and f.sequence = s.sequence
+            join fact_partitions p on p.partition = s.partition
+            where s.clock != {{NONE}}
+        ),
+        timed as (
+            select g.partition, g.sender, g.sequence, g.log_offset, g.read_ns, c.clock
+            from given g
+            join fact_clients c on c.world = g.world and c.client = g.client
+            where c.clock != {{NONE}} and not g.unreadable and {reader}
+        ),
+        in_order as (
+            select t.*, max(invoked_ns) over (
+                       partition by partition, clock order by position range between unbounded preceding and current row
+                   ) as newest
+            from (
+                select partition, clock, position, null as sender, null as sequence, null as log_offset, null as read_ns,
+                       case when there then invoked_ns end as invoked_ns
+                from standing
+                union all
+                select r.partition, r.clock, l.position, r.sender, r.sequence, r.log_offset, r.read_ns, null
+                from timed r
+                join log l on l.partition = r.partition and l.level = {{UNCOMMITTED}} and l.log_offset = r.log_offset
+                    and l.sender = r.sender and l.sequence = r.sequence and not l.unreadable
+            ) t
+        )
+        select partition, client, sequence, stands_at as log_offset from (
+            select s.*, max(s.invoked_ns) over (
+                       partition by s.partition, s.clock order by s.position
+                       rows between unbounded preceding and 1 preceding
+                   ) as newest_before
+            from standing s
+        )
+        where outcome = {{OK}} and acks != 0 and completed_ns != {{MISSING}} and completed_ns < newest_before
+          and (not cleaning or log_offset = stands_at)
+        union
+        select partition, sender, sequence, log_offset from in_order where read_ns < newest
+        union
+        select r.partition, r.sender, r.sequence, r.log_offset
+        from timed r
+        join sent s on s.partition = r.partition and s.client = r.sender and s.sequence = r.sequence and s.clock = r.clock
+        where r.read_ns < s.invoked_ns
+    """
+
+
 LOG_QUERIES = {
     "lost": """
         select partition, client, sequence from missing_send where not maybe
@@ -148,24 +203,7 @@ LOG_QUERIES = {
             on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client and f.sequence = s.sequence
         where s.outcome = {FAIL} and s.transaction = {NONE}
     """,
-    "time-travel": """
-        select partition, client, sequence from (
-            select s.*, f.log_offset as stands_at,
-                   max(s.invoked_ns) over (
-                       partition by s.partition, s.clock order by f.position
-                       rows between unbounded preceding and 1 preceding
-                   ) as newest_before,
-                   p.compacted or p.log_start > 0 as cleaning
-            from sent s
-            join first_copy f
-                on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client
-                and f.sequence = s.sequence
-            join fact_partitions p on p.partition = s.partition
-            where s.clock != {NONE}
-        )
-        where outcome = {OK} and acks != 0 and completed_ns != {MISSING} and completed_ns < newest_before
-          and (not cleaning or log_offset = stands_at)
-    """,
+    "time-travel": _time_travel(there="true", reader="true"),
 }
 """The SQL text of each anomaly of the log."""
 UNAUDITED_LOG_VIEWS = {
@@ -201,6 +239,16 @@ UNAUDITED_LOG_VIEWS = {
 }
 """Further views of what consumers received."""
 UNAUDITED_LOG_QUERIES = {
+    # What acks=1 acknowledged may stand in the log of a deposed leader alone.
+    "time-travel": _time_travel(
+        there="""(
+            s.acks = -1 or exists (
+                select 1 from consumed c
+                where c.partition = s.partition and c.sender = s.client and c.sequence = s.sequence
+            )
+        )""",
+        reader="not g.by_audit",
+    ),
     "lost": "select partition, client, sequence from ungiven where passed",
     "unseen": "select partition, client, sequence from ungiven where not passed",
     "resurrected": """

@@ -63,7 +63,7 @@ _ALL_VIEWS = {
     **progress.PROGRESS_VIEWS,
 }
 AS_AUDITED = (
-    *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound", "time-travel"),
+    *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound"),
     *("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read"),
 )
 """The anomalies whose texts hold without an audit, too."""

@@ -69,7 +69,7 @@ WORDS = {
     "misplaced": "records were read from another partition than they were sent to",
     "resurrected": "records were read whose sending certainly had failed",
     "rewound": "the reader was given an offset that it had already passed",
-    "time-travel": "acknowledged records stand behind records that were sent later",
+    "time-travel": "records were acknowledged or read before others in front of them, or they themselves, were sent",
     REGRESSION: "the high watermark went back, so acknowledged records are gone",
     "deleted": "records were removed before the topic's retention allows it",
     "not-followed": "acknowledged records could not be followed to the reader",

@@ -70,7 +70,14 @@ from prozess.harness.guarantees.facts.truncation import (
 )
 from prozess.harness.guarantees.logic import TRUE, Truth, any_true, as_truth, constant, doubt_unless
 from prozess.harness.guarantees.table.rules import CellConfiguration, Version
-from prozess.harness.interfaces.witnesses import STALLED_NS, CopyCase, GroupCase, ProgressCase, StallCase
+from prozess.harness.interfaces.witnesses import (
+    STALLED_NS,
+    CopyCase,
+    GroupCase,
+    ProgressCase,
+    RealTimeCase,
+    StallCase,
+)
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Outcome, Tristate
 
@@ -547,6 +554,11 @@ FACTS: Mapping[str, Fact] = {
         "expired (delete.retention.ms)",
         of_witnesses=replica_away,
         could=lambda h: possibly(h.long_away),
+    ),
+    "sent before it was read": Fact(
+        "the record was sent before anybody read it: what is wrong is where another record stands",
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] != RealTimeCase.READ_UNSENT),
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "read_uncommitted": Fact(
         "the consumer that read the record uses read_uncommitted",

@@ -1,5 +1,7 @@
 """The guarantees of replicas, leaders and controllers: equal copies, watermarks, epochs, minimums and elections."""
 
+from dataclasses import replace
+
 from prozess.harness.guarantees.table.rules import (
     HW_SOURCE,
     Guarantee,
@@ -67,21 +69,33 @@ REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT)
 # Cluster: what leaders and controllers promise of time, watermarks, epochs and minimums.
 
 
+_SENT = "sent before it was read"
+
+
+def _of_sent(rule: Rule) -> Rule:
+    """Returns the rule for records that were sent when they were read. Whatever becomes of a log, nobody can be given what
+    is not sent yet."""
+    return replace(rule, when=(*rule.when, _SENT), perhaps=(*rule.perhaps, _SENT) if rule.perhaps else ())
+
+
 _TIME_TRAVEL = Guarantee(
     anomaly="time-travel",
-    meaning="A record is in the log before one that had already been acknowledged when it was sent.",
-    promise="An acknowledged record is in the log before every record that was sent after its acknowledgement.",
+    meaning="A record was read before it was sent, or is in the log before one that had already been acknowledged or read "
+    "when it was sent.",
+    promise="A record that was acknowledged or read is in the log before every record that was sent afterwards, and "
+    "nothing is read before it is sent.",
     found=(
-        "1 acknowledged record is in the log behind one that was sent after its acknowledgement",
-        "{n} acknowledged records are in the log behind records that were sent after their acknowledgement",
+        "1 record was acknowledged or read before one that stands in front of it was sent, or read before it was sent",
+        "{n} records were acknowledged or read before one that stands in front of them was sent, or read before they were "
+        "sent",
     ),
     undone="would have kept the order",
-    nothing="no record was acknowledged by a broker",
-    # acks=0: nobody ever learns when a record was appended.
+    nothing="no record was acknowledged by a broker, or read",
     nothing_is_unknown=False,
     source="Kafka documentation, design, 'Replicated logs': a leader appends at the end; every copy of a send is appended "
-    "after its invocation, retries included",
+    "after its invocation, retries included; 'Only committed messages are ever given out to the consumer'",
     rules=(
+        _of_sent(topic_deleted("time-travel")),
         Rule(
             id="time-travel/acks-0",
             when=("acks=0", "tail"),
@@ -99,7 +113,7 @@ _TIME_TRAVEL = Guarantee(
             change="acks=all",
             source="Kafka documentation, producer configuration acks; KAFKA-20554",
         ),
-        *hard("time-travel", unclean="cutoff", wiped="wiped"),
+        *map(_of_sent, hard("time-travel", unclean="cutoff", wiped="wiped")),
         older_epoch_appended("time-travel"),
     ),
 )

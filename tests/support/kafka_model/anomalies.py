@@ -241,11 +241,34 @@ class Spoiler:
         early = self._entry(lambda e, send: late is not None and e.offset < late.offset)
         if late is None or early is None:
             return None
-        send, after_ns = self.facts.sends[early.identity], self.facts.sends[late.identity]["completed_ns"] + 1
-        send["invoked_ns"] = after_ns
-        if send["completed_ns"] != MISSING:
-            send["completed_ns"] = max(send["completed_ns"], after_ns + 5)
+        self._send_again(early, self.facts.sends[late.identity]["completed_ns"] + 1)
         return {}
+
+    def read_before_it_was_sent(self) -> Expected | None:
+        """A record was sent only after a reader had received it."""
+        read_ns = {row["log_offset"]: row["read_ns"] for row in self.facts.rows()}
+        entry = self._entry(lambda e, send: e.offset in read_ns)
+        if entry is None:
+            return None
+        self._send_again(entry, read_ns[entry.offset] + 1)
+        return {}
+
+    def read_before_another_was_sent(self) -> Expected | None:
+        """A record was sent only after a reader had received one that stands behind it."""
+        read_ns = {row["log_offset"]: row["read_ns"] for row in self.facts.rows()}
+        late = self._entry(lambda e, send: e.offset in read_ns, recorded=False)
+        early = self._entry(lambda e, send: late is not None and e.offset < late.offset)
+        if late is None or early is None:
+            return None
+        self._send_again(early, read_ns[late.offset] + 1)
+        return {}
+
+    def _send_again(self, entry: Entry, invoked_ns: int) -> None:
+        """Moves the send of a record to a later time."""
+        send = self.facts.sends[entry.identity]
+        send["invoked_ns"] = invoked_ns
+        if send["completed_ns"] != MISSING:
+            send["completed_ns"] = max(send["completed_ns"], invoked_ns + 5)
 
     def watermark_fell(self) -> Expected | None:
         """A leader answered less than it had before."""

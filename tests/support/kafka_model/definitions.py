@@ -3,30 +3,49 @@ are vectorised, must agree with where what was planted does not say how much the
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Isolation, MetadataSource, Outcome, Role
 
 
 def time_travel(history: PartitionHistory) -> int:
-    """Acknowledged records (acks ≠ 0) whose first copy stands behind that of a record invoked after their completion."""
+    """Records that were acknowledged (acks ≠ 0) or read before one was invoked whose first copy stands before them, or that
+    were read before they were invoked. All clients have one clock."""
     reads, sends = history.reads, history.sends
     end = history.audit_end.get(Isolation.READ_UNCOMMITTED)
     first: dict[tuple[int, int], int] = {}
-    for reader, offset, sender, sequence, flags in zip(
-        *(reads[name].tolist() for name in ("client", "log_offset", "sender", "sequence", "flags")), strict=True
+    log: dict[int, tuple[int, int]] = {}
+    given = []
+    for reader, offset, sender, sequence, flags, read_ns in zip(
+        *(reads[name].tolist() for name in ("client", "log_offset", "sender", "sequence", "flags", "read_ns")),
+        strict=True,
     ):
         audit = (
             history.client_role[reader] == Role.AUDIT and history.client_isolation[reader] == Isolation.READ_UNCOMMITTED
         )
-        if audit and not flags and (end is None or offset < end):
+        if flags or sender == SENTINEL_CLIENT:
+            continue
+        given.append((offset, (sender, sequence), read_ns))
+        if audit and (end is None or offset < end):
             first.setdefault((sender, sequence), offset)
+            log[offset] = sender, sequence
     rows = [dict(zip(sends, values, strict=True)) for values in zip(*(sends[n].tolist() for n in sends), strict=True)]
+    invoked = {(row["client"], row["sequence"]): row["invoked_ns"] for row in rows}
     there = [(row, first[key]) for row in rows if (key := (row["client"], row["sequence"])) in first]
     there = [(row, offset) for row, offset in there if history.client_role[row["client"]] == Role.PRODUCER]
-    return sum(
-        any(later["invoked_ns"] > row["completed_ns"] and place < offset for later, place in there)
+    found = {
+        (offset, (row["client"], row["sequence"]))
         for row, offset in there
         if row["outcome"] == Outcome.OK and row["completed_ns"] != MISSING and history.client_acks[row["client"]] != 0
-    )
+        if any(later["invoked_ns"] > row["completed_ns"] and place < offset for later, place in there)
+    }
+    for offset, record, read_ns in given:
+        unsent = invoked.get(record, read_ns) > read_ns
+        behind = log.get(offset) == record and any(
+            later["invoked_ns"] > read_ns and place < offset for later, place in there
+        )
+        if unsent or behind:
+            found.add((offset, record))
+    return len(found)
 
 
 def under_acknowledged(history: PartitionHistory) -> int:

@@ -130,7 +130,9 @@ class GeneratedCell:
         for view in _UNSEEN.get(name, ()):
             edits.missing[view] = np.sort(np.concatenate([edits.missing[view], spot]))
         if name in _FIELDS:
-            setattr(edits, _FIELDS[name], spot)
+            fields = _FIELDS[name]
+            for number, attribute in enumerate(fields):
+                setattr(edits, attribute, spot[number :: len(fields)])
         elif name in _PUT_IN:
             put_in.append(self._put_in(name, partition, spot))
 
@@ -270,13 +272,14 @@ _UNSEEN: Mapping[str, tuple[str, ...]] = {
 }
 """Anomaly → the views that lack the record at its spot."""
 _FIELDS = {
-    "reordered": "swapped",
-    "offset-conflict": "misreported",
-    "corrupt": "corrupt",
-    "rewound": "repeated",
-    "time-travel": "early",
-    "late": "late",
+    "reordered": ("swapped",),
+    "offset-conflict": ("misreported",),
+    "corrupt": ("corrupt",),
+    "rewound": ("repeated",),
+    "time-travel": ("early", "unsent"),
+    "late": ("late",),
 }
+"""Anomaly → the fields of `Edits` that take its spots, in turn."""
 _PUT_IN: Mapping[str, tuple[str, ...]] = {
     "duplicate": ("tail", "log", "visible"),
     "phantom": ("tail", "log", "visible"),

@@ -157,6 +157,7 @@ MISREPORTED_BY = 2
 """Offsets. What is planted as an offset conflict is acknowledged so much further on."""
 EARLIER_NS = STEP_NS + 2
 """What is planted as time travel is sent so much earlier: before the record in front of it."""
+UNSENT_NS = 1
 VIEWS = ("tail", "log", "visible")
 SENTINEL = 0
 
@@ -174,6 +175,8 @@ class Edits:
     """Acknowledged MISREPORTED_BY further on."""
     early: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """Acknowledged just before the record in front of it was sent."""
+    unsent: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """Given to the tailing reader UNSENT_NS before they are sent."""
     repeated: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """Given to the tailing reader twice."""
     late: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
@@ -359,6 +362,9 @@ class GeneratedPartition:
         }
         if view == "tail" and _touches(self.edits.late, position):
             columns["read_ns"] = columns["read_ns"] + np.isin(position, self.edits.late) * round(LATE_S * 1e9)
+        if view == "tail" and _touches(self.edits.unsent, position):
+            unsent_ns = self.layout.sent_ns(position) - UNSENT_NS
+            columns["read_ns"] = np.where(np.isin(position, self.edits.unsent), unsent_ns, columns["read_ns"])
         if len(_within(self.edits.corrupt, first, last)):
             spoiled = np.isin(position, self.edits.corrupt)
             columns["flags"][spoiled] = ReadFlag.CORRUPT

@@ -92,8 +92,9 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     yield "reordered", _sent(partition, swapped + 1, reader=owner, begin_ns=partition.layout.sent_ns(swapped))
     told = at("offset-conflict")
     yield "offset-conflict", _sent(partition, told, log_offset=partition.offsets(told) + MISREPORTED_BY)
-    early = at("time-travel")
-    yield "time-travel", _sent(partition, early, reader=owner, begin_ns=partition.layout.sent_ns(early) - EARLIER_NS)
+    spot = at("time-travel")
+    sent_ns = partition.layout.sent_ns(spot) - EARLIER_NS * np.isin(spot, partition.edits.early)
+    yield "time-travel", _sent(partition, spot, reader=owner, begin_ns=sent_ns)
     again = at("rewound")
     yield "rewound", _sent(partition, again, reader=owner, begin_ns=partition.read_ns(again))
     batch = at("diverged") // BATCH * BATCH

@@ -1,13 +1,11 @@
-"""Kernels of real time, of what brokers answer and of what the controllers' log says: each bad history with its near miss."""
+"""Kernels of what brokers answer and of what the controllers' log says: each bad history with its near miss."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from prozess.checkers.log.integrity import time_travel
 from prozess.checkers.log.leadership import (
     LATER_EPOCH,
     SAME_EPOCH,
@@ -21,15 +19,12 @@ from prozess.harness.config.configuration import ProducerConfiguration, TopicCon
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.recording.metrics import MICRO, code_of
-from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource
+from prozess.harness.schema import NONE, MetadataKind, MetadataSource
 from tests.support.cells.partitions import (
-    INFO,
     METADATA_ERROR_NS,
     OK,
     PARTITION,
     PRODUCER,
-    PRODUCER_2,
-    PRODUCER_ACKS_0,
     PRODUCER_ACKS_1,
     history,
     mask,
@@ -46,60 +41,6 @@ def found(result: KernelResult) -> list[tuple[int, int]]:
     assert result.count == len(result.witnesses)
     assert set(result.witnesses["partition"].tolist()) <= {PARTITION}
     return list(zip(result.witnesses["client"].tolist(), result.witnesses["sequence"].tolist(), strict=True))
-
-
-def at(begin: int, end: int | None) -> dict[str, int]:
-    return {"invoked_ns": begin, "completed_ns": MISSING if end is None else end}
-
-
-# --- time-travel ----------------------------------------------------------------------------------------------------
-
-
-def two(first: tuple[int, int | None], second: tuple[int, int | None], *, client: int = PRODUCER, **more: Any) -> Any:
-    """`second`, another producer's, stands before `first`. Their times."""
-    sends = [(client, 0, OK, 1, at(*first)), (PRODUCER_2, 0, INFO, 0, at(*second))]
-    return history(sends=sends, log=[(0, PRODUCER_2, 0), (1, client, 0)], **more)
-
-
-def test_what_was_sent_after_an_acknowledgement_may_not_stand_before_it():
-    result = time_travel(two((10, 20), (21, None)))
-    assert found(result) == [(PRODUCER, 0)]
-    (witness,) = result.witnesses
-    assert (witness["log_offset"], witness["other_client"], witness["other_offset"]) == (1, PRODUCER_2, 0)
-    assert (witness["begin_ns"], witness["end_ns"], witness["other_ns"]) == (10, 20, 21)
-
-
-@pytest.mark.parametrize(("first", "second"), [((10, 20), (20, None)), ((10, 20), (5, 30)), ((10, None), (30, 40))])
-def test_sends_that_overlap_may_stand_in_any_order(first, second):
-    assert found(time_travel(two(first, second))) == []
-
-
-def test_acks_0_tells_nothing_of_when_and_acks_1_does():
-    assert found(time_travel(two((10, 20), (30, 40), client=PRODUCER_ACKS_0))) == []
-    assert found(time_travel(two((10, 20), (30, 40), client=PRODUCER_ACKS_1))) == [(PRODUCER_ACKS_1, 0)]
-
-
-def test_clients_on_different_or_unknown_clocks_are_not_ordered():
-    made = two((10, 20), (30, 40))
-    clocks = np.arange(len(made.client_role), dtype=np.int32)
-    assert found(time_travel(replace(made, client_clock=clocks))) == []
-    assert found(time_travel(replace(made, client_clock=np.empty(0, dtype=np.int32)))) == []
-
-
-def test_the_first_copy_counts_and_a_second_behind_is_none():
-    sends = [(PRODUCER, 0, OK, 0, at(10, 20)), (PRODUCER_2, 0, OK, 1, at(30, 40))]
-    log = [(0, PRODUCER, 0), (1, PRODUCER_2, 0), (2, PRODUCER, 0)]
-    assert found(time_travel(history(sends=sends, log=log))) == []
-    acknowledged_later = [(PRODUCER, 0, OK, 2, at(10, 20)), (PRODUCER_2, 0, OK, 1, at(30, 40))]
-    assert found(time_travel(history(sends=acknowledged_later, log=log))) == []
-
-
-def test_where_cleaning_may_have_taken_first_copies_only_acknowledged_places_count():
-    assert found(time_travel(two((10, 20), (30, 40), compacted=True))) == [(PRODUCER, 0)]
-    sends = [(PRODUCER, 0, OK, NONE, at(10, 20)), (PRODUCER_2, 0, INFO, NONE, at(30, 40))]
-    log = [(0, PRODUCER_2, 0), (1, PRODUCER, 0)]
-    assert found(time_travel(history(sends=sends, log=log))) == [(PRODUCER, 0)]
-    assert found(time_travel(history(sends=sends, log=log, compacted=True))) == []
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -145,6 +86,10 @@ def test_a_broker_that_tells_an_older_epoch_than_before_regresses_and_another_on
 
 
 # --- the controllers' log -------------------------------------------------------------------------------------------
+
+
+def at(begin: int, end: int) -> dict[str, int]:
+    return {"invoked_ns": begin, "completed_ns": end}
 
 
 def in_sync(*rows: Mapping[str, int], sends: Sequence[Any] = ()) -> PartitionHistory:
