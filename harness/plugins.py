@@ -52,8 +52,12 @@ def offered(group: str, own: Collection[str], accept: Callable[[str, object], T]
 
 def packages() -> dict[str, str]:
     """Returns the name and version of every package that adds something to prozess."""
-    points = [point for group in GROUPS for point in _installed()[group]]
-    return {point.dist.name: point.dist.version for point in points if point.dist is not None}
+    return {point.dist.name: point.dist.version for point in entry_points_of_others() if point.dist is not None}
+
+
+def entry_points_of_others() -> list[EntryPoint]:
+    """Returns every entry point by which an installed package adds something to prozess."""
+    return [point for group in GROUPS for point in _installed()[group]]
 
 
 @cache

@@ -6,8 +6,8 @@ included (benchmarks/exchange.py). So no row of the history passes through the J
 reads their row groups.
 """
 
+import hashlib
 import pickle
-import re
 import socket
 import tempfile
 import uuid
@@ -31,7 +31,7 @@ from prozess.harness.checking.kernels import (
     units_of,
     unread,
 )
-from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.reader import History
 from prozess.harness.impact.cost import FaultTime, Impact, groups_of, join_impacts, measure, measure_locally
 from prozess.harness.interfaces import Finding
@@ -110,30 +110,34 @@ class HistoryLocation:
     beside: Mapping[str, bytes] = field(default_factory=dict)
     """What a worker needs beside the tables, if these are elsewhere: name → content."""
 
+    digest: str = ""
+    """What identifies the run that the check was started for: see `_digest_of`."""
+
     @staticmethod
     def of(run: RunDirectory) -> "HistoryLocation":
         """Returns the location for one more check of this run."""
         beside = (run.plan, run.clock) if run.tables is not None else ()
-        return HistoryLocation(
-            run, uuid.uuid4().hex, {path.name: path.read_bytes() for path in beside if path.is_file()}
-        )
+        contents = {path.name: path.read_bytes() for path in beside if path.is_file()}
+        return HistoryLocation(run, uuid.uuid4().hex, contents, "" if beside else _digest_of(run))
 
     def open_here(self) -> History:
         """Opens the history in a worker. The history could be read where the check was started, but this may be another
-        machine."""
+        machine, which sees no such directory, or another one under the same path."""
         if self.check not in _OPENED:
             _OPENED.clear()
-            if self.run.tables is not None:
-                _OPENED[self.check] = self._open_elsewhere()
-                return _OPENED[self.check]
-            try:
-                _OPENED[self.check] = History.open(self.run)
-            except HistoryUnreadable as error:
-                raise HistoryUnreadable(
-                    f"on {socket.gethostname()}, {error} Spark's workers must see the run directory under the same path: put "
-                    "it on storage that they share"
-                ) from error
+            _OPENED[self.check] = self._open_elsewhere() if self.run.tables is not None else self._open_same()
         return _OPENED[self.check]
+
+    def _open_same(self) -> History:
+        machine = socket.gethostname()
+        if not self.run.plan.is_file():
+            raise HistoryUnreadable(f"{self.run.path} is not on {machine}. {_SHARE}")
+        if _digest_of(self.run) != self.digest:
+            raise HistoryUnreadable(
+                f"{self.run.path} on {machine} is not the run that this check was started for: plan or tables differ. "
+                f"{_SHARE}"
+            )
+        return History.open(self.run)
 
     def _open_elsewhere(self) -> History:
         with tempfile.TemporaryDirectory() as directory:
@@ -141,6 +145,20 @@ class HistoryLocation:
                 (Path(directory) / name).write_bytes(content)
             return History.open(replace(self.run, path=Path(directory)))
 
+
+def _digest_of(run: RunDirectory) -> str:
+    """Returns the SHA-256 of the plan, and of the names and sizes of the tables: enough to tell an older copy, or another
+    run, from this one."""
+    digest = hashlib.sha256(run.plan.read_bytes() if run.plan.is_file() else b"")
+    for path in sorted(run.history.glob("*.parquet")):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+_SHARE = (
+    "Spark's workers must see the run directory under the same path: put it on storage that they share, or into an object "
+    "store, and change nothing in it."
+)
 
 _OPENED: dict[str, History] = {}
 """The history that this worker has open. A worker is a process that Spark gives one task at a time."""
@@ -326,19 +344,10 @@ def collect(
     session: "SparkSession", tasks: int, work: "NumberedWork", schema: pa.Schema, *, what: str = "check the history"
 ) -> pa.Table:
     """Returns the rows that the tasks yield. `what` says what Spark could not do if it fails. MissingTool if the workers lack
-    a module; HarnessFailed."""
-    from prozess.spark_checkers.session import last_line, map_numbers
+    a module, or have other code; HarnessFailed."""
+    from prozess.spark_checkers.session import failure_of_workers, map_numbers
 
     try:
         return map_numbers(session, tasks, work, schema, tasks=tasks).toArrow()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        if module := _MISSING_MODULE.search(str(error)):
-            raise MissingTool(
-                f"the Python of Spark's workers has no {module[1]}, which a check needs. Install prozess there, in this "
-                "version, or name the Python that has it (the setting spark.pyspark.python, or PYSPARK_PYTHON before the "
-                "session begins)."
-            ) from error
-        raise HarnessFailed(f"Spark could not {what}: {last_line(error)}. Try --engine local.") from error
-
-
-_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+        raise failure_of_workers(error, what) from error

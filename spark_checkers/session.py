@@ -13,6 +13,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -39,6 +40,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from prozess.harness import installation
+from prozess.harness.code_identity import OTHER_CODE, code_identity, refuse_other_code
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
 from prozess.harness.installation import make_cache
 from prozess.harness.result_tables import ResultTable
@@ -522,6 +524,8 @@ def prepare_workers(session: SparkSession, scratch: Path) -> None:
     except NotReady:
         raise
     except Exception as error:  # pyspark's, py4j's, gRPC's
+        if OTHER_CODE in str(error):
+            raise failure_of_workers(error, "run the kernels") from error
         raise HarnessFailed(
             f"Spark's workers cannot run the kernels: {last_line(error)}. They need the same Python as here, with "
             f"{', '.join(NEEDED)}; or check with --engine local."
@@ -534,9 +538,12 @@ NumberedWork = Callable[[Iterator[int]], Batches]
 
 
 def map_numbers(session: SparkSession, count: int, work: NumberedWork, schema: pa.Schema, *, tasks: int) -> DataFrame:
-    """Returns the rows that `work` yields for the numbers below `count`, which at most so many tasks share out evenly."""
+    """Returns the rows that `work` yields for the numbers below `count`, which at most so many tasks share out evenly. A task
+    fails where other code than this runs."""
+    expected = dict(code_identity())
 
     def of_batches(batches: Batches) -> Batches:
+        refuse_other_code(expected)
         return work(number for batch in batches for number in batch.column(0).to_pylist())
 
     # `range` gives each of its partitions its numbers without a shuffle.
@@ -566,12 +573,38 @@ def last_line(error: Exception) -> str:
     return [*raised[-1:], *lines[-1:], type(error).__name__][0].removesuffix(".")
 
 
+def failure_of_workers(error: Exception, what: str, way_out: str = "Try --engine local.") -> HarnessFailed:
+    """Returns what Spark's error says in a sentence. `what` says what Spark could not do. MissingTool if the workers lack a
+    module, or run other code than this."""
+    text = str(error)
+    if OTHER_CODE in text:
+        return MissingTool(next(line for line in text.splitlines() if OTHER_CODE in line).partition(": ")[2])
+    if module := _MISSING_MODULE.search(text):
+        return MissingTool(
+            f"the Python of Spark's workers has no {module[1]}, which a check needs. Install prozess there, in this "
+            "version, or name the Python that has it (the setting spark.pyspark.python, or PYSPARK_PYTHON before the "
+            "session begins)."
+        )
+    if lacks := _OTHER_MODULE.search(text):
+        return MissingTool(
+            f"the Python of Spark's workers has another prozess than this one ({lacks[0]}). Install the same there, in the "
+            "same version."
+        )
+    return HarnessFailed(f"Spark could not {what}: {last_line(error)}. {way_out}".rstrip())
+
+
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_OTHER_MODULE = re.compile(r"(?:AttributeError|ImportError): [^\n]*\bprozess\.[^\n]*")
+"""What Python says where a task names something that the worker's own modules do not have."""
+
+
 def _run_one_task(session: SparkSession) -> None:
-    needed = (*NEEDED, _PACKAGE)
+    needed, expected = (*NEEDED, _PACKAGE), dict(code_identity())
 
     def import_all(batches: Batches) -> Batches:
         for name in needed:
             import_module(name)
+        refuse_other_code(expected)
         yield from batches
 
     session.range(0, 1, 1, numPartitions=1).mapInArrow(import_all, "id long").toArrow()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from prozess.harness.errors import HarnessFailed, HistoryUnreadable
+from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.manifest import is_intact
 from prozess.harness.history.store import StoredRun
 from prozess.harness.report.runs.trends import Measure, NightOfTrial, Trends
 from prozess.harness.run_directory import RunDirectory, read_object
-from prozess.spark_checkers.session import Batches, last_line, map_numbers
+from prozess.spark_checkers.session import Batches, failure_of_workers, map_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +130,7 @@ def _texts(spark: "SparkSession", runs: Sequence[Path | StoredRun]) -> "DataFram
     try:
         return map_numbers(spark, len(runs), read, _TEXTS, tasks=TASKS_MAX).localCheckpoint()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        raise HarnessFailed(f"Spark could not read the runs: {last_line(error)}") from error
+        raise failure_of_workers(error, "read the runs", way_out="") from error
 
 
 def _needed_of(found: Path | StoredRun) -> Iterator[tuple[str, str]]:

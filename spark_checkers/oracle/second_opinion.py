@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from prozess.harness.code_identity import OTHER_CODE
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
@@ -27,7 +28,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
 from prozess.spark_checkers.oracle import groups, log, progress, reading
 from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
-from prozess.spark_checkers.session import Batches, local_master, map_numbers, start_session
+from prozess.spark_checkers.session import Batches, failure_of_workers, local_master, map_numbers, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -252,6 +253,8 @@ def ask(
             session.catalog.dropTempView(name)
         return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        if OTHER_CODE in str(error):
+            raise failure_of_workers(error, "ask the history in SQL") from error
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
 

@@ -7,11 +7,13 @@ entries/N-T.json     trial N is over: its attempts. It is written last, so that 
 begun/N.json         trial N was begun, where and when
 jobs/N.json          what is to be run as trial N
 plans/N.json         the plan of trial N, unless it comes with prozess
+owners/ID.json       the command that works here (`prozess.harness.app.runs.results_lock`)
 
 A task that Spark begins again, because a machine was lost, runs its trial from the start. If another task ended the same
 trial meanwhile, the first entry counts.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -33,11 +35,12 @@ from prozess.harness.app.run.check import refuse_without_spark
 from prozess.harness.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
 from prozess.harness.app.runs.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
 from prozess.harness.app.runs.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
+from prozess.harness.app.runs.results_lock import Ownership, owned
 from prozess.harness.clock import NS_PER_S, SystemClock
+from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.config.configuration import Frozen
-from prozess.harness.errors import BadInput, HarnessFailed, NotReady
+from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
 from prozess.harness.history.store import Setting, files_in, place_of, stored_run
-from prozess.harness.history.versions import own_version
 from prozess.harness.printable import printable
 
 if TYPE_CHECKING:
@@ -52,8 +55,12 @@ _ABANDONED_S = 3600.0
 """A scratch directory without a trial is abandoned when it is older than this: a task writes its first file at once."""
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 """What AWS's client reads from the environment alone: stores that are not AWS's may need it, on the workers, too."""
-_VERSION_TIMEOUT_S = 120.0
-_TELL_VERSION = "from prozess.harness.history.versions import own_version; print(own_version()['version'])"
+_IDENTITY_TIMEOUT_S = 120.0
+_PRINT_IDENTITY = """
+import json
+from prozess.harness.code_identity import code_identity, trials_identity
+print(json.dumps({**code_identity(), "trials": trials_identity()}))
+"""
 _SUMMARY = ("plan.json", "verdict.json", "impact.json", "manifest.json", "seconds.json")
 """The files of a run that tables of many runs read."""
 
@@ -112,6 +119,15 @@ class SharedPlace:
             below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
             found = self.filesystem.get_file_info(below)
             return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
+    def times(self, folder: str) -> dict[str, float]:
+        """Returns name → when each file of a folder was written, in seconds by the store's clock; none if it is not there."""
+        from pyarrow import fs
+
+        with self._said("read"):
+            below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
+            found = self.filesystem.get_file_info(below)
+            return {info.base_name: info.mtime_ns / NS_PER_S for info in found if info.type == fs.FileType.File}
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of a file; None if it is not there."""
@@ -175,21 +191,21 @@ class SparkTrials:
     retries: int
     """How often a trial is tried again if prozess itself failed."""
     timeout_s: float
-    version: str
-    """The version of prozess that the command has, and that every worker must have."""
+    code: Mapping[str, str]
+    """What identifies the prozess that the command has, and that must be installed on every worker."""
 
     @staticmethod
     def of(campaign: Campaign, place: SharedPlace) -> "SparkTrials":
         """Returns how the trials of a campaign run, with this prozess and as the campaign says."""
-        version = str(own_version()["version"])
-        return SparkTrials(place, campaign.keep, campaign.retries, campaign.trial_timeout_s, version)
+        code = {**code_identity(), "trials": trials_identity()}
+        return SparkTrials(place, campaign.keep, campaign.retries, campaign.trial_timeout_s, code)
 
     def run_here(self, number: int) -> None:
         """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Leaves the run and then its entry
         in the place. HarnessFailed if these cannot be written."""
         if self._entries(number):
             return
-        self._check_version()
+        self._refuse_other_installation()
         clock, host = SystemClock(), socket.gethostname()
         began_s = clock.wall_ns() / NS_PER_S
         self.place.write(f"begun/{number:06}.json", BegunTrial(host=host, began_s=began_s).model_dump_json().encode())
@@ -215,23 +231,26 @@ class SparkTrials:
         finally:
             shutil.rmtree(scratch.path, ignore_errors=True)
 
-    def _check_version(self) -> None:
-        """Raises HarnessFailed unless the same prozess is installed here. What Spark sent along serves the task alone: a
-        trial is a process of its own, and needs its clients, locks and pages as files."""
+    def _refuse_other_installation(self) -> None:
+        """Raises MissingTool unless the same prozess is installed here. What Spark sent along serves the task alone: a trial
+        is a process of its own, and needs its clients, locks and pages as files."""
         found = subprocess.run(
-            [sys.executable, "-P", "-c", _TELL_VERSION],
+            [sys.executable, "-P", "-c", _PRINT_IDENTITY],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_VERSION_TIMEOUT_S,
+            timeout=_IDENTITY_TIMEOUT_S,
             check=False,
         )
-        if found.stdout.strip() != self.version:
-            has = found.stdout.strip() or (found.stderr.strip().splitlines() or ["nothing"])[-1]
-            raise HarnessFailed(
-                f"{socket.gethostname()} cannot run trials: {sys.executable} there says {has!r}, and the command has prozess "
-                f"{self.version}. Install the same prozess for the Python of every worker."
-            )
+        try:
+            installed: dict[str, str] = json.loads(found.stdout)
+        except ValueError as error:
+            words = (found.stderr.strip().splitlines() or ["nothing"])[-1]
+            raise MissingTool(
+                f"{socket.gethostname()} cannot run trials: {sys.executable} there has no prozess that this command knows "
+                f"({printable(words)}). Install the same prozess for the Python of every worker."
+            ) from error
+        refuse_other_code(self.code, installed)
 
     def _words(self) -> tuple[str, ...]:
         """Returns the command of a trial that ends, in order, with the task that began it."""
@@ -276,13 +295,30 @@ def run_on_spark(
     status: Callable[[str], None],
 ) -> bool:
     """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
-    interrupted.
+    interrupted. BadInput if another command works on the same place.
 
     `cores`: how many cores of an executor a trial has; an executor has as many, so that it runs one trial at a time.
     `plan_of` returns the plan of a job, as JSON; None if its trial comes with prozess. `told` gets each trial that is over,
     `status` a line about all of them. Raises what `start_session` raises, and HarnessFailed if Spark gives a trial up.
     """
     refuse_without_spark("--master")
+    with owned(trials.place) as ownership:
+        return _run_owned(
+            trials, jobs, ownership, master=master, cores=cores, plan_of=plan_of, told=told, status=status
+        )
+
+
+def _run_owned(
+    trials: SparkTrials,
+    jobs: Sequence[TrialJob],
+    ownership: Ownership,
+    *,
+    master: str,
+    cores: int,
+    plan_of: Callable[[TrialJob], str | None],
+    told: TellOver,
+    status: Callable[[str], None],
+) -> bool:
     from prozess.spark_checkers.session import start_session
 
     view = _View(trials.place, told, status, len(jobs))
@@ -301,11 +337,13 @@ def run_on_spark(
                     trials.place.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
                     if (plan := plan_of(job)) is not None:
                         trials.place.write(f"plans/{job.number:06}.json", plan.encode())
+                ownership.ensure()
                 _Wave(trials, [job.number for job in wave]).run(session, view, stop)
                 if stop.asked:
                     return False
     finally:
         session.stop()
+    ownership.ensure()
     _remove_unnoted(trials.place)
     return True
 

@@ -2,11 +2,13 @@
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ import pytest
 
 from prozess import spark as trial
 from prozess.checkers.registry import select
+from prozess.harness import installation
 from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
@@ -138,8 +141,34 @@ def test_workers_that_do_not_see_the_drivers_disk_read_a_run_in_an_object_store(
 
 
 def test_a_worker_that_does_not_see_the_history_says_where_and_what_to_do(tmp_path):
-    with pytest.raises(HistoryUnreadable, match=r"on .*plan\.json.*same path: put it on storage that they share"):
+    with pytest.raises(HistoryUnreadable, match=r"not-shared is not on .*same path: put it on storage") as refused:
         HistoryLocation(RunDirectory(tmp_path / "not-shared"), "a check").open_here()
+    assert "elete" not in str(refused.value)
+
+
+def test_a_worker_that_sees_another_run_under_the_same_path_refuses_it(run):
+    place = HistoryLocation.of(run)
+    assert place.open_here().rows("sends") > 0
+    with pytest.raises(
+        HistoryUnreadable, match=r"is not the run that this check was started for: plan or tables differ"
+    ):
+        replace(place, check="another", digest="of another run").open_here()
+
+
+def test_workers_with_a_changed_kernel_are_refused_by_name_and_find_nothing(run, machine, tmp_path):
+    """An own session has whatever is installed on its workers: there is no archive of ours."""
+    other = tmp_path / "other"
+    shutil.copytree(installation.PACKAGE, other / "prozess", ignore=shutil.ignore_patterns("__pycache__"))
+    kernel = other / "prozess" / "checkers" / "log" / "integrity.py"
+    kernel.write_text(
+        kernel.read_text("utf-8").replace("def duplicate(", "def duplicate(  # another\n    ", 1), "utf-8"
+    )
+    session = start_session(settings={"spark.executorEnv.PYTHONPATH": str(other)})
+    try:
+        with pytest.raises(MissingTool, match=r"The code of prozess on .* is not that of this command \(prozess: "):
+            trial.check(session, run.path)
+    finally:
+        session.stop()
 
 
 @pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "spark://127.0.0.1:1", "127.0.0.1", "sc://127.0.0.1:port"])
