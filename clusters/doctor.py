@@ -169,7 +169,7 @@ def _link_faults(environment: Mapping[str, str]) -> tuple[bool, str]:
     refused = {c: why for c, why in refusals().items() if c is not Capability.DELAY or not _toxiproxy(environment)[0]}
     if refused:
         return False, "; ".join(f"{capability}: {why}" for capability, why in refused.items())
-    return True, "iptables, tc and ss do what loss, bandwidth, latency and reset need"
+    return True, "iptables, tc and ss do what loss, bandwidth, latency, reset and single messages need"
 
 
 def _docker(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -285,7 +285,8 @@ _QUESTIONS = (
     _Question(
         "link faults",
         _link_faults,
-        "No packet loss, bandwidth limits, latency, resets or half-open connections with the local backend.",
+        "Packet loss, bandwidth limits, latency, resets, half-open connections or faults of single messages (`message`) are "
+        "lacking with the local backend, as named here.",
     ),
     _Question(
         "spark",

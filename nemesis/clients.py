@@ -7,10 +7,10 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal, TypeVar
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
-from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.configuration import Frozen, Limit, Pause
 from prozess.harness.config.impairments import ClockShift, Impairment
 from prozess.harness.interfaces import ClientNode, Effect, Fault, FaultContext, Node, NodeState, Undo
 from prozess.harness.schema import Tristate
@@ -90,8 +90,8 @@ class RestartParameters(Frozen):
     successor to start working."""
 
     how: Literal["stop", "kill"] = "stop"
-    away_s: NonNegativeFloat = 0.0
-    timeout_s: PositiveFloat = 45.0
+    away_s: Pause = 0.0
+    timeout_s: Limit = 45.0
 
 
 class RestartClients(ClientFault[RestartParameters]):
@@ -140,11 +140,11 @@ class StormParameters(Frozen):
     ("both"). `seed`: decides times and order; None means that of the plan. `timeout_s`: how long a member may take to
     end, and all of them to work again."""
 
-    duration_s: PositiveFloat
+    duration_s: Limit
     rate_hz: PositiveFloat = 1.0
     how: Literal["stop", "kill", "both"] = "both"
     seed: str | int | None = None
-    timeout_s: PositiveFloat = 45.0
+    timeout_s: Limit = 45.0
 
 
 class RebalanceStorm(ClientFault[StormParameters]):
@@ -198,7 +198,7 @@ class DuplicateParameters(Frozen):
     """`timeout_s`: how long Kafka may take to end one of the two, which it does at a heartbeat of the older or at the
     first one of the newer."""
 
-    timeout_s: PositiveFloat = 30.0
+    timeout_s: Limit = 30.0
 
 
 class DuplicateMember(ClientFault[DuplicateParameters]):

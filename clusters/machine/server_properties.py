@@ -135,8 +135,6 @@ def zookeeper_number(node_id: int) -> int:
 def node_roles(variant: Variant) -> dict[int, frozenset[str]]:
     """Returns the roles of each node id. BadInput for a variant that this backend does not run."""
     check_variant(variant)
-    if unknown := sorted(OURS & variant.properties.keys()):
-        raise BadInput(f"variant.properties sets {unknown[0]!r}, which the local backend sets itself. Remove it.")
     brokers = frozenset({BROKER, CONTROLLER} if variant.metadata_mode == "kraft-combined" else {BROKER})
     return {node: _roles_of(node) or brokers for node in sorted(variant.server_names())}
 
@@ -320,6 +318,8 @@ OLDEST_FEATURES = (3, 8)
 
 def check_variant(variant: Variant) -> None:
     """Raises BadInput, with the reason and a way out, for a variant that is not run."""
+    if taken := sorted(OURS & variant.properties.keys()):
+        raise BadInput(f"variant.properties sets {taken[0]!r}, which prozess sets for each server. Remove it.")
     servers = variant.server_names()
     names = servers.values()
     if strange := sorted(set(variant.versions) - set(names)):

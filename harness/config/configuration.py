@@ -127,6 +127,25 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
 
 
+COUNT_MAX = 1_000_000_000
+"""The greatest count that a trial may name: more records, messages or calls than any trial has."""
+WAIT_MAX_S = 604_800.0
+"""The longest time that a trial may name, in seconds: a week."""
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+Pause = Annotated[float, Field(ge=0, le=WAIT_MAX_S)]
+"""A time in seconds, which may be 0."""
+Limit = Annotated[float, Field(gt=0, le=WAIT_MAX_S)]
+"""The longest that something may take, in seconds."""
+
+
+def refuse_counts(nth: int | None, every: int | None, until: int | None, what: str) -> None:
+    """Raises ValueError for numbers that contradict one another, or that none of the things counted can have."""
+    if nth is not None and (every is not None or until is not None):
+        raise ValueError(f"nth = {nth} means one {what}; leave out every and until")
+    if every is not None and until is not None and every > until:
+        raise ValueError(f"every = {every}, until = {until}: no {what} up to number {until} counts; raise until")
+
+
 def _text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 

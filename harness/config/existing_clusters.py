@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.configuration import WAIT_MAX_S, Frozen, Limit
 from prozess.harness.config.known_properties import properties_of, versions
 from prozess.harness.errors import BadInput
 
 # Clusters that are there already, and stay: what a trial says of them. `[ssh]` and `[attach]` of a trial file.
 
 
+PORT_MAX = 65_535
 _SERVER = re.compile(r"\[?[^\s,]+?\]?:\d{1,5}")
 Server = str
 """The address of a server as HOST:PORT."""
@@ -30,8 +31,8 @@ def split_server(server: Server) -> tuple[str, int]:
 
 
 def _checked(server: Server) -> Server:
-    if not _SERVER.fullmatch(server):
-        raise ValueError(f"{server!r} is not HOST:PORT")
+    if not _SERVER.fullmatch(server) or not 1 <= split_server(server)[1] <= PORT_MAX:
+        raise ValueError(f"{server!r} is not HOST:PORT, with a port from 1 to {PORT_MAX}")
     return server
 
 
@@ -43,7 +44,7 @@ class SshNodeOptions(Frozen):
     roles: tuple[Literal["broker", "controller"], ...] = ("broker",)
     host: Text
     """The host on which sshd runs."""
-    port: PositiveInt = 22
+    port: Annotated[int, Field(ge=1, le=PORT_MAX)] = 22
     address: str | None = None
     """The address by which the other nodes know it, and at which it is cut off. None means `host`."""
     listener: Server | None = None
@@ -99,8 +100,8 @@ class SshOptions(Frozen):
     data_directory: str | None = None
     """The server's log.dirs, which must be one directory. If it is None or not readable, replicas and controllers' logs
     cannot be read, and what they would tell is unknown."""
-    command_timeout_s: PositiveFloat = 30.0
-    clock_skew_max_ms: PositiveFloat = 100.0
+    command_timeout_s: Limit = 30.0
+    clock_skew_max_ms: Annotated[float, Field(gt=0, le=WAIT_MAX_S * 1000)] = 100.0
     """How far a controller's clock may differ from this machine's. From beyond it prozess takes no times of events."""
 
     @model_validator(mode="after")

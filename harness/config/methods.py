@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
-from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.configuration import Count, Frozen, refuse_counts
 
 STAND_STILL_MAX_S = 600.0
 """No call is delayed or paused for longer."""
@@ -88,17 +88,16 @@ class MethodCalls(Frozen):
 class CallNumbers(Frozen):
     """Says which of the calls that are meant count, by their numbers."""
 
-    nth: PositiveInt | None = None
+    nth: Count | None = None
     """Only the call of this number counts: 1 is the first."""
-    every: PositiveInt | None = None
+    every: Count | None = None
     """With 3 only the third call counts, the sixth, …"""
-    until: PositiveInt | None = None
+    until: Count | None = None
     """No call after this number counts."""
 
     @model_validator(mode="after")
     def _one_way_to_count(self) -> "CallNumbers":
-        if self.nth is not None and (self.every is not None or self.until is not None):
-            raise ValueError(f"nth = {self.nth} means one call; leave out every and until")
+        refuse_counts(self.nth, self.every, self.until, "call")
         return self
 
     @property

@@ -3,20 +3,22 @@
 import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from prozess.harness import catalogue
 from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Capability
-from prozess.harness.config.messages.match import BETWEEN_SERVERS, MessageMatch
+from prozess.harness.config.messages.match import BETWEEN_SERVERS, OF_CLIENTS, OF_KRAFT, OF_ZOOKEEPER, MessageMatch
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.mistakes import annotations_at, explain, explain_truth, innermost, truths_for_numbers, written
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import (
     CLIENT_ROLES,
+    FEATURES_FAULT,
     MEMBERS,
     MESSAGE_FAULT,
     AddPartitions,
@@ -44,6 +46,7 @@ def check_steps(plan: Plan) -> None:
     """Raises BadInput for the first step that cannot be carried out on this plan."""
     nodes = _node_names(plan)
     _check_migration(plan)
+    _check_features(plan)
     of_messages = {step.name for step in plan.message_steps}
     for step in plan.steps:
         _check_action(plan, step, nodes)
@@ -61,21 +64,29 @@ def _check_messages(plan: Plan, step: Step) -> None:
     the clear."""
     anywhere = [step.after.match] if isinstance(step.after, MessagePassed) else []
     on_its_links: list[MessageMatch] = []
-    of_clients = False
+    of_clients = between_servers = False
     if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT:
         given = step.do.parameters
         on_its_links = _matches_in(given.get("match"))
         anywhere += _matches_in(given.get("action"))
         of_clients = given.get("others", CLIENTS) in ONLY_CLIENTS
+        between_servers = given.get("others", CLIENTS) in ("brokers", "controllers", "followers", "all")
         for text in step.do.targets:
             if parse_target(text).role in ("zookeepers", "zookeeper-leader"):
                 raise BadInput(
                     f"Step {step.name!r}: {text} does not speak Kafka's protocol, and a message of it cannot be meant."
                 )
     for match in (*on_its_links, *anywhere):
-        if (why := plan.names.missing(match)) is not None:
+        if (why := plan.names.missing(match) or _why_never(plan, match)) is not None:
             raise BadInput(f"Step {step.name!r}: {why}.")
         _check_earlier(plan, step, match)
+    if of_clients:
+        _check_client_ids(plan, step, on_its_links)
+    elif between_servers and on_its_links and set(on_its_links[0].api) <= OF_CLIENTS:
+        raise BadInput(
+            f"Step {step.name!r}: only clients send {on_its_links[0].api[0]}, and no server does. Give others = "
+            f'"{CLIENTS}".'
+        )
     attached = plan.backend == "attach"
     for match in (*(on_its_links if of_clients or attached else ()), *(anywhere if attached else ())):
         if set(match.api) <= BETWEEN_SERVERS:
@@ -98,6 +109,35 @@ def _check_earlier(plan: Plan, step: Step, match: MessageMatch) -> None:
             f"Step {step.name!r}: after = {match.after!r} is no earlier step about messages.{hint} Such steps before it: "
             f"{', '.join(map(repr, known)) or 'none'}."
         )
+
+
+def _why_never(plan: Plan, match: MessageMatch) -> str | None:
+    """Returns why no link of this cluster ever carries what the match means; None if one may."""
+    if plan.backend == "attach":  # nobody knows how that cluster keeps its metadata
+        return None
+    zookeeper = plan.variant.metadata_mode == "zookeeper"
+    never = OF_ZOOKEEPER if not zookeeper else frozenset() if plan.variant.migration_controllers else OF_KRAFT
+    if set(match.api) <= never:
+        return f"{match.api[0]} is never sent in a cluster whose metadata_mode is {plan.variant.metadata_mode!r}"
+    return None
+
+
+def _check_client_ids(plan: Plan, step: Step, matches: Sequence[MessageMatch]) -> None:
+    """Refuses a client id that no client of the plan has. Programs of other people have what ids they like."""
+    names = [client.name for client in plan.clients]
+    if any(client.command or client.role in _OWN_CLIENT_IDS for client in plan.clients):
+        return
+    for match in matches:
+        if match.client is not None and not any(fnmatchcase(name, match.client) for name in names):
+            near = difflib.get_close_matches(match.client, names, n=3) or names[:3]
+            raise BadInput(
+                f"Step {step.name!r}: client = {match.client!r} means no client of the plan. Some clients: "
+                f"{', '.join(near)}."
+            )
+
+
+_OWN_CLIENT_IDS = frozenset({"application", "java-copier"})
+"""The roles of clients whose processes choose the client ids of their connections."""
 
 
 def _matches_in(given: object) -> list[MessageMatch]:
@@ -129,6 +169,31 @@ def _check_migration(plan: Plan) -> None:
             f"variant.migration_controllers = {plan.variant.migration_controllers}: a step 'migrate' would start them, and "
             "no step of this trial does. Add one (trials/migration.toml has it), or remove the controllers."
         )
+
+
+def _check_features(plan: Plan) -> None:
+    """Refuses a step that would lower a feature level below one that the cluster begins with, or that an earlier step asked
+    for: levels are only raised (KIP-584; what lowers metadata.version may lose what was written with it)."""
+    levels: dict[str, int] = dict(plan.variant.features)
+    for step in plan.steps:
+        if not isinstance(step.do, FaultAction) or step.do.fault != FEATURES_FAULT:
+            continue
+        features = step.do.parameters.get("features", {})
+        for name, level in features.items() if isinstance(features, Mapping) else ():
+            floor = levels.get(name, METADATA_VERSION_MIN if name == "metadata.version" else 0)
+            if not isinstance(level, int):
+                continue
+            if level < floor:
+                raise BadInput(
+                    f"Step {step.name!r}: {name} = {level} is lower than {floor}, which the cluster has by then, and levels "
+                    "are only raised here (KIP-584). Give a higher one, or remove the step."
+                )
+            levels[name] = level
+
+
+METADATA_VERSION_MIN = 7
+"""The level of metadata.version that every KRaft cluster in production has at least: 3.3-IV3 (MetadataVersion.MINIMUM_VERSION
+since Kafka 4.0; before that, the first one that Kafka calls ready for production, KIP-833)."""
 
 
 def _node_names(plan: Plan) -> set[str]:
@@ -315,12 +380,15 @@ def check_parameters(
     with the cluster's `variant`, whether the fault means anything there.
     """
     fault = catalogue.FAULTS.named(fault_name)
+    for path, value in truths_for_numbers(fault.parameters_model, dict(parameters)):
+        raise BadInput(f"fault {fault_name!r}: {explain_truth(path, value)}")
     try:
         checked: Frozen = fault.parameters_model.model_validate(dict(parameters))
     except ValidationError as error:
-        problem = error.errors()[0]
-        known = sorted(fault.parameters_model.model_fields)
-        raise BadInput(f"fault {fault_name!r}: {_explain(problem, known)}") from error
+        problem = innermost(error.errors())[0]
+        path = written(problem, dict(parameters))
+        holder = annotations_at([fault.parameters_model], path[:-1])
+        raise BadInput(f"fault {fault_name!r}: {explain(problem, path, holder)}") from error
     if fault.of_clients:
         _check_clients(fault_name, targets or ())
     if fault.of_partitions:
@@ -365,14 +433,3 @@ def _check_roles(
         name = parse_target(text).node if is_role(text) else text
         if name is not None and name not in (nodes or ()):
             raise BadInput(f"{where}: there is no node {name!r}. Nodes: {', '.join(sorted(nodes or ()))}.")
-
-
-def _explain(problem: ErrorDetails, known: list[str]) -> str:
-    key = str(problem["loc"][0]) if problem["loc"] else "parameters"
-    if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, known, n=1)
-        takes = f"it takes {', '.join(known)}" if known else "it takes none"
-        return f"there is no parameter {key!r}; {takes}." + (f" Did you mean {near[0]!r}?" if near else "")
-    if problem["type"] == "missing":
-        return f"the parameter {key!r} is missing; give it."
-    return f"{key} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}."

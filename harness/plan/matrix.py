@@ -34,6 +34,7 @@ from prozess.harness.config.existing_clusters import refuse_unwritable
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.mistakes import explain_truth, truths_for_numbers
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
 from prozess.harness.plan.trial import Trial, WorkloadSpec
@@ -370,7 +371,9 @@ def _configured(scope: str, values: Mapping[str, Any], made: dict[str, Frozen]) 
     return made[known]
 
 
-def _validated(scope: str, mine: Mapping[str, Any]) -> Frozen:
+def _validated(scope: str, mine: dict[str, Any]) -> Frozen:
+    for path, value in truths_for_numbers(_SCOPES[scope], mine):
+        raise BadInput(explain_truth((scope, *path), value))
     try:
         return _SCOPES[scope].model_validate(mine)
     except ValidationError as error:

@@ -10,13 +10,12 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     model_validator,
 )
 
-from prozess.harness.config.configuration import Frozen, Text
+from prozess.harness.config.configuration import Count, Frozen, Limit, Pause, Text
 from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.schema import SENDING
 
@@ -24,7 +23,7 @@ from prozess.harness.schema import SENDING
 class Between(Frozen):
     """A number that the seed draws uniformly from [low, high]."""
 
-    between: tuple[NonNegativeFloat, NonNegativeFloat]
+    between: tuple[Pause, Pause]
 
     @model_validator(mode="after")
     def _ordered(self) -> "Between":
@@ -34,7 +33,7 @@ class Between(Frozen):
         return self
 
 
-Seconds = NonNegativeFloat | Between
+Seconds = Pause | Between
 Selector = dict[str, Text | tuple[Text, ...]]
 """Selects cells: axis → value, or any of several values. An empty selector means all cells."""
 
@@ -54,7 +53,7 @@ class Acked(Frozen):
     previous step was done."""
 
     condition: Literal["acked"] = "acked"
-    count: PositiveInt
+    count: Count
     cells: Selector = Field(default_factory=dict)
 
 
@@ -133,6 +132,8 @@ class MessagePassed(Frozen):
 
 MESSAGE_FAULT = "message"
 """The name of the fault that does something to messages."""
+FEATURES_FAULT = "finalize-features"
+"""The name of the fault that raises feature levels."""
 METHOD_FAULT = "method"
 """The name of the fault that does something to calls of a server's methods."""
 
@@ -183,7 +184,7 @@ class Send(Frozen):
     """While producers are paused, sends `count` records at once to each partition of the selected cells."""
 
     kind: Literal["send"] = "send"
-    count: PositiveInt
+    count: Count
     cells: Selector = Field(default_factory=dict)
     producer: PositiveInt | None = None
     """The number of the only producer that sends, where a workload has several alike (`producers`). None means that
@@ -248,7 +249,7 @@ class StallAction(Frozen):
     kind: Literal["client"] = "client"
     do: Literal["stall"] = "stall"
     client: ClientNames
-    seconds: PositiveFloat
+    seconds: Limit
     """How long to stall the clients."""
 
 
@@ -275,7 +276,7 @@ def _ordered_range(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
-Range = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ordered_range)]
+Range = Annotated[tuple[Pause, Pause], AfterValidator(_ordered_range)]
 """A range from which the seed draws uniformly: from, to."""
 
 
@@ -341,14 +342,14 @@ class Mix(Frozen):
     (`prozess.harness.plan.planning`), and what a backend cannot do is left out and reported."""
 
     kind: Literal["mix"] = "mix"
-    length_s: PositiveFloat
+    length_s: Limit
     """How long the mix lasts. The time to wait for whole ISRs comes on top."""
     quiet_s: Range = (1.0, 4.0)
     """The time from the beginning of one fault to that of the next. Where the next must wait for others to end, it
     counts from then on."""
     overlap: PositiveInt = 1
     """How many faults may be active at once."""
-    whole_s: PositiveFloat = 60.0
+    whole_s: Limit = 60.0
     """The limit of each wait for whole ISRs."""
     faults: Annotated[tuple[MixFault, ...], Field(min_length=1)]
 
@@ -364,7 +365,7 @@ class Each(Frozen):
     kind: Literal["each"] = "each"
     quiet_s: Range = (0.0, 2.0)
     """The time from whole ISRs to the next fault."""
-    whole_s: PositiveFloat = 60.0
+    whole_s: Limit = 60.0
     """The limit of each wait for whole ISRs."""
     faults: Annotated[tuple[MixFault, ...], Field(min_length=1)]
 
@@ -404,10 +405,10 @@ class Step(Frozen):
     """One step of a schedule. Without `at_s` and `after` it follows the previous step at once."""
 
     name: Annotated[str, Field(min_length=1)]
-    at_s: NonNegativeFloat | None = None
+    at_s: Pause | None = None
     """The step does not begin before this time on the trial's clock."""
     after: Condition | None = None
-    timeout_s: PositiveFloat = 30.0
+    timeout_s: Limit = 30.0
     do: Action | None = None
     """What the step does. None means that it only waits."""
     may_miss: bool = False

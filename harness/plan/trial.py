@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from prozess.harness.config.configuration import (
     ComposeOptions,
+    Count,
     DeliveryBound,
     Frozen,
     IsolationLevel,
+    Limit,
     MetadataMode,
+    Pause,
     Variant,
 )
 from prozess.harness.config.existing_clusters import AttachOptions, SshOptions
@@ -25,10 +28,10 @@ planned."""
 class Traffic(Frozen):
     """Describes what the clients of a trial do while nobody stops them."""
 
-    rate_hz: PositiveFloat = 20.0
+    rate_hz: Annotated[float, Field(gt=0, le=1_000_000)] = 20.0
     """How many records per second each producer sends to each partition."""
     value_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 100
-    unacknowledged_max: PositiveInt = 5_000
+    unacknowledged_max: Count = 5_000
     """How many records of one partition may wait for their acknowledgement. What exceeds it is withheld, so that a dead
     partition cannot starve the others."""
     producers: Annotated[int, Field(ge=1, le=1_000)] = 1
@@ -56,12 +59,12 @@ class Topics(Frozen):
 class Limits(Frozen):
     """Says how long each part of a run may take."""
 
-    ready_s: PositiveFloat = 90.0
-    topics_s: PositiveFloat = 60.0
-    warm_up_s: PositiveFloat = 90.0
-    heal_s: PositiveFloat = 90.0
-    drain_s: PositiveFloat = 75.0
-    audit_s: PositiveFloat = 90.0
+    ready_s: Limit = 90.0
+    topics_s: Limit = 60.0
+    warm_up_s: Limit = 90.0
+    heal_s: Limit = 90.0
+    drain_s: Limit = 75.0
+    audit_s: Limit = 90.0
 
 
 class Exclude(Frozen):
@@ -113,7 +116,7 @@ class Trial(Frozen):
     """Everything that a trial file may say. A trial with a single workload may write that workload's keys at the top
     level, with `workload` for its kind."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=100)]
     title: str
     scenarios: tuple[str, ...] = ()
     expects: Literal["held", "violated"] = "held"
@@ -128,7 +131,7 @@ class Trial(Frozen):
     limits: Limits = Field(default_factory=Limits)
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1)]
     steps: tuple[Step, ...] = ()
-    settle_s: NonNegativeFloat = 1.0
+    settle_s: Pause = 1.0
     """How long traffic goes on after the last step and the healing."""
     metrics: bool = True
     """True means that metrics of servers and clients are sampled while the trial runs."""
@@ -137,6 +140,16 @@ class Trial(Frozen):
     """Options that only the ssh backend has."""
     attach: AttachOptions | None = None
     """Options that only the attach backend has."""
+
+    @model_validator(mode="after")
+    def _found(self) -> "Trial":
+        if self.backend == "attach" and self.attach is None:
+            raise ValueError(
+                'backend = "attach" needs to know where the cluster is: [attach] with bootstrap_servers = ["HOST:PORT"]'
+            )
+        if self.backend == "ssh" and self.ssh is None:
+            raise ValueError('backend = "ssh" needs to know the machines: [[ssh.nodes]] with id and host of each')
+        return self
 
 
 SCENARIOS: Mapping[str, str] = {

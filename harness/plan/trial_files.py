@@ -7,7 +7,7 @@ import difflib
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -15,8 +15,17 @@ from pydantic_core import ErrorDetails
 from prozess.harness import catalogue, installation
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput
-from prozess.harness.plan.alerts import AlertSpec, check_alerts
+from prozess.harness.plan.alerts import check_alerts
 from prozess.harness.plan.matrix import SCOPES
+from prozess.harness.plan.mistakes import (
+    SHOWN_MAX,
+    annotations_at,
+    explain,
+    explain_truth,
+    innermost,
+    truths_for_numbers,
+    written,
+)
 from prozess.harness.plan.schedule import Each, FaultAction, Mix, Step
 from prozess.harness.plan.trial import Trial, WorkloadSpec
 from prozess.harness.plan.workloads.registry import KINDS
@@ -135,10 +144,13 @@ def _carry_sessions(variant: dict[str, Any]) -> None:
 
 def parse_trial(document: dict[str, Any], *, source: str) -> Trial:
     """Makes a trial from a parsed document. BadInput names the first wrong keys, what they must be, and near misses."""
+    single, whole = "workloads" not in document, _with_workloads(document, source)
+    for path, value in truths_for_numbers(Trial, whole):
+        raise BadInput(f"{source}: {explain_truth(path[2:] if single and path[0] == 'workloads' else path, value)}")
     try:
-        trial = Trial.model_validate(_with_workloads(document, source))
+        trial = Trial.model_validate(whole)
     except ValidationError as error:
-        raise BadInput(f"{source}: {_explain(error, single='workloads' not in document)}") from error
+        raise BadInput(f"{source}: {_explain(error.errors(), whole, single=single)}") from error
     _check_names(trial, source)
     return trial
 
@@ -187,63 +199,26 @@ def _faults_of(step: Step) -> list[str]:
     return [step.do.fault] if isinstance(step.do, FaultAction) else []
 
 
-def _explain(error: ValidationError, *, single: bool) -> str:
+def _explain(problems: Sequence[ErrorDetails], document: dict[str, Any], *, single: bool) -> str:
+    """Returns the first mistakes of a trial file. `single`: its only workload stands at the top level."""
+    mistakes = innermost(problems)
     parts = []
-    problems = _innermost(error.errors())
-    for problem in problems[:3]:
-        place = problem["loc"]
-        if single and place[:2] == ("workloads", 0):
-            place = place[2:]
-        where = ".".join(str(part) for part in place) or "the file"
-        if problem["type"] == "extra_forbidden":
-            key = str(problem["loc"][-1])
-            near = difflib.get_close_matches(key, _keys_at(place[:-1], single=single), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "remove it."
-            if len(place) == 1 and key in SCOPES:
-                hint = (
-                    f'settings of cells are in base, or axes: --set base.{key}.…, or in the file [base] "{key}.…" = …'
+    for problem in mistakes[:SHOWN_MAX]:
+        path = written(problem, document)
+        holders = annotations_at([Trial], path[:-1])
+        if single and path[:2] == ("workloads", 0):
+            path = path[2:]
+        if single and len(path) == 1:
+            holders = [Trial, WorkloadSpec]
+            if problem["type"] == "extra_forbidden" and path[0] in SCOPES:
+                parts.append(
+                    f"{path[0]} is not a known key; settings of cells are in base, or axes: --set base.{path[0]}.…, or in "
+                    f'the file [base] "{path[0]}.…" = …'
                 )
-            parts.append(f"{where} is not a known key; {hint}")
-        else:
-            parts.append(f"{where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}.")
-    more = len(problems) - len(parts)
+                continue
+        parts.append(explain(problem, path, holders))
+    more = len(mistakes) - len(parts)
     return " ".join(parts) + (f" ({more} more)" if more > 0 else "")
-
-
-def _innermost(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Returns the errors that do not only follow from one further inside. A list of workloads whose only one is wrong
-    is reported as empty."""
-    places = [problem["loc"] for problem in problems]
-    return [
-        problem
-        for problem in problems
-        if not any(
-            len(place) > len(problem["loc"]) and place[: len(problem["loc"])] == problem["loc"] for place in places
-        )
-    ]
-
-
-def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:
-    """Returns the keys that may be written at a place of the file, to find near misses."""
-    if not place:
-        return sorted(_OF_FILE if single else Trial.model_fields)
-    model: Any = Trial
-    for part in place:
-        if part == "steps":
-            model = Step
-        elif part == "workloads":
-            model = WorkloadSpec
-        elif part == "alerts":
-            model = AlertSpec
-        elif isinstance(part, str):
-            fields = getattr(model, "model_fields", {})
-            if model is Trial and single and part not in fields:
-                fields = WorkloadSpec.model_fields
-            if part not in fields:
-                return []
-            annotation = fields[part].annotation
-            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
-    return sorted(getattr(model, "model_fields", {}))
 
 
 def lay_over(document: dict[str, Any], dotted: str, value: object) -> None:

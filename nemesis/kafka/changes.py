@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 
-from prozess.harness.config.configuration import Frozen, Text
+from prozess.harness.config.configuration import Frozen, Limit, Text
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, PartitionView, Undo, UndoAction
 from prozess.harness.plan.schedule import parse_target
@@ -189,7 +189,7 @@ class ReassignParameters(Frozen):
     how: ReassignmentKind = "rotate"
     throttle_bytes_per_s: PositiveInt | None = None
     done: bool = True
-    timeout_s: PositiveFloat = 60.0
+    timeout_s: Limit = 60.0
 
 
 def reassigned(seen: PartitionView, how: ReassignmentKind, brokers: Sequence[int]) -> tuple[int, ...]:

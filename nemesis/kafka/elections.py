@@ -5,9 +5,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Literal
 
-from pydantic import PositiveFloat
-
-from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.configuration import Frozen, Limit
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, NodeState, PartitionView, Undo
 from prozess.harness.schema import Tristate
@@ -28,7 +26,7 @@ NOT_NEEDED = "ELECTION_NOT_NEEDED"
 class ElectParameters(Frozen):
     """`timeout_s`: how long Kafka may take to elect."""
 
-    timeout_s: PositiveFloat = 20.0
+    timeout_s: Limit = 20.0
 
 
 class Elect(Fault[ElectParameters]):
@@ -122,7 +120,7 @@ class MoveControllerParameters(Frozen):
     end, and then until another controller leads."""
 
     how: Literal["stop", "kill"] = "kill"
-    timeout_s: PositiveFloat = 30.0
+    timeout_s: Limit = 30.0
 
 
 class MoveController(Fault[MoveControllerParameters]):

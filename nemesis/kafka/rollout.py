@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field
 
 from prozess.harness.clock import wait_until
-from prozess.harness.config.configuration import Frozen, Variant, version_numbers
+from prozess.harness.config.configuration import Frozen, Limit, Pause, Variant, version_numbers
 from prozess.harness.config.impairments import Install, MigrationStep
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.harness.plan.schedule import FEATURES_FAULT
 from prozess.harness.processes import ProcessIdentity, identify
 from prozess.harness.schema import Tristate
 from prozess.nemesis.faults import Observation, Watch, observe
@@ -29,11 +30,11 @@ class RollingRestartParameters(Frozen):
     take."""
 
     how: Literal["stop", "kill"] = "stop"
-    away_s: NonNegativeFloat = 0.0
+    away_s: Pause = 0.0
     wait: Literal["isr", "unfenced", "none"] = "isr"
     order: Literal["seed", "named"] = "seed"
     seed: str | int | None = None
-    timeout_s: PositiveFloat = 60.0
+    timeout_s: Limit = 60.0
 
 
 R = TypeVar("R", bound=RollingRestartParameters)
@@ -271,7 +272,7 @@ class FinalizeFeaturesParameters(Frozen):
     features: dict[str, Annotated[int, Field(ge=0)] | Literal["latest"]] = Field(
         default={"metadata.version": "latest"}, min_length=1
     )
-    timeout_s: PositiveFloat = 30.0
+    timeout_s: Limit = 30.0
 
 
 class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
@@ -282,7 +283,7 @@ class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
     The effect is that the brokers report these levels.
     """
 
-    name = "finalize-features"
+    name = FEATURES_FAULT
     parameters_model = FinalizeFeaturesParameters
     ends_itself = True
 

@@ -44,7 +44,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
         "processes of a large check, and what the C library does with memory that it frees": 2,
         "promises of progress: kernels, bounds, peace, guarantees, SQL": 7,
-        "which code another machine runs, and who may write into a shared place of results": 2,
+        "which code another machine runs, who may write into a shared place of results, mistakes in trials": 3,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
         "groups that settle, and facts about how long a cluster was left in peace": 3,
         "the order of a log against time": 1,

@@ -405,7 +405,7 @@ def generate(
         list[str] | None,
         typer.Option(help="A kind of cell: log, transactions, group or compaction. You may repeat it."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same history.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same history.")] = 1,
     transaction_records: Annotated[
         int | None,
         typer.Option(

@@ -66,7 +66,8 @@ def run(  # noqa: PLR0913 - the options of a command
         ),
     ],
     seed: Annotated[
-        int, typer.Option(help="The number that fixes every random choice. The same seed gives the same schedule.")
+        int,
+        typer.Option(min=0, help="The number that fixes every random choice. The same seed gives the same schedule."),
     ] = 1,
     runs: Annotated[
         str, typer.Option(help="The directory for runs. For a campaign with --master: its own directory, or a URI.")
@@ -247,7 +248,7 @@ def validate(  # noqa: PLR0913 - the options of a command
     minutes: Annotated[
         float, typer.Option(min=0, help="About how long the trials take together. 0 predicts and runs nothing.")
     ] = 5,
-    seed: Annotated[int, typer.Option(help="The seed of the first trial.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the first trial.")] = 1,
     backend: Annotated[str, typer.Option(help="Where Kafka runs: local or compose.")] = "local",
     strict: Annotated[
         bool,
@@ -304,7 +305,8 @@ def validate(  # noqa: PLR0913 - the options of a command
 def plan(
     trial: Annotated[str, typer.Argument(help="The name or file of a trial.", autocompletion=complete_trials)],
     seed: Annotated[
-        int, typer.Option(help="The number that fixes every random choice. The same seed gives the same schedule.")
+        int,
+        typer.Option(min=0, help="The number that fixes every random choice. The same seed gives the same schedule."),
     ] = 1,
     settings: SetOption = None,
     backend: BackendOption = None,

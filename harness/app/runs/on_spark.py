@@ -35,7 +35,7 @@ from prozess.harness.app.run.check import refuse_without_spark
 from prozess.harness.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
 from prozess.harness.app.runs.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
 from prozess.harness.app.runs.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
-from prozess.harness.app.runs.results_lock import Ownership, owned
+from prozess.harness.app.runs.results_lock import ResultsOwner, owned
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.config.configuration import Frozen
@@ -311,7 +311,7 @@ def run_on_spark(
 def _run_owned(
     trials: SparkTrials,
     jobs: Sequence[TrialJob],
-    ownership: Ownership,
+    ownership: ResultsOwner,
     *,
     master: str,
     cores: int,

@@ -50,7 +50,7 @@ class ResultsPlace(Protocol):
         ...
 
 
-class Ownership:
+class ResultsOwner:
     """The claim of this command on a place."""
 
     def __init__(self, place: ResultsPlace, *, lease_s: float = LEASE_S) -> None:
@@ -113,10 +113,10 @@ class Ownership:
 
 
 @contextmanager
-def owned(place: ResultsPlace, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[Ownership]:
+def owned(place: ResultsPlace, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
     """A context in which a place belongs to this command, which says so every `renew_s`. BadInput if another command works on
     it."""
-    ownership = Ownership(place, lease_s=lease_s)
+    ownership = ResultsOwner(place, lease_s=lease_s)
     ownership.claim()
     ended = threading.Event()
 

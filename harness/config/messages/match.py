@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.configuration import Count, Frozen, refuse_counts
 from prozess.harness.config.messages import names
 
 HOLD_MAX_S = 600.0
@@ -80,11 +80,11 @@ class MessageMatch(Frozen):
     """Of an EndTxn request: true means that it commits, false that it aborts."""
     error: ErrorName | None = None
     """The error code of an answer, at the top or of the partition that is meant: `NONE` for success."""
-    nth: PositiveInt | None = None
+    nth: Count | None = None
     """Only the match of this number counts: 1 is the first."""
-    every: PositiveInt | None = None
+    every: Count | None = None
     """With 3 only the third match counts, the sixth, …"""
-    until: PositiveInt | None = None
+    until: Count | None = None
     """No match after this number counts."""
     after: Annotated[str, Field(min_length=1)] | None = None
     """The name of an earlier step. Only messages that come after that step did something to one count: 1 is the first of
@@ -103,8 +103,7 @@ class MessageMatch(Frozen):
     def _possible(self) -> "MessageMatch":
         if self.error is not None and self.direction == "request":
             raise ValueError(f'error = "{self.error}": a request has no error code; give direction = "answer"')
-        if self.nth is not None and (self.every is not None or self.until is not None):
-            raise ValueError(f"nth = {self.nth} means one match; leave out every and until")
+        refuse_counts(self.nth, self.every, self.until, "match")
         if self.partition is not None and (self.topic is not None or self.number is not None):
             raise ValueError(f"partition = {self.partition} stands for a topic and a number; leave these out")
         if self.number is not None and self.topic is None:
@@ -161,6 +160,26 @@ BETWEEN_SERVERS = frozenset(
 )  # fmt: skip
 """The APIs that only servers ask each other: no client has a method for them (Kafka's `Admin`, and the `listeners` of its
 message schemas). No connection of a client has such a message."""
+
+OF_ZOOKEEPER = frozenset({"ControlledShutdown", "LeaderAndIsr", "StopReplica", "UpdateMetadata"})
+"""The APIs of a controller in ZooKeeper mode, and of one that migrates from it: KRaft has no use for them (KIP-631, KIP-866;
+they are gone with Kafka 4.0, KIP-896)."""
+OF_KRAFT = frozenset(
+    {
+        "AssignReplicasToDirs", "BeginQuorumEpoch", "BrokerHeartbeat", "BrokerRegistration", "ControllerRegistration",
+        "EndQuorumEpoch", "FetchSnapshot", "Vote",
+    }
+)  # fmt: skip
+"""The APIs of KRaft's quorum and of its brokers' registrations (KIP-595, KIP-630, KIP-631, KIP-858, KIP-919)."""
+OF_CLIENTS = frozenset(
+    {
+        "AddOffsetsToTxn", "ConsumerGroupHeartbeat", "EndTxn", "Heartbeat", "InitProducerId", "JoinGroup", "LeaveGroup",
+        "OffsetCommit", "OffsetFetch", "Produce", "ShareAcknowledge", "ShareFetch", "ShareGroupHeartbeat",
+        "StreamsGroupHeartbeat", "SyncGroup", "TxnOffsetCommit",
+    }
+)  # fmt: skip
+"""The APIs that only clients ask for: a broker neither sends nor forwards such a request (ForwardingManager wraps requests
+for the controller in Envelope, KIP-590)."""
 
 # What is done to a message.
 

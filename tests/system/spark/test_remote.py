@@ -155,9 +155,10 @@ def test_a_worker_that_sees_another_run_under_the_same_path_refuses_it(run):
         replace(place, check="another", digest="of another run").open_here()
 
 
-def test_workers_with_a_changed_kernel_are_refused_by_name_and_find_nothing(run, machine, tmp_path):
+def test_workers_with_a_changed_kernel_are_refused_by_name_and_find_nothing(run, tmp_path_factory, need):
     """An own session has whatever is installed on its workers: there is no archive of ours."""
-    other = tmp_path / "other"
+    need("java")
+    other = tmp_path_factory.mktemp("other")
     shutil.copytree(installation.PACKAGE, other / "prozess", ignore=shutil.ignore_patterns("__pycache__"))
     kernel = other / "prozess" / "checkers" / "log" / "integrity.py"
     kernel.write_text(

@@ -36,7 +36,7 @@ def test_messages_of_clients_are_watched_on_their_links_alone():
 @pytest.mark.parametrize(
     "step",
     [
-        of_messages(**REFUSED, others="brokers"),
+        of_messages(match={"api": "Fetch"}, action={"do": "hold"}, others="brokers"),
         of_messages(**HELD_UNTIL),
         {"after": {"condition": "message", "match": {"api": "Produce"}}},
     ],

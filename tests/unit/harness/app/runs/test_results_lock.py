@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from prozess.harness.app.runs.on_spark import SharedPlace
-from prozess.harness.app.runs.results_lock import Ownership, owned
+from prozess.harness.app.runs.results_lock import ResultsOwner, owned
 from prozess.harness.errors import BadInput, HarnessFailed
 
 LEASE_S = 90.0
@@ -39,13 +39,13 @@ def test_a_second_command_is_refused_with_who_works_there_and_leaves_nothing(tmp
 
 def test_the_claim_of_a_command_that_was_killed_expires_and_one_that_only_slept_notices(tmp_path):
     place = SharedPlace.at(tmp_path)
-    slept = Ownership(place, lease_s=LEASE_S)
+    slept = ResultsOwner(place, lease_s=LEASE_S)
     slept.claim()
     age(tmp_path, LEASE_S - 5)
     with pytest.raises(BadInput):
-        Ownership(place, lease_s=LEASE_S).claim()
+        ResultsOwner(place, lease_s=LEASE_S).claim()
     age(tmp_path, 10)
-    second = Ownership(place, lease_s=LEASE_S)
+    second = ResultsOwner(place, lease_s=LEASE_S)
     second.claim()
     for _ in range(2):
         with pytest.raises(HarnessFailed, match="no longer belongs to this command"):
@@ -59,7 +59,7 @@ def test_a_torn_claim_counts_as_a_command_that_has_just_begun(tmp_path):
     place = SharedPlace.at(tmp_path)
     place.write("owners/torn.json", b'{"host": ')
     with pytest.raises(BadInput, match="a command that has just begun"):
-        Ownership(place).claim()
+        ResultsOwner(place).claim()
 
 
 class MemoryStore:
@@ -90,11 +90,11 @@ class Commands(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.store = MemoryStore()
-        self.working: list[Ownership] = []
+        self.working: list[ResultsOwner] = []
 
     @rule()
     def begin(self):
-        command = Ownership(self.store, lease_s=LEASE_S)
+        command = ResultsOwner(self.store, lease_s=LEASE_S)
         try:
             command.claim()
         except BadInput:
