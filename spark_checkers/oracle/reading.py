@@ -275,6 +275,50 @@ READING_QUERIES = {
         join (select world, cell, min(partition) as partition from fact_partitions where cell >= 0 group by world, cell) f
             on f.world = b.world
     """,
+    "stale-controller": f"""
+        with answer as (
+            select l.world, l.node, l.time_ns, l.value_micro div {MICRO} as leader, e.value_micro div {MICRO} as epoch
+            from metrics l
+            join metrics e on e.world = l.world and e.node = l.node and e.time_ns = l.time_ns
+            where l.metric = {code_of("quorum_leader")} and e.metric = {code_of("quorum_epoch")}
+              and l.absent = 0 and e.absent = 0
+        ),
+        claim as (
+            select world, node, leader_epoch as epoch, time_ns
+            from metadata where kind = {{OF_CONTROLLER}} and source = {{TRUTH}}
+            union all
+            select world, node, epoch, time_ns from answer where leader = node
+        ),
+        replaced as (
+            select a.world, a.node, a.epoch, min(c.time_ns) as begin_ns
+            from (select distinct world, node, epoch from answer where leader = node) a
+            join claim c on c.world = a.world and c.epoch > a.epoch and c.node != a.node
+            group by a.world, a.node, a.epoch
+        ),
+        went_on as (
+            select r.*, a.time_ns,
+                   sum(if(a.leader = r.node and a.epoch = r.epoch and a.time_ns - a.before_ns <= 2500000000L, 0, 1)) over (
+                       partition by r.world, r.node, r.epoch order by a.time_ns
+                   ) as ended
+            from replaced r
+            join (
+                select q.world, q.node as of, q.epoch as of_epoch, a.*,
+                       coalesce(lag(a.time_ns) over (partition by q.world, q.node, q.epoch order by a.time_ns), q.begin_ns)
+                           as before_ns
+                from replaced q
+                join (select node, world as of_world, time_ns, leader, epoch from answer) a
+                    on a.of_world = q.world and a.node = q.node and a.time_ns > q.begin_ns
+            ) a on a.world = r.world and a.of = r.node and a.of_epoch = r.epoch
+        )
+        select f.partition, g.node as reader, g.epoch as sequence, g.begin_ns, g.end_ns
+        from (
+            select world, node, epoch, begin_ns, max(time_ns) as end_ns
+            from went_on where ended = 0 group by world, node, epoch, begin_ns
+        ) g
+        join (select world, cell, min(partition) as partition from fact_partitions where cell >= 0 group by world, cell) f
+            on f.world = g.world
+        where g.end_ns - g.begin_ns > 5000000000L
+    """,
 }
 """The SQL text of each anomaly of readers, compacted logs, copies, and of what brokers and controllers reported."""
 UNAUDITED_READING_QUERIES = {"skipped": skipped("true")}

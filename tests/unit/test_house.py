@@ -46,7 +46,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "promises of progress: kernels, bounds, peace, guarantees, SQL": 7,
         "which code another machine runs, who may write into a shared place of results, mistakes in trials": 3,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
-        "groups that settle, and facts about how long a cluster was left in peace": 3,
+        "groups that settle, controllers that give way, and facts about how long a cluster was left in peace": 4,
         "the order of a log against time": 1,
     }.values()
 )

@@ -407,7 +407,7 @@ _OF_CONSUMERS = (
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (
     "offset-conflict", "corrupt", "dirty-read", "diverged", "watermark-regression", "epoch-regression", "unclean",
-    "two-controllers",
+    "two-controllers", "stale-controller",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

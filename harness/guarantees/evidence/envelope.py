@@ -407,6 +407,8 @@ class Envelope:
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple
     """What deposed coordinators told members of the partition that is read, or copied."""
+    quorum_fetch_ns: int = 2 * NS_PER_S
+    """controller.quorum.fetch.timeout.ms."""
     coordinators_moved_ns: Callable[[], Sequence[int]] = tuple
     """When a partition of `__consumer_offsets` changed its leader, or lost it."""
     wall_zero_ns: int | None = None

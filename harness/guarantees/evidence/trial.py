@@ -57,6 +57,8 @@ PartitionColumns = Callable[[int, Sequence[str]], Columns]
 asked for."""
 _DELETE_RETENTION_DEFAULT_MS = 86_400_000
 """log.cleaner.delete.retention.ms (Kafka documentation)."""
+_QUORUM_FETCH_DEFAULT_MS = 2_000
+"""controller.quorum.fetch.timeout.ms (Kafka documentation)."""
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
 """producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
 
@@ -265,6 +267,7 @@ class Evidence:
             older_epoch_from=lambda: self._older_epoch_from(partition),
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
+            quorum_fetch_ns=self._quorum_fetch_ms(plan) * 1_000_000,
             coordinators_moved_ns=lambda: self.coordinators_moved_ns,
             wall_zero_ns=self.wall_zero_ns,
         )
@@ -320,6 +323,12 @@ class Evidence:
         planned = plan.variant.properties.get("producer.id.expiration.ms", "")
         read = self.setting_ms("producer.id.expiration.ms")
         return read if read is not None else int(planned) if planned.isdigit() else _PRODUCER_EXPIRY_DEFAULT_MS
+
+    def _quorum_fetch_ms(self, plan: Plan) -> int:
+        """controller.quorum.fetch.timeout.ms as read from the cluster, else as the plan sets it, else Kafka's default."""
+        planned = plan.variant.properties.get("controller.quorum.fetch.timeout.ms", "")
+        read = self.setting_ms("controller.quorum.fetch.timeout.ms")
+        return read if read is not None else int(planned) if planned.isdigit() else _QUORUM_FETCH_DEFAULT_MS
 
     @staticmethod
     def _delete_retention_ms(plan: Plan, cell: Cell) -> int:

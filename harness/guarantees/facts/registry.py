@@ -25,7 +25,7 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted,
     topic_deleted_before_read,
 )
-from prozess.harness.guarantees.facts.settling import troubled
+from prozess.harness.guarantees.facts.settling import controller_cut_off, troubled, within_fetch_timeout
 from prozess.harness.guarantees.facts.stale_leaders import (
     behind_its_own_end,
     bumped,
@@ -618,6 +618,18 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == StallCase.STABLE_OFFSET),
         could=lambda _: Tristate.UNKNOWN,
     ),
+    "within the quorum's fetch timeout": Fact(
+        "the controller went on for no longer than 1.5 times controller.quorum.fetch.timeout.ms, and 2 s in which it was not "
+        "asked",
+        of_witnesses=within_fetch_timeout,
+        could=lambda h: possibly(h.faulted),
+    ),
+    "controller was cut off": Fact(
+        "a fault cut the controller that went on off from somebody",
+        of_witnesses=controller_cut_off,
+        could=lambda h: possibly(h.faulted),
+    ),
+    "brokers to 3.6": version_fact("a broker is 3.6 or older", lambda v: v[:2] <= (3, 6)),
     "brokers to 4.4": version_fact("a broker is 4.4 or older", lambda v: v[:2] <= (4, 4)),
     "brokers to 3.5": version_fact("a broker is 3.5 or older", lambda v: v[:2] <= (3, 5)),
     "that election was unclean": Fact(

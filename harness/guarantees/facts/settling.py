@@ -7,10 +7,27 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord
-from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, any_true, as_truth, constant, doubt_unless
-from prozess.harness.schema import NONE, Tristate
+from prozess.harness.guarantees.logic import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Truth,
+    all_true,
+    any_true,
+    as_truth,
+    constant,
+    doubt_unless,
+)
+from prozess.harness.schema import MISSING, NONE, Tristate
+
+RESIGNS_AFTER = 1.5
+"""A leader of the metadata quorum resigns after so many times controller.quorum.fetch.timeout.ms without fetches of a
+majority. [KAFKA-15489: LeaderState, its timer for the check of the quorum]"""
+ASKED_EVERY_NS = 2 * NS_PER_S
+"""Controllers are asked once a second, and answer within another."""
 
 
 def disturbances(envelope: Envelope, faults: Sequence[FaultRecord]) -> Iterator[tuple[int, int]]:
@@ -40,3 +57,27 @@ def troubled(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         return any_true(constant(FALSE, len(witnesses)), *parts)
 
     return doubt_unless(overlapped(envelope.faults), known=overlapped(proven) == TRUE)
+
+
+def within_fetch_timeout(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Did the controller that was replaced go on for no longer than controller.quorum.fetch.timeout.ms allows? Unknown where
+    it is not known when it was replaced (`other_ns`)."""
+    allowed_ns = int(envelope.quorum_fetch_ns * RESIGNS_AFTER) + ASKED_EVERY_NS + envelope.error_ns
+    short = as_truth(witnesses["end_ns"] - witnesses["begin_ns"] <= allowed_ns)
+    return doubt_unless(short, known=witnesses["other_ns"] != MISSING)
+
+
+def controller_cut_off(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Was the controller (`reader`) cut off from somebody while it went on?"""
+    parts = (
+        all_true(
+            as_truth(
+                np.isin(witnesses["reader"], fault.nodes)
+                & (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
+                & (fault.end_ns + envelope.error_ns >= witnesses["begin_ns"])
+            ),
+            np.int8(fault.may("cuts")),
+        )
+        for fault in envelope.faults
+    )
+    return any_true(constant(FALSE, len(witnesses)), *parts)

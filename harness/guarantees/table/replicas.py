@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from prozess.harness.guarantees.table.rules import (
+    DEFECTS,
     HW_SOURCE,
     Guarantee,
     Rule,
@@ -210,5 +211,39 @@ _TWO_CONTROLLERS = Guarantee(
     nothing_is_unknown=False,
     source="KIP-595: at most one leader of the metadata quorum per epoch; a deposed one that believes for a while is normal",
 )
-QUORUM = (_TWO_CONTROLLERS,)
+_STALE_CONTROLLER = Guarantee(
+    anomaly="stale-controller",
+    meaning="A controller went on as the active one long after another one had replaced it.",
+    promise="An active controller that another one has replaced gives way, within 1.5 times "
+    "controller.quorum.fetch.timeout.ms.",
+    found=(
+        "1 controller went on as the active one long after another one had replaced it",
+        "{n} times a controller went on as the active one long after another one had replaced it",
+    ),
+    nothing="no active controller was replaced",
+    nothing_is_unknown=False,
+    source="KIP-595, 'Leader Progress Timeout': a leader from which no majority fetches resigns",
+    rules=(
+        Rule(
+            id="stale-controller/fetch-timeout",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("within the quorum's fetch timeout",),
+            label="a fetch timeout that had not passed",
+            reason="1.5 times controller.quorum.fetch.timeout.ms had not passed yet",
+            source="KAFKA-15489; Kafka documentation, broker configuration controller.quorum.fetch.timeout.ms",
+        ),
+        Rule(
+            id="stale-controller/KAFKA-15489",
+            effect=RuleEffect.DEFECT,
+            when=("brokers to 3.6", "controller was cut off"),
+            perhaps=("brokers to 3.6",),
+            label="KAFKA-15489",
+            reason="a controller that is cut off from the others does not ask itself whether a majority still fetches from "
+            "it, and brokers that reach it alone go by what it says",
+            source="KAFKA-15489; KIP-595, 'Leader Progress Timeout'",
+            defect=DEFECTS["KAFKA-15489"].told,
+        ),
+    ),
+)
+QUORUM = (_TWO_CONTROLLERS, _STALE_CONTROLLER)
 """These guarantees, in the order in which reports list them."""

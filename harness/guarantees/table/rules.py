@@ -187,6 +187,13 @@ DEFECTS: Mapping[str, Defect] = {
             source="KAFKA-15591; apache/kafka pull request 23234: brokers take any first sequence of a producer that they do "
             "not know (KIP-360)",
         ),
+        Defect(
+            id="KAFKA-15489",
+            owner="brokers",
+            fixed="in 3.7.0",
+            source="KAFKA-15489; apache/kafka pull request 14428: until then no leader of the quorum asked itself whether a "
+            "majority still fetches from it (KIP-595, 'Leader Progress Timeout')",
+        ),
         Defect(id="KAFKA-14704", owner="brokers", fixed="after 3.4.0", source="KAFKA-14704"),
         Defect(id="KAFKA-14402", owner="brokers", fixed="in 3.6.0", source="KAFKA-14402; KIP-890 part 1"),
         Defect(
@@ -378,6 +385,7 @@ EFFECT = "the observed effect of that fault"
 ON_EVERY_NODE = "the effect of that fault, observed on every broker"
 AIM = "that the fault was aimed at the group's coordinator"
 CLIENTS = "what the clients recorded"
+ANSWERS = "what controllers answered"
 SEND_ENDED = "how the send ended"
 LOG_START = "a log start beyond the consumer's position"
 LOG_START_IN_TIME = "that this log start was seen in time"
@@ -423,6 +431,8 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "unsettled": (LOG, FAULT, EFFECT),
     "group was troubled": (LOG, FAULT, EFFECT),
     "held up": (LOG, FAULT, EFFECT),
+    "within the quorum's fetch timeout": (ANSWERS,),
+    "controller was cut off": (FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
     "coordinator out": (FAULT, EFFECT, AIM),
     "read_uncommitted": (CLIENTS,),

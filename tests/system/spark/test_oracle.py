@@ -70,6 +70,7 @@ FAMILIES = tuple(
             "reading.positions",
             "log.copies",
             "log.leadership",
+            "progress.succession",
         ),
     )
 )

@@ -15,6 +15,7 @@ from prozess.harness.guarantees.facts.truncation import elected_unclean, last_un
 from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.rules import (
     AIM,
+    ANSWERS,
     AUDIT,
     CLIENTS,
     DELETION,
@@ -136,6 +137,7 @@ SEEN: Mapping[str, Seen] = {
     "out of sync at the end": Seen([*STABLE, state(5, 0, 1, 0, (1, 2))], columns={"reader": 1, "other_client": 3}),
     "leader was hampered": Seen(STABLE, fault(0, "pause", [1], 3, 5)),
     "unsettled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
+    "within the quorum's fetch timeout": Seen(STABLE, columns={"begin_s": 10, "end_s": 12, "other_s": 10}),
     "group was troubled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
     "held up": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60}),
     "fault at work": Seen(STABLE, fault(0, "pause", [2], 3, 5), columns={"other_s": 9}),
@@ -234,7 +236,7 @@ def _observations(rows: Rows, without: Sequence[str]) -> Rows:
 
 
 def _witness(columns: Mapping[str, Any], without: Sequence[str]) -> np.ndarray:
-    unsaid = {"case": 0, "outcome": Outcome.OK, "other_ns": MISSING} if CLIENTS in without else {}
+    unsaid = {"case": 0, "outcome": Outcome.OK, "other_ns": MISSING} if {CLIENTS, ANSWERS} & {*without} else {}
     unended = {"end_s": None} if SEND_ENDED in without else {}
     return witnesses(1, **{**columns, **unsaid, **unended})
 
