@@ -60,7 +60,7 @@ TRANSACTIONS = CellFacts(
 POLLS = CellFacts(assignments.FACTS, gather=assignments.gather, look=assignments.look)
 """When each member of the group was seen to poll, in any partition of the cell."""
 
-_READ_LOGS = frozenset({"log", "group", "compaction", "transactions", "errors"})
+_READ_LOGS = frozenset({"log", "group", "compaction", "transactions", "errors", "recorded"})
 _COPIED = frozenset({"exactly-once", "application"})
 _of_errors = partial(CellChecker, traits=frozenset({"errors"}))
 _of_group = partial(CellChecker, traits=frozenset({"group"}))

@@ -276,7 +276,7 @@ def _where(recording: Recording) -> str | None:
     was broken."""
     if not recording.run.verdict.exists():
         return None
-    return f"every promise held. `prozess report {recording.run.path}` shows what happened."
+    return f"every promise that was judged held. `prozess report {recording.run.path}` shows what happened."
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

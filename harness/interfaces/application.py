@@ -70,6 +70,8 @@ class RegisteredClient:
     (`prozess.workloads.recorded.steps`)."""
     doubts: dict[str, None] = field(default_factory=dict)
     """The lines that a program printed and that prozess did not understand."""
+    silences: dict[str, None] = field(default_factory=dict)
+    """The seconds for which a program that produces ran on without a word of any send, until it was ended."""
     application: str = ""
     """The application of the test that the client belongs to, and which of its lives. It is empty if the test's fixture
     did not start the application."""
@@ -122,7 +124,9 @@ class Registry:
             )  # fmt: skip
             return client
 
-    def note(self, client: int, what: Literal["wrote", "read", "how", "hazards", "doubts"], value: str) -> None:
+    def note(
+        self, client: int, what: Literal["wrote", "read", "how", "hazards", "doubts", "silences"], value: str
+    ) -> None:
         """Notes what a client did for the first time: wrote or read a topic, subscribed, committed."""
         with self._lock:
             if value in getattr(self._clients[client], what):

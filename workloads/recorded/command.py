@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces.application import ClientKind, RegisteredTopic
+from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import (
     SHOWN_BYTES,
@@ -21,7 +23,7 @@ from prozess.harness.recording.verifiable_output import (
     places_of,
     sequence_of,
 )
-from prozess.harness.schema import COMMITS, NONE, READS, SENDS, Isolation, Outcome, ReadFlag, Role
+from prozess.harness.schema import COMMITS, MISSING, NONE, READS, SENDS, Isolation, Outcome, ReadFlag, Role
 from prozess.workloads.record.identity import HEADER_NAME, key_id
 from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, AssignmentRows, ProcessedRows, in_order
 from prozess.workloads.recorded.client import (
@@ -56,6 +58,7 @@ class CommandLines:
         self._life, self._topics = life, dict[str, RegisteredTopic]()
         self._doubted: set[str] = set()
         self._shut_down = False
+        self._stopped_ns: int | None = None
         self._take: dict[str, TakeLine] = {}
 
     def heard(self, parse: Parse) -> Parse:
@@ -79,6 +82,11 @@ class CommandLines:
                 self._doubt(f"an event {name} is not understood: {json.dumps(dict(event))[:SHOWN_BYTES]}")
         elif name not in _OF_BOTH:
             self._doubt(f"an event with the unknown name {name!r}")
+
+    def note_stop(self, stopped_ns: int) -> None:
+        """Notes when the program was first asked to end, or ended by itself: until then it was to work."""
+        if self._stopped_ns is None:
+            self._stopped_ns = stopped_ns
 
     def note_end(self, *, killed: bool, code: int) -> None:
         """Notes a doubt if the program ended with this exit code in the middle of its work, and the test did not kill it."""
@@ -125,14 +133,36 @@ class CommandProducer(CommandLines):
             "producer_send": self._announce,
             "producer_send_success": lambda tool, event: self._sent(tool, event, Outcome.OK),
             "producer_send_error": lambda tool, event: self._sent(tool, event, Outcome.INFO),
+            "tool_data": self._compare,
         }
+        self._told = self._announcements = 0
+        self._told_ns = MISSING
 
     def _announce(self, tool: Tool, event: Mapping[str, Any]) -> bool:
         sequence = sequence_of(event.get("value"), prefix=self._life.client)
         if sequence is None or sequence in self._announced:
             return False
         self._announced[sequence] = tool.moment(event)[0]
+        self._announcements += 1
         return True
+
+    def _compare(self, tool: Tool, event: Mapping[str, Any]) -> bool:
+        """Compares what the program counted with what it told: a send without an end may still be under way."""
+        sent = event.get("sent")
+        if isinstance(sent, int) and sent > self._told:
+            self._doubt(f"it sent {sent:,} records, and told of {self._told:,} how their sends ended")
+        return True
+
+    def note_end(self, *, killed: bool, code: int) -> None:
+        """Notes doubts about sends of which the program did not tell how they ended, and for how long it told of none."""
+        super().note_end(killed=killed, code=code)
+        if not killed and self._announced:
+            self._doubt(f"it announced {len(self._announced):,} sends and did not tell how they ended")
+        if self._told_ns == MISSING or self._stopped_ns is None or (self._announcements and not self._announced):
+            return  # whoever announces its sends, and told of each how it ended, had nothing more to send
+        if self._stopped_ns - self._told_ns >= STALLED_NS:
+            silent_s = (self._stopped_ns - self._told_ns) // NS_PER_S
+            self._life.registry.note(self._life.client, "silences", str(silent_s))
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> bool:
         ok, topic = outcome is Outcome.OK, event.get("topic")
@@ -155,6 +185,7 @@ class CommandProducer(CommandLines):
             NO_CODE if ok else UNTOLD_ERROR,
             len(str(event["value"])),
         )
+        self._told, self._told_ns = self._told + 1, tool.read_ns
         return True
 
     def close(self) -> None:
@@ -338,6 +369,7 @@ def record_command(kind: ClientKind, properties: Mapping[str, Any], words: Seque
         lines.close()
         return NOT_STARTED
     code = _listen(tool, lines, asked)
+    lines.note_stop(now_ns())
     lines.note_end(killed=asked.to_die, code=code)
     lines.close()
     if asked.to_die:
@@ -352,6 +384,8 @@ def _listen(tool: Tool, lines: CommandProducer | CommandConsumer, asked: _Asked)
         for event in tool.events(wait_s=LOOK_S):
             lines.take(tool, event)
         sys.stdout.buffer.flush()
+        if asked.to_die or asked.to_end:
+            lines.note_stop(now_ns())
         if asked.to_die or (end_by_ns is not None and now_ns() >= end_by_ns):
             tool.kill()
         elif asked.to_end and end_by_ns is None:

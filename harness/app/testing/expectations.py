@@ -246,6 +246,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 UNPROCESSED = "unprocessed"
+STALLED = "stalled"
 Doubt = tuple[int, int, str]
 """(partition, offset, why)"""
 
@@ -266,6 +267,7 @@ class Unjudged:
 
 ADD_PROCESSING = "put `with consumer.processing(message):` around your code, or close the consumer where you use it"
 ADD_EFFECT = "produce with recorded_producer, or use `with consumer.processing(message):`"
+ADD_ANNOUNCED = "print producer_send before each send, or end the program when it has nothing more to send"
 ADD_IDENTITY = "give recorded_producer(…, identity=…) or kafka_cluster.identity(topic, …)"
 ADD_EXPECT = "add kafka_cluster.expect(input, output, function=…)"
 
@@ -297,7 +299,18 @@ def unjudged_of(
                 "record for Kafka)"
             )
             found.append(Unjudged((REPEATED,), topic.name, why, ADD_IDENTITY))
+    found += [_silent(client) for client in told.clients]
     return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def _silent(client: RegisteredClient) -> Unjudged | None:
+    """Returns whether a program that told of no send for long had something to send."""
+    if not client.silences:
+        return None
+    longest = max(map(int, client.silences))
+    name = client.application or f"{client.kind}-{client.client}"
+    why = f"{name} told of no send for the last {longest} s before it was ended, and nothing says whether it had one to make"
+    return Unjudged((STALLED,), ", ".join(client.wrote), why, ADD_ANNOUNCED)
 
 
 def _is_member(client: RegisteredClient, topic: RegisteredTopic) -> bool:

@@ -467,7 +467,7 @@ STALLS = (
         "something to read"),
         nothing="no consumer was running",
         nothing_is_unknown=False,
-        workloads=("log", "group", "compaction", "transactions", "errors"),
+        workloads=("log", "group", "compaction", "transactions", "errors", "recorded"),
         source="KafkaConsumer, 'Offsets and Consumer Position'; KIP-98: a transaction past its timeout is aborted",
         rules=(
             Rule(

@@ -24,6 +24,7 @@ from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
 from prozess.harness.guarantees.verdict.doubts import (
+    NOT_OURS,
     beyond_reality_in,
     cell_doubts,
     not_asked,
@@ -204,7 +205,11 @@ def _judge_cell(
     unread = None if plan.audited else _unread(cell, found)
     judged = {}
     for anomaly, guarantee in TABLE.items():
-        if not guarantee.applies(cell.traits) or anomaly in not_asked(cell):
+        if not guarantee.applies(cell.traits):
+            continue
+        if anomaly in not_asked(cell):
+            unasked = CellAnomaly(anomaly=anomaly, outcome=AnomalyOutcome.NOT_JUDGED, verdict=Verdict.NOT_JUDGED)
+            judged[anomaly] = not_deciding(unasked, NOT_OURS)
             continue
         results = results_of(anomaly, cell, found)
         tally = tally_of(guarantee, results, evaluation_of(anomaly, configuration, envelopes))

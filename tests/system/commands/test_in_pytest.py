@@ -302,7 +302,9 @@ def test_what_nobody_could_judge_is_said_at_the_end_with_what_to_add(told):
 def test_the_tests_own_words_come_first(told):
     text, _ = told
     assert "the test's own words" in text
-    assert re.search(r"every promise held\. `prozess report \S+test-its-own-failure\S* shows what happened", text)
+    assert re.search(
+        r"every promise that was judged held\. `prozess report \S+test-its-own-failure\S* shows what happened", text
+    )
 
 
 @pytest.mark.parametrize("told", [of_suite(suite) for suite in SUITES], indirect=True)

@@ -375,3 +375,32 @@ def test_what_a_program_committed_and_never_said_to_have_processed_is_caught(
     assert cell.anomalies["unprocessed"].count == unprocessed
     assert judged.verdict.verdict is verdict, judged.verdict.unknown_reasons
     assert sum(len(client.hazards) for client in recording.registry.clients) == hazards
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ('{"name": "producer_send", "value": "@.1"}', "it announced 1 sends and did not tell how they ended"),
+        ('{"name": "tool_data", "sent": 3, "acked": 1}', "it sent 3 records, and told of 1 how their sends ended"),
+    ],
+    ids=["announced", "counted"],
+)
+def test_a_send_of_which_a_program_does_not_tell_how_it_ended_makes_the_test_unknown(
+    kafka, recording, recorded_command, tmp_path, said, why
+):
+    (tmp_path / "saying.py").write_text(SAYING)
+    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, said]
+    assert recorded_command(words, configuration=DURABLE, name="shop").wait(timeout_s=60) == 0
+    verdict = recording.conclude().verdict
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert any(why in reason for reason in verdict.unknown_reasons), verdict.unknown_reasons
+
+
+def test_a_count_that_agrees_with_what_a_program_told_says_nothing_more(kafka, recording, recorded_command, tmp_path):
+    (tmp_path / "saying.py").write_text(SAYING)
+    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, '{"name": "tool_data", "sent": 1}']
+    assert recorded_command(words, configuration=DURABLE, name="shop").wait(timeout_s=60) == 0
+    judged = recording.conclude()
+    assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
+    assert {"stalled"} <= judged.verdict.not_judged.keys()
+    assert [one for one in judged.unjudged if "stalled" in one.anomalies] == []

@@ -1,0 +1,64 @@
+"""What is noted of a program that told of no send for long: only where nothing says that it had none to make."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from prozess.harness.app.testing.expectations import unjudged_of
+from prozess.harness.app.testing.plans import RecordedTest
+from prozess.harness.interfaces.application import Registry
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import Isolation
+from prozess.workloads.recorded.client import RecordedLife
+from prozess.workloads.recorded.command import CommandProducer
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def life(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    Registry(run.path).add_topic("t", [[1]], {})
+    made = RecordedLife(run, "producer", {"acks": "all"}, isolation=Isolation.NOT_A_READER)
+    yield made
+    made.end(issued=0)
+
+
+def ended(life, *events, at_s):
+    """Takes these (name, number, at_s) events of a program that is ended at this time, and returns what was noted."""
+    lines = CommandProducer(life)
+    for name, number, told_s in events:
+        tool = SimpleNamespace(started_ns=0, read_ns=told_s * S, moment=lambda _, told_s=told_s: (told_s * S, 0))
+        event = {"name": name, "value": f"{life.client}.{number}", "topic": "t", "partition": 0, "offset": number}
+        lines.take(tool, event)
+    lines.note_stop(at_s * S)
+    lines.note_stop((at_s + 60) * S)  # that it then took long to end is no silence
+    lines.note_end(killed=True, code=0)
+    lines.close()
+    return list(life.registry.clients[-1].silences)
+
+
+def test_a_program_that_ran_on_without_a_word_is_noted(life):
+    assert ended(life, ("producer_send_success", 0, 5), at_s=50) == ["45"]
+    told = RecordedTest("t", life.registry.topics, life.registry.clients)
+    (stalled,) = [one for one in unjudged_of(told, identities=["t"], expectations=(), doubts=()) if one.where == "t"]
+    assert stalled.anomalies == ("stalled",)
+    assert "producer-1 told of no send for the last 45 s" in stalled.why
+
+
+def test_and_one_that_is_ended_soon_after_its_last_send_is_not(life):
+    assert ended(life, ("producer_send_success", 0, 5), ("producer_send_error", 1, 30), at_s=49) == []
+
+
+def test_who_announces_its_sends_and_told_how_each_ended_had_no_more_to_make(life):
+    assert ended(life, ("producer_send", 0, 4), ("producer_send_success", 0, 5), at_s=50) == []
+
+
+def test_but_not_if_one_is_open(life):
+    events = ("producer_send", 0, 4), ("producer_send_success", 0, 5), ("producer_send", 1, 6)
+    assert ended(life, *events, at_s=50) == ["45"]
+
+
+def test_a_program_that_never_told_of_a_send_is_told_of_elsewhere(life):
+    assert ended(life, at_s=50) == []
