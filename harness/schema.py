@@ -336,7 +336,12 @@ METADATA = table(
     ("topic_id_low", "i8", "id", "lower half; of a topic that ZooKeeper knows without an id, the zxid that made it"),
     ("kind", "i4", "MetadataKind", ""),
     ("source", "i4", "MetadataSource", ""),
-    ("partition", "i4", "partition id", "NONE for brokers and controllers; of __consumer_offsets: -2 - its number"),
+    (
+        "partition",
+        "i4",
+        "partition id",
+        "NONE for brokers and controllers; of internal topics (see `kind`): -2 - its number",
+    ),
     ("node", "i4", "node id", "the broker or controller spoken of; for samples who answered"),
     ("leader", "i4", "node id", "NONE = no leader"),
     ("leader_epoch", "i4", "epoch", ""),
@@ -624,6 +629,8 @@ class MetadataKind(IntEnum):
     OFFSETS_PARTITION = 7
     """Leader, epoch, ISR and ELR of a partition of `__consumer_offsets`. `partition` is what
     `prozess.harness.recording.codes.recorded_as` returns for it. Its leader coordinates the groups that are kept there."""
+    TRANSACTIONS_PARTITION = 8
+    """The same of a partition of `__transaction_state`. Its leader coordinates the transactional.ids that are kept there."""
 
 
 class MetadataSource(IntEnum):

@@ -145,6 +145,18 @@ class ControlResult(Frozen):
         return bool(self.fired_in)
 
 
+class ExpectationResult(Frozen):
+    """What a step was to bring about, and what was seen."""
+
+    step: str
+    expected: str
+    """What must have come of the step, as a clause for people."""
+    reached: bool | None
+    """Whether it came true. None: nobody can tell, which counts as not reached."""
+    seen: str
+    """What was seen, as a clause for people."""
+
+
 class FaultShown(Frozen):
     """A fault as it happened, for timelines."""
 
@@ -258,6 +270,8 @@ class TrialVerdict(Frozen):
     unknown_reasons: tuple[str, ...] = ()
     """Why parts are unknown, the worst first, each once."""
     faults: tuple[FaultShown, ...] = ()
+    expectations: tuple[ExpectationResult, ...] = ()
+    """What the steps were to bring about, in their order."""
     alerts: tuple[AlertResult, ...] = ()
     findings: dict[str, int] = Field(default_factory=dict)
     """Everything that was looked for, whatever it means: for each anomaly, or fact, how many were found in all cells."""

@@ -181,7 +181,7 @@ class Nemesis:
         found: dict[str, Node] = {}
         resolved: list[tuple[str, tuple[str, ...]]] = []
         for role in action.targets:
-            nodes = self._roles.resolve(role)
+            nodes = self._roles.resolve(role, of_partition=fault.of_partitions)
             resolved.append((role, tuple(node.name for node in nodes)))
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())

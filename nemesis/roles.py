@@ -29,6 +29,8 @@ from prozess.harness.recording.codes import partition_for
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+COORDINATORS = {"group-coordinator": CONSUMER_OFFSETS, "transaction-coordinator": TRANSACTION_STATE}
+"""The role of a coordinator → the internal topic whose partition it leads."""
 AGREE_S = 5.0
 """How long brokers may take to agree on the leader of a partition. News of an election reaches them one by one."""
 
@@ -79,9 +81,9 @@ class Roles:
         self._cluster, self._admin, self._partitions, self._clock = cluster, admin, partitions, clock
         self._groups, self._transactional_ids, self._rack_of = groups, transactional_ids, rack_of
 
-    def resolve(self, text: str) -> tuple[Node, ...]:
+    def resolve(self, text: str, *, of_partition: bool = False) -> tuple[Node, ...]:
         """Returns the nodes of one role (`prozess.harness.plan.schedule.parse_target`), at least one. TargetMissing
-        with the reason if there is none."""
+        with the reason if there is none. `of_partition`: a coordinator means all replicas of its partition, led or not."""
         target = parse_target(text)
         if target.role == "node":
             assert target.node is not None
@@ -90,12 +92,8 @@ class Roles:
             return (self._keeper(text),)
         if target.role in ("rack", "minority", "majority"):
             return self._share(target, text)
-        if target.role == "group-coordinator":
-            assert target.cell is not None
-            return (self._coordinator(text, CONSUMER_OFFSETS, self._groups()[target.cell]),)
-        if target.role == "transaction-coordinator":
-            assert target.cell is not None
-            return (self._coordinator(text, TRANSACTION_STATE, self._transactional_ids()[target.cell]),)
+        if target.role in COORDINATORS:
+            return self._coordinator(text, target, of_partition=of_partition)
         if target.role in ("brokers", "controllers", "zookeepers"):
             return self._every(text)
         if target.role == "partition" and target.partition is None:
@@ -180,20 +178,21 @@ class Roles:
     def _with_role(self, plural: str) -> list[Node]:
         return [node for node in self._cluster.nodes if plural.removesuffix("s") in node.roles]
 
-    def _coordinator(self, text: str, topic: str, key: str) -> Node:
-        """Returns the leader of the partition of an internal topic to which a group.id or transactional.id belongs:
-        Utils.abs(key.hashCode()) modulo the number of partitions. [GroupCoordinatorService, TransactionStateManager:
-        partitionFor]"""
+    def _coordinator(self, text: str, target: Target, *, of_partition: bool) -> tuple[Node, ...]:
+        """Returns the leader of the partition of an internal topic to which a group.id or transactional.id belongs, or all
+        nodes with a replica of it."""
+        assert target.cell is not None, "the role names a cell"
+        of_groups = target.role == "group-coordinator"
+        key = (self._groups() if of_groups else self._transactional_ids())[target.cell]
         living = [n.node_id for n in self._cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
-        views = [view for view in self._views_of(living, topic).values() if view]
-        count = max((sum(name == topic for name, _ in view) for view in views), default=0)
-        if not count:
-            raise TargetMissing(f"{text}: no living broker knows {topic} now.")
-        number = partition_for(key, count)
+        views = self._views_of(living, COORDINATORS[target.role])
+        topic, number = coordinated(text, target.role, key, [view for view in views.values() if view])
         view = self._agreed_view(text, topic, number)
+        if of_partition:
+            return tuple(self._node(replica, text) for replica in view.replicas)
         if view.leader < 0:
             raise TargetMissing(f"{text}: {topic}-{number} has no leader now.")
-        return self._node(view.leader, text)
+        return (self._node(view.leader, text),)
 
     def _of_partition(self, target: Target) -> tuple[Node, ...]:
         assert target.partition is not None
@@ -254,6 +253,17 @@ class Roles:
             if node.node_id == node_id:
                 return node
         raise TargetMissing(f"{text} is node {node_id}, which this cluster does not have.")
+
+
+def coordinated(text: str, role: str, key: str, views: Iterable[BrokerView]) -> tuple[str, int]:
+    """Returns the partition of an internal topic to which a group.id or transactional.id belongs: Utils.abs(key.hashCode())
+    modulo the number of partitions. TargetMissing if no broker's view has the topic. [GroupCoordinatorService,
+    TransactionStateManager: partitionFor]"""
+    topic = COORDINATORS[role]
+    count = max((sum(name == topic for name, _ in view) for view in views), default=0)
+    if not count:
+        raise TargetMissing(f"{text}: no living broker knows {topic} now.")
+    return topic, partition_for(key, count)
 
 
 def majority_view(

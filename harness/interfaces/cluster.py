@@ -557,7 +557,7 @@ class Fault(Protocol[P]):
     """The parameters that name the other side of the targets. The nemesis resolves them to names of nodes before it
     calls `undos`."""
     of_partitions: bool = False
-    """True means that the targets must be partitions: `partition(p)`."""
+    """True means that the targets must be partitions: `partition(p)`, or a coordinator for the partition that it leads."""
     of_clients: bool = False
     """True means that the targets must be clients of the trial, and not nodes of the cluster."""
     ends_itself: bool = False

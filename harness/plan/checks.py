@@ -14,6 +14,7 @@ from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Capability
 from prozess.harness.config.messages.match import BETWEEN_SERVERS, OF_CLIENTS, OF_KRAFT, OF_ZOOKEEPER, MessageMatch
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.expectation_checks import COORDINATORS, check_expectations
 from prozess.harness.plan.mistakes import annotations_at, explain, explain_truth, innermost, truths_for_numbers, written
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import (
@@ -57,6 +58,7 @@ def check_steps(plan: Plan) -> None:
         for part in (step.do, step.after):
             if isinstance(part, OfCells) and part.cells and not plan.cells_matching(part.cells):
                 raise BadInput(f"Step {step.name!r}: no cell matches {part.cells}. Use values of `axes`.")
+    check_expectations(plan, nodes)
 
 
 def _check_messages(plan: Plan, step: Step) -> None:
@@ -412,9 +414,10 @@ def _check_clients(fault_name: str, targets: Sequence[str]) -> None:
 
 def _check_partitions(fault_name: str, targets: Sequence[str]) -> None:
     for text in targets:
-        if parse_target(text).role != "partition":
+        if parse_target(text).role not in ("partition", *COORDINATORS):
             raise BadInput(
-                f"fault {fault_name!r} is for partitions, and {text!r} is none. Give partition(p), or partition(*)."
+                f"fault {fault_name!r} is for partitions, and {text!r} is none. Give partition(p), partition(*), or for the "
+                "partition of a coordinator group-coordinator(c) or transaction-coordinator(c)."
             )
 
 

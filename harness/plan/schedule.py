@@ -15,8 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from prozess.harness.config.configuration import Count, Frozen, Limit, Pause, Text
+from prozess.harness.config.configuration import Count, Frozen, Limit, Pause
 from prozess.harness.config.messages.match import MessageMatch
+from prozess.harness.plan.expectations import Expectations
+from prozess.harness.plan.expectations import Selector as Selector
 from prozess.harness.schema import SENDING
 
 
@@ -34,8 +36,6 @@ class Between(Frozen):
 
 
 Seconds = Pause | Between
-Selector = dict[str, Text | tuple[Text, ...]]
-"""Selects cells: axis → value, or any of several values. An empty selector means all cells."""
 
 
 # Conditions: what a step waits for before it begins.
@@ -414,6 +414,14 @@ class Step(Frozen):
     may_miss: bool = False
     """True means that the step is left out if its condition does not hold in time, or if the target of its fault is not
     there when it strikes. The schedule goes on."""
+    expect: Expectations = ()
+    """What must have come of the step. If not, the trial has not reached its situation, and is unknown."""
+
+    @model_validator(mode="after")
+    def _lasts(self) -> "Step":
+        if self.expect and isinstance(self.do, Mix | Each):
+            raise ValueError(f'expect: a step of kind "{self.do.kind}" becomes many steps; leave it out')
+        return self
 
 
 def draw(steps: Sequence[Step], rng: random.Random) -> tuple[Step, ...]:

@@ -130,8 +130,9 @@ def lives_of(rows: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 _FIRST = -2
-"""The value of `metadata.partition` for partition 0 of `__consumer_offsets`. NONE is -1."""
+"""The value of `metadata.partition` for partition 0 of an internal topic. NONE is -1."""
 
 
 def java_hash(text: str) -> int:
@@ -150,13 +151,13 @@ def partition_for(key: str, count: int) -> int:
 
 
 def recorded_as(number: int) -> int:
-    """Returns the value of `metadata.partition` for this partition of `__consumer_offsets`. It is less than every dense
+    """Returns the value of `metadata.partition` for this partition of an internal topic. It is less than every dense
     id."""
     return _FIRST - number
 
 
 def number_of(recorded: int) -> int:
-    """Returns the partition of `__consumer_offsets` that is recorded with this value."""
+    """Returns the partition of an internal topic that is recorded with this value."""
     assert recorded <= _FIRST, recorded
     return _FIRST - recorded
 

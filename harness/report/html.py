@@ -60,6 +60,7 @@ from prozess.harness.report.tables import (
 from prozess.harness.report.words import (
     FOLDED_FROM,
     MEANINGS,
+    REACHED,
     SIGNS,
     TABLES_EACH,
     VERDICT_SIGNS,
@@ -196,6 +197,7 @@ def _words(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, Any]:
         "signs": SIGNS,
         "meanings": MEANINGS,
         "verdict_signs": VERDICT_SIGNS,
+        "reached": REACHED,
         "short": short,
         "breakable": _breakable,
         "css": lambda text: str(text).replace(" ", "-"),

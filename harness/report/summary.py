@@ -20,6 +20,7 @@ from prozess.harness.plan.schedule import Inspect
 from prozess.harness.printable import printable
 from prozess.harness.report.tables import deliveries, delivery_lines, hanging_lines, impact_lines, read_hanging
 from prozess.harness.report.words import (
+    REACHED,
     SIGNS,
     VERDICT_SIGNS,
     anomalies_of,
@@ -64,6 +65,18 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
             + " | ".join([str(c.cell), *(as_text(c.axes[axis]) for axis in matrix.axes), c.verdict, seen_in(c)])
             + " |"
             for c in matrix.cells
+        ]
+    if verdict.expectations:
+        out += [
+            "",
+            "## What the steps were to bring about",
+            "",
+            "| step | expected | reached | seen |",
+            "|---|---|---|---|",
+        ]
+        out += [
+            f"| {as_text(e.step)} | {as_text(e.expected)} | {REACHED[e.reached]} | {as_text(e.seen)} |"
+            for e in verdict.expectations
         ]
     if verdict.alerts:
         out += ["", "## Alerts", "", "| alert | rule | verdict | why |", "|---|---|---|---|"]

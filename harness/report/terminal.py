@@ -66,6 +66,9 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
         )
     for told in unverified(run):
         out.print(f"[yellow]not verified: {escape(told)}[/yellow]")
+    if verdict.expectations:
+        reached = sum(result.reached is True for result in verdict.expectations)
+        out.print(f"situation: {reached} of {number_of(len(verdict.expectations), 'expectation')} came true")
     for reason in verdict.unknown_reasons[:8]:
         out.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
     for line in not_judged_lines(verdict):
@@ -179,6 +182,7 @@ def describe_step(step: Step) -> str:
     elif step.do is not None:
         details = step.do.model_dump(exclude={"kind"}, exclude_none=True, exclude_defaults=True)
         parts.append(_with_details(step.do.kind, details))
+    parts += [f"expecting that {expectation.in_words}" for expectation in step.expect]
     return ", ".join(parts) or "nothing"
 
 

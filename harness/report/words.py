@@ -43,6 +43,8 @@ MEANINGS = {
 }
 NAMED_MAX = 2
 """So many nodes of a fault are named in a chart."""
+REACHED = {True: "✓ yes", False: "? no", None: "? not known"}
+"""Whether an expectation came true → how a report says it."""
 VERDICT_SIGNS = {Verdict.HELD: "✓", Verdict.VIOLATED: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_JUDGED: "–"}
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from prozess.harness.config.configuration import Frozen, Limit, Text
+from prozess.harness.config.configuration import Frozen, Limit, Text, Variant
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, PartitionView, Undo, UndoAction
 from prozess.harness.plan.schedule import parse_target
@@ -183,13 +183,24 @@ _THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.thr
 class ReassignParameters(Frozen):
     """`how`: "rotate" makes the second replica the preferred one and moves nothing; "move-follower" and "move-leader"
     move that replica to a broker that has none; "grow" adds a replica; "shrink" and "shrink-leader" take away a
-    follower's replica, or the leader's. `throttle_bytes_per_s`: the limit of replication meanwhile (KIP-73). `done`:
+    follower's replica, or the leader's. `to`: instead of that, the ids of the brokers that are to have the replicas, the
+    preferred leader first; a leader that is among them goes on until `elect-preferred`. `throttle_bytes_per_s`: the
+    limit of replication meanwhile (KIP-73). `done`:
     true waits until it is done, false until it has begun. `timeout_s`: how long to wait."""
 
     how: ReassignmentKind = "rotate"
+    to: tuple[PositiveInt, ...] | None = None
     throttle_bytes_per_s: PositiveInt | None = None
     done: bool = True
     timeout_s: Limit = 60.0
+
+    @model_validator(mode="after")
+    def _one_aim(self) -> "ReassignParameters":
+        if self.to is not None and "how" in self.model_fields_set:
+            raise ValueError(f'give how = "{self.how}" or to = {list(self.to)}, and one of the two only')
+        if self.to is not None and (not self.to or len(set(self.to)) < len(self.to)):
+            raise ValueError(f"to = {list(self.to)} must name at least one broker, and each once")
+        return self
 
 
 def reassigned(seen: PartitionView, how: ReassignmentKind, brokers: Sequence[int]) -> tuple[int, ...]:
@@ -215,8 +226,8 @@ def reassigned(seen: PartitionView, how: ReassignmentKind, brokers: Sequence[int
 
 
 class Reassign(Fault[ReassignParameters]):
-    """Moves replicas to other brokers, or makes them more or fewer (KIP-455). Healing puts them exactly where they
-    were.
+    """Moves replicas to other brokers, or makes them more or fewer (KIP-455). A target is a partition, or a coordinator:
+    the partition of the internal topic that it leads. Healing puts the replicas exactly where they were.
 
     The effect is that Kafka has the replicas where they were asked to be, and moves nothing any more.
     """
@@ -236,13 +247,24 @@ class Reassign(Fault[ReassignParameters]):
         if busy := sorted(named.keys() & moving.keys()):
             raise TargetMissing(f"{text_of(busy[0])} is being reassigned already.")
         brokers = sorted(scene.admin.living_brokers(self._anyone(scene)) or ())
-        self._wanted = {key: reassigned(seen, parameters.how, brokers) for key, seen in named.items()}
+        if absent := sorted(set(parameters.to or ()) - set(brokers)):
+            raise TargetMissing(f"broker {absent[0]} does not live now, and cannot be given a copy. Living: {brokers}.")
+        self._wanted = {
+            key: parameters.to if parameters.to is not None else reassigned(seen, parameters.how, brokers)
+            for key, seen in named.items()
+        }
         self._nodes = {key: broker_name(scene, leader_of(seen)) for key, seen in named.items()}
         back = [
             Undo.of("reassign", self._nodes[key], topic=key[0], number=key[1], replicas=list(seen.replicas))
             for key, seen in named.items()
         ]
         return [*back, *self._throttles(scene, parameters)]
+
+    @staticmethod
+    def means_nothing(variant: Variant, parameters: ReassignParameters) -> str | None:
+        """Returns which broker the variant does not have, or None if it has all."""
+        wrong = [broker for broker in parameters.to or () if broker > variant.brokers]
+        return f"to = {wrong[0]}: the variant has brokers 1…{variant.brokers}" if wrong else None
 
     @staticmethod
     def _anyone(scene: FaultContext) -> int:

@@ -30,8 +30,8 @@ class ElectParameters(Frozen):
 
 
 class Elect(Fault[ElectParameters]):
-    """Asks Kafka to elect a leader for those of the targets, `partition(p)`, that need one. A subclass has its own
-    `name`, `unclean` and `needs_one`."""
+    """Asks Kafka to elect a leader for those of the targets (partitions, or coordinators) that need one. A subclass has
+    its own `name`, `unclean` and `needs_one`."""
 
     unclean: bool
     parameters_model = ElectParameters

@@ -7,7 +7,7 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import BrokerView, FaultContext, Node, NodeState, PartitionView
 from prozess.harness.plan.schedule import parse_target
-from prozess.nemesis.roles import TargetMissing
+from prozess.nemesis.roles import COORDINATORS, TargetMissing, coordinated
 
 # What faults of Kafka itself share: the partitions that the targets name, as Kafka has them now.
 
@@ -16,22 +16,31 @@ PartitionKey = tuple[str, int]
 
 
 def named_partitions(scene: FaultContext) -> dict[PartitionKey, PartitionView]:
-    """Returns every partition that a target `partition(p)` names, with its newest view.
+    """Returns every partition that a target names, with its newest view: `partition(p)`, or that of a coordinator.
 
     TargetMissing if no running broker knows one of them. Partitions that do not exist yet are left out of
     `partition(*)`.
     """
     found: dict[PartitionKey, PartitionView] = {}
     for role in scene.roles:
-        number = parse_target(role).partition
-        keys = list(scene.partitions.values()) if number is None else [scene.partitions[number]]
+        keys = _keys_of(scene, role)
         views = newest_views(scene, keys)
-        if number is not None and not views:
+        if len(keys) == 1 and not views:
             raise TargetMissing(f"{role}: no running broker knows it now.")
         found |= views
     if not found:
         raise TargetMissing(f"{', '.join(scene.roles)}: no running broker knows any of them now.")
     return found
+
+
+def _keys_of(scene: FaultContext, role: str) -> list[PartitionKey]:
+    target = parse_target(role)
+    if target.role in COORDINATORS:
+        assert target.cell is not None, "the role names a cell"
+        names = scene.names.groups if target.role == "group-coordinator" else scene.names.transactional_ids
+        asked = (scene.admin.view(broker.node_id, [COORDINATORS[target.role]]) for broker in running_brokers(scene))
+        return [coordinated(role, target.role, names[target.cell], [view for view in asked if view])]
+    return list(scene.partitions.values()) if target.partition is None else [scene.partitions[target.partition]]
 
 
 def newest_views(scene: FaultContext, keys: Iterable[PartitionKey]) -> dict[PartitionKey, PartitionView]:

@@ -18,7 +18,7 @@ from prozess.clusters.protocol.requests import DescribedPartition
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.interfaces import BrokerView, Cluster, PartitionView, Targets
 from prozess.harness.plan.plan import Plan
-from prozess.harness.recording.codes import OFFSETS_TOPIC, broker_mask, recorded_as
+from prozess.harness.recording.codes import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_mask, recorded_as
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.schema import NONE, MetadataKind, MetadataSource, ObservationKind
 
@@ -30,7 +30,7 @@ def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[s
     keeper = "zookeeper" if mode == "zookeeper" else "controller"
     decoded = decode_ground_truth(
         [node.data_directory for node in cluster.nodes if keeper in node.roles],
-        partition_ids={(p.topic_name, p.number): p.partition for p in plan.partitions} | _OFFSETS_PARTITIONS,
+        partition_ids={(p.topic_name, p.number): p.partition for p in plan.partitions} | _INTERNAL_PARTITIONS,
         wall_minus_monotonic_ns=wall_minus_monotonic_ns,
         metadata_mode=mode,
         migrated=[n.data_directory for n in cluster.nodes if mode == "zookeeper" and "controller" in n.roles],
@@ -38,15 +38,26 @@ def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[s
     return {name: np.asarray(column) for name, column in _kinds(decoded).items()}
 
 
-OFFSETS_PARTITIONS_MAX = 1000
-"""The leaders of at most so many partitions of `__consumer_offsets` are recorded; Kafka's default is 50 partitions."""
-_OFFSETS_PARTITIONS = {(OFFSETS_TOPIC, number): recorded_as(number) for number in range(OFFSETS_PARTITIONS_MAX)}
+INTERNAL_PARTITIONS_MAX = 1000
+"""The leaders of at most so many partitions of each internal topic are recorded; Kafka's default is 50 partitions."""
+_INTERNAL_PARTITIONS = {
+    (topic, number): recorded_as(number + place * INTERNAL_PARTITIONS_MAX)
+    for place, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+    for number in range(INTERNAL_PARTITIONS_MAX)
+}
+"""Each (topic, number) → a number of its own, which `_kinds` takes back to the number within its topic."""
 
 
 def _kinds(rows: dict[str, Any]) -> dict[str, Any]:
-    """Marks rows about partitions of `__consumer_offsets`, to tell them from the trial's own partitions."""
-    internal = (rows["kind"] == MetadataKind.PARTITION) & (rows["partition"] < NONE)
-    return rows | {"kind": np.where(internal, MetadataKind.OFFSETS_PARTITION, rows["kind"]).astype(rows["kind"].dtype)}
+    """Marks rows about partitions of internal topics, to tell them from the trial's own partitions, and from one another."""
+    kind, partition = rows["kind"], rows["partition"]
+    internal = (kind == MetadataKind.PARTITION) & (partition < NONE)
+    of_transactions = internal & (partition <= recorded_as(INTERNAL_PARTITIONS_MAX))
+    marked = np.where(internal, MetadataKind.OFFSETS_PARTITION, kind)
+    return rows | {
+        "kind": np.where(of_transactions, MetadataKind.TRANSACTIONS_PARTITION, marked).astype(kind.dtype),
+        "partition": np.where(of_transactions, partition + INTERNAL_PARTITIONS_MAX, partition).astype(partition.dtype),
+    }
 
 
 def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int) -> int:

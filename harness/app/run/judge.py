@@ -35,6 +35,8 @@ TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns")
 """The columns that show whether a marker was written before anybody had asked for it."""
 COMMIT_COLUMNS = ("client", "partition", "log_offset", "completed_ns", "outcome")
 """The columns that show whether an answer was older than what was committed."""
+MESSAGE_COLUMNS = ("time_ns", "step", "opener", "server", "partition", "did")
+"""The columns that show what was done to which messages."""
 METRIC_COLUMNS = ("time_ns", "value_micro", "client", "metric", "absent")
 """The columns that have what clients said of themselves."""
 
@@ -87,6 +89,8 @@ def _evidence(history: History, plan: Plan) -> Evidence:
         tables["transactions"] = history.files["transactions"].read(TRANSACTION_COLUMNS)
     if history.rows("commits"):
         tables["commits"] = history.files["commits"].read(COMMIT_COLUMNS)
+    if history.rows("messages"):
+        tables["messages"] = history.files["messages"].read(MESSAGE_COLUMNS)
     if history.rows("metrics"):
         tables["metrics"] = history.files["metrics"].read(METRIC_COLUMNS)
     return Evidence.from_run(history, plan, tables)

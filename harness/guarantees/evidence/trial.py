@@ -85,6 +85,10 @@ class Evidence:
     """None = there are none."""
     commits: Columns | None = None
     """None = there are none."""
+    messages: Columns | None = None
+    """Messages of Kafka's protocol that steps meant; None = there are none."""
+    sends: PartitionColumns | None = None
+    """What clients sent; None = nothing."""
     wall_zero_ns: int | None = None
     """Time 0 of the trial by the wall clock of the machine that recorded it; None = not known."""
     dictionaries: Mapping[str, Sequence[str]]
@@ -129,6 +133,8 @@ class Evidence:
             metrics=tables.get("metrics"),
             transactions=tables.get("transactions"),
             commits=tables.get("commits"),
+            messages=tables.get("messages"),
+            sends=_columns_of(tables["sends"]) if "sends" in tables else None,
             dictionaries=dictionaries,
             clock_error_ns=clock_error_ns,
             cluster=cluster,
@@ -154,6 +160,7 @@ class Evidence:
         return replace(
             evidence,
             replicas=partial(_columns_in, history.files["replicas"]) if history.rows("replicas") else None,
+            sends=partial(_columns_in, history.files["sends"]) if history.rows("sends") else None,
             wall_zero_ns=_wall_zero_ns(run),
             dead_clients=read_object(dead) if dead.exists() else {},
             not_whole=_not_whole(run),
@@ -459,7 +466,9 @@ def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:
         return fault if own else replace(fault, nature=replace(fault.nature, destroys=False))
     if not fault.nature.elects_unclean:
         return fault
-    named = {parse_target(text).partition for text in action.targets} if isinstance(action, FaultAction) else {None}
+    if not isinstance(action, FaultAction):
+        return fault
+    named = {target.partition for target in map(parse_target, action.targets) if target.role == "partition"}
     return fault if named & {None, partition} else replace(fault, nature=replace(fault.nature, elects_unclean=False))
 
 

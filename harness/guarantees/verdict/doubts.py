@@ -19,6 +19,7 @@ from prozess.harness.guarantees.evidence.ground_truth import text_of
 from prozess.harness.guarantees.evidence.trial import DEFECT, Evidence
 from prozess.harness.guarantees.facts.truncation import elected_unclean
 from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.verdict.expectations import expectation_doubts
 from prozess.harness.guarantees.verdict.sentences import at_risk, sentence
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.interfaces import CLIENT_NODE
@@ -26,7 +27,14 @@ from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction
 from prozess.harness.run_directory import LostRows
 from prozess.harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
+from prozess.harness.verdict import (
+    AnomalyOutcome,
+    CellAnomaly,
+    CellVerdict,
+    ExpectationResult,
+    TrialVerdict,
+    Verdict,
+)
 
 _OF_MESSAGES: TypeAdapter[MessageAction] = TypeAdapter(MessageAction)
 _OF_METHODS: TypeAdapter[MethodAction] = TypeAdapter(MethodAction)
@@ -48,13 +56,14 @@ _TOLD_OF_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER
 nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data may have been lost"; KIP-360]"""
 
 
-def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
-    """Returns why nothing of this trial can be held, worst first; empty = it went as planned."""
+def trial_doubts(plan: Plan, evidence: Evidence, expectations: Sequence[ExpectationResult] = ()) -> tuple[str, ...]:
+    """Returns why nothing of this trial can be held, worst first; empty = it went as planned. `expectations`: what became of
+    those of its steps."""
     incomplete = (
         f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
     )
     not_whole = (f"{NOT_WHOLE}: {lacking}" for lacking in evidence.not_whole)
-    own = (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence))
+    own = (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *expectation_doubts(expectations))
     return (*plan.doubts, *not_whole, *own, *incomplete)
 
 

@@ -40,6 +40,7 @@ from prozess.harness.guarantees.verdict.evaluation import (
     tally_of,
     windows_judged,
 )
+from prozess.harness.guarantees.verdict.expectations import expectation_results
 from prozess.harness.guarantees.verdict.sentences import (
     at_risk,
     faults_shown,
@@ -81,7 +82,8 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     """Returns the verdict of a trial. `findings`: one per anomaly of the table and planned partition; what is missing
     is unknown. `decide`: the guarantees that were chosen to decide, instead of the plan's."""
     decide = decide or plan.decide
-    doubts = trial_doubts(plan, evidence)
+    expectations = expectation_results(plan, evidence)
+    doubts = trial_doubts(plan, evidence, expectations)
     found = {(f.anomaly, f.partition): f for f in findings}
     costs: Counter[str] = Counter()
     windows: dict[int, tuple[WindowJudged, ...]] = {}
@@ -125,6 +127,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
         not_proven=not_proven(controls, cells),
         unknown_reasons=tuple(reasons),
         faults=faults_shown(plan, evidence),
+        expectations=expectations,
         findings=_counts(findings),
         decided=tuple(name for name in TABLE if _decided(outcomes, name)),
         not_judged=omitted,
