@@ -51,6 +51,16 @@ from prozess.harness.config.existing_clusters import AttachOptions, SshOptions
 from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
+from prozess.harness.plan.expectations import (
+    BehindExpected,
+    Expectation,
+    IsrExpected,
+    LeaderExpected,
+    MarkersExpected,
+    MessageExpected,
+    SendsExpected,
+    TruncatedExpected,
+)
 from prozess.harness.plan.schedule import (
     Acked,
     AddPartitions,
@@ -252,6 +262,23 @@ message = _builder(MessagePassed, "message")
 match = _builder(MessageMatch, "match")
 """Returns which messages are meant, for `message` and for the fault "message"."""
 
+# Expectations: what must have come of a step.
+
+expect_message = _builder(MessageExpected, "expect_message")
+"""Something was done to messages that the step means."""
+expect_leader = _builder(LeaderExpected, "expect_leader")
+"""Who leads a partition: give `node`, `moved` or `nobody`."""
+expect_isr = _builder(IsrExpected, "expect_isr")
+"""Which brokers are in sync."""
+expect_truncated = _builder(TruncatedExpected, "expect_truncated")
+"""A replica later lost records from its end that it has at this `inspect`."""
+expect_behind = _builder(BehindExpected, "expect_behind")
+"""So many records of one replica are missing in another one at this `inspect`."""
+expect_sends = _builder(SendsExpected, "expect_sends")
+"""So many sends are acknowledged, or fail, in each partition."""
+expect_markers = _builder(MarkersExpected, "expect_markers")
+"""So many transaction markers are written to a partition."""
+
 # Actions: what a step does.
 
 heal = _builder(HealAction, "heal")
@@ -302,13 +329,15 @@ def step(
     at_s: float | None = None,
     timeout_s: float = 30.0,
     may_miss: bool = False,
+    expect: Sequence[Expectation] = (),
 ) -> Step:
     """Returns one step of a schedule: it waits for `after`, and then does `do`.
 
     `do` None: it only waits. `at_s`: it does not begin before this time on the trial's clock. `timeout_s`: how long it may
     wait. `may_miss`: the step is left out if `after` does not hold in time, or the target of its fault is not there.
+    `expect`: what must have come of it; if not, the trial is unknown.
     """
-    return _step(name=name, do=do, after=after, at_s=at_s, timeout_s=timeout_s, may_miss=may_miss)
+    return _step(name=name, do=do, after=after, at_s=at_s, timeout_s=timeout_s, may_miss=may_miss, expect=tuple(expect))
 
 
 _step = _builder(Step, "step")

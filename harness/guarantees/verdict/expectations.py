@@ -38,7 +38,7 @@ _BATCH = ("partition", "step", "node", "base_offset", "last_offset", "leader_epo
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExpectationSeen:
     """What was seen of an expectation: whether it came true (None: nobody can tell), and what was seen, in words."""
 
     reached: bool | None
@@ -87,19 +87,22 @@ def _spans(plan: Plan, evidence: Evidence) -> dict[int, Span]:
             begun[int(steps["step"][row])] = int(steps["fired_ns"][row]), int(steps["done_ns"][row])
     numbers = sorted(begun)
     spans: dict[int, Span] = {}
-    for number, later in zip(numbers, [*numbers[1:], None], strict=True):
+    for place, number in enumerate(numbers):
         fired_ns, done_ns = begun[number]
-        spans[number] = Span(fired_ns, done_ns if later is None else begun[later][0])
+        last = place + 1 == len(numbers)
+        spans[number] = Span(fired_ns, done_ns if last else begun[numbers[place + 1]][0])
     return spans
 
 
-def _look(plan: Plan, evidence: Evidence, number: int, expectation: Expectation, spans: dict[int, Span]) -> Seen:
+def _look(
+    plan: Plan, evidence: Evidence, number: int, expectation: Expectation, spans: dict[int, Span]
+) -> ExpectationSeen:
     span = spans.get(number)
     if span is None:
-        return Seen(False, "the step was not done")
+        return ExpectationSeen(False, "the step was not done")
     if isinstance(expectation, Lasting) and expectation.until is not None:
         if (later := spans.get(_number(plan, expectation.until))) is None:
-            return Seen(False, f"step {expectation.until!r} was not done")
+            return ExpectationSeen(False, f"step {expectation.until!r} was not done")
         span = Span(span.begin_ns, later.begin_ns)
     return _look_within(plan, evidence, number, expectation, spans, span)
 
@@ -110,7 +113,7 @@ def _number(plan: Plan, name: str) -> int:
 
 def _look_within(
     plan: Plan, evidence: Evidence, number: int, expectation: Expectation, spans: dict[int, Span], span: Span
-) -> Seen:
+) -> ExpectationSeen:
     match expectation:
         case MessageExpected():
             return _messages(plan, evidence, number, expectation, spans)
@@ -131,9 +134,11 @@ def _look_within(
 # Messages, by the proxy's journal.
 
 
-def _messages(plan: Plan, evidence: Evidence, number: int, expected: MessageExpected, spans: dict[int, Span]) -> Seen:
+def _messages(
+    plan: Plan, evidence: Evidence, number: int, expected: MessageExpected, spans: dict[int, Span]
+) -> ExpectationSeen:
     if evidence.messages is None:
-        return Seen(False, "no message matched")
+        return ExpectationSeen(False, "no message matched")
     messages = evidence.messages
     mine = messages["step"] == number
     if expected.partition is not None:
@@ -142,7 +147,7 @@ def _messages(plan: Plan, evidence: Evidence, number: int, expected: MessageExpe
         if name is None:
             continue
         if (other := spans.get(_number(plan, name))) is None:
-            return Seen(False, f"step {name!r} was not done")
+            return ExpectationSeen(False, f"step {name!r} was not done")
         mine &= (messages["time_ns"] >= other.begin_ns) if later else (messages["time_ns"] < other.begin_ns)
     rows = np.flatnonzero(mine)
     # A message has a row for each partition, all of one time.
@@ -152,26 +157,26 @@ def _messages(plan: Plan, evidence: Evidence, number: int, expected: MessageExpe
     codes, counts = np.unique(whole[:, 0], return_counts=True)
     found = {text_of(evidence.dictionaries, "did", c): n for c, n in zip(codes.tolist(), counts.tolist(), strict=True)}
     told = ", ".join(f"{did!r} {count:,}" for did, count in sorted(found.items()))
-    return Seen(_within(expected, found.get(expected.did, 0)), told or "no message matched in that time")
+    return ExpectationSeen(_within(expected, found.get(expected.did, 0)), told or "no message matched in that time")
 
 
 # Leaders and ISRs, by the controllers' log.
 
 
-def _leader(plan: Plan, evidence: Evidence, expected: LeaderExpected, span: Span) -> Seen:
+def _leader(plan: Plan, evidence: Evidence, expected: LeaderExpected, span: Span) -> ExpectationSeen:
     timeline = _timeline_of(plan, evidence, expected)
     states = _states(timeline, span)
     if not states:
-        return Seen(None, "the controllers' log has nothing of it at that time")
+        return ExpectationSeen(None, "the controllers' log has nothing of it at that time")
     leaders = [int(timeline.leader[state]) for state in states]
     told = f"{_then([_node(leader) for leader in leaders])} led"
     if expected.node is not None:
-        return Seen(node_id(expected.node) in leaders, told)
+        return ExpectationSeen(node_id(expected.node) in leaders, told)
     if expected.nobody:
-        return Seen(NONE in leaders, told)
+        return ExpectationSeen(NONE in leaders, told)
     if expected.moved:
-        return Seen(any(leader not in (NONE, leaders[0]) for leader in leaders[1:]), told)
-    return Seen(set(leaders) == {leaders[0]} - {NONE}, told)
+        return ExpectationSeen(any(leader not in (NONE, leaders[0]) for leader in leaders[1:]), told)
+    return ExpectationSeen(set(leaders) == {leaders[0]} - {NONE}, told)
 
 
 def _timeline_of(plan: Plan, evidence: Evidence, expected: LeaderExpected) -> Timeline:
@@ -186,16 +191,16 @@ def _timeline_of(plan: Plan, evidence: Evidence, expected: LeaderExpected) -> Ti
     return found.get(partition_for(key, 1 + max(found)), no_timeline()) if found else no_timeline()
 
 
-def _isr(timeline: Timeline, expected: IsrExpected, span: Span) -> Seen:
+def _isr(timeline: Timeline, expected: IsrExpected, span: Span) -> ExpectationSeen:
     states = _states(timeline, span)
     if not states:
-        return Seen(None, "the controllers' log has nothing of it at that time")
+        return ExpectationSeen(None, "the controllers' log has nothing of it at that time")
     masks = [int(timeline.isr[state]) for state in states]
     told = f"it was {_then([str(_brokers(mask)) for mask in masks])}"
     if expected.brokers is not None:
-        return Seen(any(_brokers(mask) == sorted(expected.brokers) for mask in masks), told)
+        return ExpectationSeen(any(_brokers(mask) == sorted(expected.brokers) for mask in masks), told)
     assert expected.at_most is not None, "one of the two is given"
-    return Seen(any(mask.bit_count() <= expected.at_most for mask in masks), told)
+    return ExpectationSeen(any(mask.bit_count() <= expected.at_most for mask in masks), told)
 
 
 def _states(timeline: Timeline, span: Span) -> range:
@@ -233,13 +238,13 @@ def node_id(name: str) -> int:
 # Logs, by the replicas' own files.
 
 
-def _truncated(evidence: Evidence, number: int, expected: TruncatedExpected) -> Seen:
+def _truncated(evidence: Evidence, number: int, expected: TruncatedExpected) -> ExpectationSeen:
     node, partition = node_id(expected.node), expected.partition
     start = _observed(evidence, partition, node, NONE, ObservationKind.REPLICA_LOG_START)
     if evidence.replicas is None or start is None:
-        return Seen(None, f"no copy of {expected.node} was read at the end")
+        return ExpectationSeen(None, f"no copy of {expected.node} was read at the end")
     if _observed(evidence, partition, node, number, ObservationKind.REPLICA_LOG_END) is None:
-        return Seen(None, f"no copy of {expected.node} was read by the step")
+        return ExpectationSeen(None, f"no copy of {expected.node} was read by the step")
     rows = evidence.replicas(partition, _BATCH)
     mine = (rows["partition"] == partition) & (rows["node"] == node)
     then = np.flatnonzero(mine & (rows["step"] == number) & (rows["base_offset"] >= start))
@@ -251,12 +256,12 @@ def _truncated(evidence: Evidence, number: int, expected: TruncatedExpected) -> 
     gone = then[~np.isin(same[: len(then)], same[len(then) :])]
     count = int((rows["last_offset"][gone] - rows["base_offset"][gone] + 1).sum())
     told = f"{count:,} of its records were not there at the end"
-    return Seen(
+    return ExpectationSeen(
         count >= expected.at_least, told + (f", from offset {int(rows['base_offset'][gone].min())} on" if count else "")
     )
 
 
-def _behind(evidence: Evidence, number: int, expected: BehindExpected) -> Seen:
+def _behind(evidence: Evidence, number: int, expected: BehindExpected) -> ExpectationSeen:
     ends = {
         name: _observed(evidence, expected.partition, node_id(name), number, ObservationKind.REPLICA_LOG_END)
         for name in (expected.node, expected.ahead)
@@ -264,9 +269,9 @@ def _behind(evidence: Evidence, number: int, expected: BehindExpected) -> Seen:
     own, ahead = ends[expected.node], ends[expected.ahead]
     if own is None or ahead is None:
         missing = expected.node if own is None else expected.ahead
-        return Seen(None, f"no copy of {missing} was read by the step")
+        return ExpectationSeen(None, f"no copy of {missing} was read by the step")
     told = f"{expected.node} ended at {own}, {expected.ahead} at {ahead}"
-    return Seen(ahead >= own and _within(expected, ahead - own), told)
+    return ExpectationSeen(ahead >= own and _within(expected, ahead - own), told)
 
 
 def _observed(evidence: Evidence, partition: int, node: int, step: int, kind: ObservationKind) -> int | None:
@@ -276,10 +281,12 @@ def _observed(evidence: Evidence, partition: int, node: int, step: int, kind: Ob
     return int(values[-1]) if len(values) else None
 
 
-def _markers(evidence: Evidence, expected: MarkersExpected, span: Span) -> Seen:
+def _markers(evidence: Evidence, expected: MarkersExpected, span: Span) -> ExpectationSeen:
     batches = evidence.batches_of(expected.partition)
     if batches is None or evidence.wall_zero_ns is None:
-        return Seen(None, "the partition's log was not read, or the trial's clock was not compared with the brokers'")
+        return ExpectationSeen(
+            None, "the partition's log was not read, or the trial's clock was not compared with the brokers'"
+        )
     marker = (batches.attributes & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL | CONTROL
     # Cut to ms: it was written in this millisecond.
     from_ns = batches.timestamp_ms[marker] * _NS_PER_MS - evidence.wall_zero_ns
@@ -289,20 +296,20 @@ def _markers(evidence: Evidence, expected: MarkersExpected, span: Span) -> Seen:
     least, most = expected.bounds
     told = f"{certain:,}" if certain == possible else f"{certain:,} to {possible:,}"
     if certain >= least and (most is None or possible <= most):
-        return Seen(True, told)
-    return Seen(False if possible < least or (most is not None and certain > most) else None, told)
+        return ExpectationSeen(True, told)
+    return ExpectationSeen(False if possible < least or (most is not None and certain > most) else None, told)
 
 
 # Sends, as the clients recorded them.
 
 
-def _sends(plan: Plan, evidence: Evidence, expected: SendsExpected, span: Span) -> Seen:
+def _sends(plan: Plan, evidence: Evidence, expected: SendsExpected, span: Span) -> ExpectationSeen:
     outcome = Outcome.OK if expected.outcome == "acknowledged" else Outcome.FAIL
     counts: dict[int, int] = {}
     for partition in (p for cell in plan.cells_matching(expected.cells) for p in cell.written):
         rows = None if evidence.sends is None else evidence.sends(partition, ("completed_ns", "outcome"))
         if rows is None:
-            return Seen(None, "no send was recorded")
+            return ExpectationSeen(None, "no send was recorded")
         done = (rows["completed_ns"] >= span.begin_ns) & (rows["completed_ns"] < span.end_ns)
         counts[partition] = int((done & (rows["outcome"] == outcome)).sum())
     wrong = {partition: count for partition, count in counts.items() if not _within(expected, count)}
@@ -310,7 +317,7 @@ def _sends(plan: Plan, evidence: Evidence, expected: SendsExpected, span: Span) 
     spread = (
         f"{min(counts.values()):,} to {max(counts.values()):,}" if not wrong else f"{count:,} in partition {partition}"
     )
-    return Seen(not wrong, spread)
+    return ExpectationSeen(not wrong, spread)
 
 
 def _within(expected: MessageExpected | BehindExpected | SendsExpected, count: int) -> bool:
