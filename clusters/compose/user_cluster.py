@@ -19,6 +19,7 @@ from prozess.clusters.compose.file import text_of
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, node_name, node_roles
 from prozess.harness.clock import Clock
 from prozess.harness.config.configuration import ComposeService, Variant
+from prozess.harness.config.existing_clusters import refuse_bad_servers, split_server
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.installation import of_an_extra
 from prozess.harness.plan.plan import Plan
@@ -147,10 +148,8 @@ class _Facts:
         text = self.text(key, label)
         if text is None:
             return None
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdigit():
-            raise BadInput(f"{self.source}: service {self.name!r}: {label} = {text!r} is not HOST:PORT.")
-        return host, int(port)
+        refuse_bad_servers(text, f"{self.source}: service {self.name!r}: {label} =")
+        return split_server(text)
 
     def advertised_here(self) -> Server | None:
         for listener in (self.variable("ADVERTISED_LISTENERS") or "").split(","):

@@ -36,6 +36,15 @@ def _checked(server: Server) -> Server:
     return server
 
 
+def refuse_bad_servers(servers: str, option: str) -> None:
+    """Raises BadInput unless the servers are HOST:PORT, with commas between them. librdkafka takes port 99999 for 34463."""
+    for server in servers.split(","):
+        try:
+            _checked(server.strip())
+        except ValueError as error:
+            raise BadInput(f"{option} {servers!r}: {error}.") from error
+
+
 class SshNodeOptions(Frozen):
     """One machine of the ssh backend, which runs one server. A setting that is None is as `[ssh]` says."""
 

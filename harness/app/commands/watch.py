@@ -59,7 +59,7 @@ def watch(  # noqa: PLR0913 - the options of a command
     was seen; 1: an outage, unreadable records or a violation was seen; 2: something is unknown."""
     from prozess.harness.app.runs.campaign_plan import parse_duration
     from prozess.harness.app.watch.watcher import WatchOptions
-    from prozess.harness.config.existing_clusters import use
+    from prozess.harness.config.existing_clusters import refuse_bad_servers, use
 
     if not 0 < rate_hz <= RATE_HZ_MAX:
         raise BadInput(
@@ -72,6 +72,7 @@ def watch(  # noqa: PLR0913 - the options of a command
         )
     use(client_config)
     duration_s = None if duration is None else parse_duration(duration)
+    refuse_bad_servers(cluster, "--cluster")
     options = WatchOptions(cluster, topic, copies, rate_hz, outage_s, duration_s, keep_topic)
     raise typer.Exit(carry_out(options, metrics))
 

@@ -19,7 +19,7 @@ from prozess.harness.app.validation.reading import (
 )
 from prozess.harness.app.validation.servers import REPLICATION
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant
-from prozess.harness.config.existing_clusters import OF_LOGGING_IN, Login, login_here
+from prozess.harness.config.existing_clusters import OF_LOGGING_IN, Login, login_here, refuse_bad_servers
 from prozess.harness.config.known_properties import Client, Setting, Settings, check, properties_of, versions
 from prozess.harness.errors import BadInput
 
@@ -223,6 +223,8 @@ def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting]
     taken where no client configuration says it; `version`: what was asked for, which counts. ClusterFailed if it does not
     answer."""
     from prozess.clusters.existing.adoption import live_settings
+
+    refuse_bad_servers(servers, "--cluster")
 
     told = live_settings(servers, topic, login_here() or _login_of(clients))
     run = version or version_to_run(told.release, zookeeper="zookeeper.connect" in told.broker)

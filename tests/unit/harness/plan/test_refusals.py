@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from prozess.clusters.machine.server_properties import OURS, check_variant
 from prozess.harness.config.configuration import COUNT_MAX, WAIT_MAX_S, Variant
+from prozess.harness.config.existing_clusters import refuse_bad_servers
 from prozess.harness.config.messages.match import BETWEEN_SERVERS, OF_CLIENTS, OF_KRAFT, OF_ZOOKEEPER
 from prozess.harness.config.messages.names import api_names
 from prozess.harness.errors import BadInput
@@ -122,6 +123,13 @@ def elapsed(seconds):
 def test_a_value_that_no_run_takes_is_refused_by_the_plan(steps, more, words):
     with pytest.raises(BadInput, match=words):
         plan(*steps, **more)
+
+
+@pytest.mark.parametrize("servers", ["h:99999", "h", "a:1,b:0", "a:1,", "h:-1", "h:9092x"])
+def test_an_address_that_cannot_be_is_refused_before_anybody_connects(servers):
+    with pytest.raises(BadInput, match=r"--cluster .*is not HOST:PORT"):
+        refuse_bad_servers(servers, "--cluster")
+    refuse_bad_servers("a:1, [::1]:65535", "--cluster")
 
 
 def test_near_misses_are_planned():
