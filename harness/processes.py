@@ -31,6 +31,8 @@ class ProcessStatus:
     """R, S, D, T (stopped by a signal), Z (zombie), … as in proc(5)."""
     group: int
     session: int
+    name: str = ""
+    """The name of the process or thread, its first 15 bytes."""
 
 
 def process_status(pid: int) -> ProcessStatus | None:
@@ -46,7 +48,22 @@ def parse_stat(text: str) -> ProcessStatus:
     """Returns what the text of a /proc/PID/stat says. ValueError or IndexError if it is no such text."""
     # The second field is the name in parentheses, which may itself hold spaces and parentheses.
     pid, fields = int(text[: text.index(" ")]), text[text.rindex(")") + 2 :].split()
-    return ProcessStatus(ProcessIdentity(pid, int(fields[19])), fields[0], int(fields[2]), int(fields[3]))
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    return ProcessStatus(ProcessIdentity(pid, int(fields[19])), fields[0], int(fields[2]), int(fields[3]), name)
+
+
+SHUTTING_DOWN = "SIGTERM handler"
+"""The thread that a JVM has from a SIGTERM on until its shutdown hooks are done. [jdk.internal.misc.Signal.dispatch]"""
+
+
+def is_shutting_down(pid: int) -> bool:
+    """Returns whether the JVM with that pid is shutting down over a SIGTERM, whoever sent it. False if nobody may look."""
+    with suppress(OSError):
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):  # it has ended meanwhile
+                if (thread / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n") == SHUTTING_DOWN:
+                    return True
+    return False
 
 
 def boot_id() -> str:

@@ -2,7 +2,7 @@
 or move the clock of a producer."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Literal, TypeVar
@@ -12,7 +12,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.configuration import Frozen, Limit, Pause
 from prozess.harness.config.impairments import ClockShift, Impairment
-from prozess.harness.interfaces import ClientNode, Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.harness.interfaces import ClientNode, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.schema import Tristate
 from prozess.nemesis.faults import ImpairingFault, Observation, Watch, observe
 from prozess.nemesis.roles import TargetMissing, is_client
@@ -31,6 +31,8 @@ class ClientFault(Fault[P]):
     def __init__(self) -> None:
         self._before: dict[str, int | None] = {}
         """Place of a client → the id of the client that had it before the fault."""
+        self._killed: dict[str, str] = {}
+        """Place of a client → what there is to say of its end, if it was not in order."""
 
     def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
         """Plans to start every client again that is gone when the fault is healed."""
@@ -69,9 +71,13 @@ def await_work(places: Sequence[ClientNode], *, clock: Clock, timeout_s: float) 
     )
 
 
-def verify_successors(places: Sequence[ClientNode], before: dict[str, int | None], clock: Clock) -> list[Effect]:
-    """Observes whether each place has a new client that was seen to work. `before`: place → the client that it had."""
-    return observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in places], clock=clock)
+def verify_successors(
+    places: Sequence[ClientNode], before: dict[str, int | None], clock: Clock, *, killed: Mapping[str, str]
+) -> list[Effect]:
+    """Observes whether each place has a new client that was seen to work. `before`: place → the client that it had;
+    `killed`: place → what there is to say of its end."""
+    seen = observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in places], clock=clock)
+    return [e.model_copy(update={"detail": f"{e.detail}; {why}"}) if (why := killed.get(e.node)) else e for e in seen]
 
 
 def _successor(place: ClientNode, before: int | None) -> Observation:
@@ -113,7 +119,7 @@ class RestartClients(ClientFault[RestartParameters]):
                 if parameters.how == "kill":
                     place.kill()
                 else:
-                    place.stop(timeout_s=parameters.timeout_s)
+                    self._killed[place.name] = end_in_order(place, timeout_s=parameters.timeout_s)
             if parameters.away_s:
                 scene.clock.sleep(parameters.away_s)
             for place in turn:
@@ -121,7 +127,7 @@ class RestartClients(ClientFault[RestartParameters]):
             await_work(turn, clock=scene.clock, timeout_s=parameters.timeout_s)
 
     def verify(self, scene: FaultContext, parameters: RestartParameters) -> Sequence[Effect]:
-        return verify_successors(self._places(scene.targets), self._before, scene.clock)
+        return verify_successors(self._places(scene.targets), self._before, scene.clock, killed=self._killed)
 
 
 def rounds(places: Sequence[ClientNode]) -> list[list[ClientNode]]:
@@ -166,7 +172,8 @@ class RebalanceStorm(ClientFault[StormParameters]):
             scene.clock.sleep(min(rng.expovariate(parameters.rate_hz), _left_s(until_ns, scene.clock)))
             if scene.clock.monotonic_ns() >= until_ns:
                 break
-            _leave_or_join(rng.choice(places), rng, parameters)
+            place = rng.choice(places)
+            self._killed[place.name] = _leave_or_join(place, rng, parameters) or self._killed.get(place.name, "")
         for place in places:
             place.start()
         await_work(places, clock=scene.clock, timeout_s=parameters.timeout_s)
@@ -177,21 +184,23 @@ class RebalanceStorm(ClientFault[StormParameters]):
         changed = [place for place in places if place.client != self._before[place.name]]
         if not changed:
             return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in places]
-        return verify_successors(changed, self._before, scene.clock)
+        return verify_successors(changed, self._before, scene.clock, killed=self._killed)
 
 
 def _left_s(until_ns: int, clock: Clock) -> float:
     return max(0.0, (until_ns - clock.monotonic_ns()) / NS_PER_S)
 
 
-def _leave_or_join(place: ClientNode, rng: random.Random, parameters: StormParameters) -> None:
+def _leave_or_join(place: ClientNode, rng: random.Random, parameters: StormParameters) -> str:
+    """Returns what there is to say of the end of one that was to leave in order, and had to be killed."""
     crash = {"stop": False, "kill": True, "both": rng.random() < 0.5}[parameters.how]  # drawn in any case
     if place.state() is NodeState.STOPPED:
         place.start()
     elif crash:
         place.kill()
     else:
-        place.stop(timeout_s=parameters.timeout_s)
+        return end_in_order(place, timeout_s=parameters.timeout_s)
+    return ""
 
 
 class DuplicateParameters(Frozen):

@@ -300,9 +300,10 @@ def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
         return healed
     try:
         _forget_clients(run, {client.name for client in plan.clients})
-        nemesis = Nemesis(run, cluster, admin, _NoRecorder(), clock)
+        nemesis = Nemesis(run, cluster, admin, _NoRecorder(), clock, tell=healed.done.append)
         count = len(read_journal(run.journal).open)
-        if count and not _did(healed, "undo what the journal has open", lambda: nemesis.heal(None)):
+        # Without an open undo, too: what was undone may not have stayed so.
+        if not _did(healed, "undo what the journal has open", lambda: nemesis.heal(None)):
             return healed  # Its teardown would forget that it is not as it was.
         if count:
             healed.done.append(f"{count} undos of the journal were carried out, and seen to work")

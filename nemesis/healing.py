@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import IMPAIRMENT, DropCheckpoint
 from prozess.harness.errors import ClusterFailed, HarnessFailed
-from prozess.harness.interfaces import Effect, FaultContext, Node, NodeState, Undo, UndoAction
+from prozess.harness.interfaces import Effect, FaultContext, Node, NodeState, Undo, UndoAction, await_end
 from prozess.harness.schema import FaultPhase, Tristate
 from prozess.nemesis.faults import OBSERVE_S, Observation, Watch, observe
 from prozess.nemesis.journal import FaultRows, Journal, JournalEntry, UndoState
@@ -17,6 +17,9 @@ from prozess.nemesis.journal import FaultRows, Journal, JournalEntry, UndoState
 
 KAFKA_UNDO_S = 60.0
 """How long Kafka may take until it is seen to have taken a change back. Replicas that were moved have to move again."""
+SHUTDOWN_S = 15.0
+"""How long a server that is found shutting down may take before it is killed. A broker that reaches its controllers needs
+less than a second of it for a few partitions."""
 LOG = logging.getLogger(__name__)
 
 
@@ -66,9 +69,19 @@ class Healing:
 
         For a shape, which cuts its targets from one another, these are the nodes that hear no majority of them.
         """
+        names = self._held(self._journal.open)
+        nodes = self._scene().cluster.nodes if names else ()
+        return frozenset(node.node_id for node in nodes if node.name in names)
+
+    def cut_off(self) -> frozenset[str]:
+        """Returns the names of the nodes whose links to other nodes faults hold now, as `unhealed` counts them."""
+        servers = {node.name for node in self._scene().cluster.nodes if node.roles}
+        return frozenset(self._held([entry for entry in self._journal.open if entry.undo.peer in servers]))
+
+    def _held(self, entries: Sequence[JournalEntry]) -> set[str]:
         names: set[str] = set()
         shapes: dict[int, list[JournalEntry]] = {}
-        for entry in self._journal.open:
+        for entry in entries:
             undo = entry.undo
             if not self._action(undo).holds(undo, self._scene()):
                 continue
@@ -78,10 +91,9 @@ class Healing:
                 shapes.setdefault(entry.number, []).append(entry)
             else:
                 names |= aimed_at or {undo.node}
-        for entries in shapes.values():
-            names |= _without_majority(entries)
-        nodes = self._scene().cluster.nodes if names else ()
-        return frozenset(node.node_id for node in nodes if node.name in names)
+        for of_shape in shapes.values():
+            names |= _without_majority(of_shape)
+        return names
 
     def _undo(self, due: Mapping[Undo, list[JournalEntry]], failures: list[str], *, timeout_s: float) -> list[Effect]:
         """Carries the undos out, observes them within the limit, and records what was seen. Those that did not work are
@@ -97,7 +109,39 @@ class Healing:
 
     def _watch_undone(self, undo: Undo) -> Watch:
         action = self._action(undo)
-        return Watch(undo.node, undo.peer, lambda: action.undone(undo, self._scene()))
+        if not action.of_kafka:
+            return Watch(undo.node, undo.peer, lambda: action.undone(undo, self._scene()))
+
+        def probe() -> Observation:
+            seen = [action.undone(part, self._scene()) for part in self._now_due(undo)]
+            worst = next((one for one in seen if one[0] is not Tristate.YES), None)
+            return worst or (Tristate.YES, "; ".join(text for _, text in seen) or "a later fault holds it still")
+
+        return Watch(undo.node, undo.peer, probe)
+
+    def _now_due(self, undo: Undo) -> list[Undo]:
+        """Returns what there is to put back of what Kafka keeps, now that the fault of that undo is healed.
+
+        Several faults may have changed one thing. One that is held by a later fault stays as it is. Else it goes to what
+        it was when the oldest of those faults came that are newer than any that still holds it. Three faults make it
+        a → b → c → d. The second is healed first: nothing is done, as the third holds it. Then the third: back to b, as
+        the first one made it.
+        """
+        things = self._action(undo).things(undo)
+        open_ids = {entry.id for entry in self._journal.open if entry.id not in self._released}
+        due: dict[str, Undo] = {}
+        for entry in self._journal.entries:
+            if entry.undo.action != undo.action:
+                continue
+            for key, part in self._action(entry.undo).things(entry.undo).items():
+                if key not in things:
+                    continue
+                if entry.id in open_ids:
+                    due.pop(key, None)
+                else:
+                    due.setdefault(key, part)
+        # What nobody has changed after the newest fault that holds it was put back before, or never was its own.
+        return list(due.values())
 
     def _action(self, undo: Undo) -> UndoAction:
         if undo.action not in self._actions:
@@ -135,7 +179,9 @@ class Healing:
         failures: list[str] = []
         for undo in due:
             try:
-                self._action(undo).carry_out(undo, self._scene())
+                action = self._action(undo)
+                for part in self._now_due(undo) if action.of_kafka else [undo]:
+                    action.carry_out(part, self._scene())
             except Exception as error:
                 # The rest must be undone all the same; `heal` raises at the end.
                 LOG.exception("undo failed: %s", _text(undo))
@@ -180,20 +226,27 @@ def _text(undo: Undo) -> str:
 # impairments), a restart leaves or puts back: it is always taken away.
 
 
+DOWN = (NodeState.STOPPING, NodeState.STOPPED)
+
+
 class Start(UndoAction):
-    """Starts the process of a node that was stopped."""
+    """Starts the process of a node that was stopped. One that is still shutting down is awaited, then killed."""
 
     def carry_out(self, undo: Undo, scene: FaultContext) -> None:
         node = scene.node(undo.node)
+        await_end(node, timeout_s=SHUTDOWN_S, clock=scene.clock)
         if node.state() is NodeState.STOPPED:
             node.start()
 
     def undone(self, undo: Undo, scene: FaultContext) -> Observation:
         state = scene.node(undo.node).state()
-        return Tristate(int(state is not NodeState.STOPPED)), f"the process is {state}"
+        return Tristate(int(state not in DOWN)), f"the process is {state}"
+
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        return {}  # the state of every server is verified anyway, and a client may have ended by itself since
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
-        return scene.node(undo.node).state() is NodeState.STOPPED
+        return scene.node(undo.node).state() in DOWN
 
 
 class Resume(UndoAction):
@@ -208,6 +261,9 @@ class Resume(UndoAction):
         state = scene.node(undo.node).state()
         return Tristate(int(state is not NodeState.PAUSED)), f"the process is {state}"
 
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        return {}  # as of `Start`
+
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         return scene.node(undo.node).state() is NodeState.PAUSED
 
@@ -220,6 +276,9 @@ class Nothing(UndoAction):
 
     def undone(self, undo: Undo, scene: FaultContext) -> Observation:
         return Tristate.YES, "there is nothing to undo"
+
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        return {}
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         return False
@@ -281,6 +340,9 @@ class WithoutCheckpoint(UndoAction):
             return Tristate.YES, "the process runs, with a file of its own"
         left = (node.data_directory / CHECKPOINT_NAME).exists()  # another fault keeps the node down
         return Tristate(int(not left)), "the file is still there" if left else "the file is gone"
+
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        return {}  # a broker that ended in order since has written a file of its own, which is whole
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         return True

@@ -6,6 +6,8 @@ One JSON object per line, each complete in itself; the last line of an id is its
     {"id": 3, "number": 1, "step_number": 4, "step": "kill the leader", "fault": "kill", "targets": ["broker-1"],
      "undo": {"action": "start", "node": "broker-1", "peer": null}, "state": "planned"}
 
+The first line of all says what each server was before the first fault: {"before": {"broker-1": "running"}}.
+
 Readable after a SIGKILL at any moment. A torn last line is one whose write never returned: of a fault that was not made yet,
 or of a mark, without which the undo is only done once more.
 """
@@ -13,12 +15,12 @@ or of a mark, without which the undo is only done once more.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from prozess.harness.clock import Clock
 from prozess.harness.config.configuration import Frozen
@@ -55,6 +57,12 @@ class JournalEntry(Frozen):
     state: UndoState = UndoState.PLANNED
 
 
+class Before(Frozen):
+    """The line of the journal that says what each server was before the first fault, by its name."""
+
+    before: dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class JournalContents:
     """Describes what a journal contains. `unreadable` holds the lines that are no entry; a torn last line does not
@@ -63,6 +71,9 @@ class JournalContents:
     entries: tuple[JournalEntry, ...]
     """The last state of each id, in the order in which they were planned."""
     unreadable: int = 0
+    before: Mapping[str, str] = field(default_factory=dict)
+    """The name of each server → its state (`NodeState`) before the first fault. Empty if no fault was ever about to be
+    made."""
 
     @property
     def open(self) -> tuple[JournalEntry, ...]:
@@ -78,15 +89,22 @@ def read_journal(path: Path) -> JournalContents:
     except FileNotFoundError:
         return JournalContents(())
     entries: dict[int, JournalEntry] = {}
+    before: dict[str, str] = {}
     unreadable = 0
     for line in lines[:-1]:  # What follows the last newline is torn, or empty.
         try:
-            entry = JournalEntry.model_validate_json(line)
+            read = _LINE.validate_json(line)
         except ValidationError:
             unreadable += 1
             continue
-        entries[entry.id] = entry
-    return JournalContents(tuple(entries.values()), unreadable)
+        if isinstance(read, Before):
+            before = read.before
+        else:
+            entries[read.id] = read
+    return JournalContents(tuple(entries.values()), unreadable, before)
+
+
+_LINE: TypeAdapter[Before | JournalEntry] = TypeAdapter(Before | JournalEntry)
 
 
 def open_faults(run: RunDirectory) -> list[str]:
@@ -103,7 +121,14 @@ class Journal:
         """Continues the journal that is there. A torn last line is cut off, so that the next line starts on its own."""
         self._path = path
         _cut_torn_line(path)
-        self._entries = {entry.id: entry for entry in read_journal(path).entries}
+        contents = read_journal(path)
+        self._entries = {entry.id: entry for entry in contents.entries}
+        self._before = contents.before
+
+    @property
+    def before(self) -> Mapping[str, str]:
+        """The state of each server before the first fault, by its name. Empty until `note_before`."""
+        return self._before
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -148,14 +173,23 @@ class Journal:
         self._append(entries, sync=True)
         return entries
 
+    def note_before(self, before: Mapping[str, str]) -> None:
+        """Writes what each server is before the first fault. When this returns, it is on the disk (fsync)."""
+        self._write([Before(before=dict(before))], sync=True)
+        self._before = dict(before)
+
     def mark(self, entries: Iterable[JournalEntry], state: UndoState) -> None:
         """Writes a new state of an entry. It survives a SIGKILL but is not fsynced: without it the undo is only done
         once more."""
         self._append([self._entries[e.id].model_copy(update={"state": state}) for e in entries], sync=False)
 
     def _append(self, entries: Sequence[JournalEntry], *, sync: bool) -> None:
+        self._write(entries, sync=sync)
+        self._entries |= {entry.id: entry for entry in entries}
+
+    def _write(self, values: Sequence[Frozen], *, sync: bool) -> None:
         created = not self._path.exists()
-        lines = "".join(json.dumps(e.model_dump(mode="json"), ensure_ascii=False) + "\n" for e in entries)
+        lines = "".join(json.dumps(e.model_dump(mode="json"), ensure_ascii=False) + "\n" for e in values)
         with self._path.open("ab", buffering=0) as file:
             size = file.tell()
             try:
@@ -170,7 +204,6 @@ class Journal:
                 ) from error
         if created:
             _sync_directory(self._path.parent)
-        self._entries |= {entry.id: entry for entry in entries}
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -5,7 +5,7 @@ Each fault is written to the journal before it is made, its effect is observed, 
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -19,6 +19,7 @@ from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.run_directory import RunDirectory, read_json, write_json
 from prozess.harness.schema import FaultPhase, Tristate
+from prozess.nemesis.end_of_healing import EndOfHealing
 from prozess.nemesis.healing import Healing
 from prozess.nemesis.journal import FaultRows, Journal, JournalEntry, RecorderProtocol, UndoState
 from prozess.nemesis.registry import UNDO_ACTIONS
@@ -82,11 +83,14 @@ class Nemesis:
         admin: AdminProtocol,
         recorder: RecorderProtocol,
         clock: Clock,
+        tell: Callable[[str], None] = LOG.warning,
     ) -> None:
+        """`tell` is called with each thing that had to be mended after the last undo, as a sentence."""
         self._run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
         self._journal = Journal(run.journal)
         self._rows = FaultRows(recorder, cluster, clock)
         self._undoing = Healing(self._journal, self._rows, lambda: self._scene, clock, UNDO_ACTIONS)
+        self._end = EndOfHealing(self._journal, self._rows, lambda: self._scene, clock, UNDO_ACTIONS, tell)
         self._next_number = self._journal.next_number
         self._unproven: list[tuple[str, _Aim, Mapping[str, int]]] = []
         """(step, fault, its row) for each fault whose effect is observed when it is healed."""
@@ -132,6 +136,7 @@ class Nemesis:
                 raise
             self._rows.write(row, FaultPhase.FAILED, detail=str(error))
             raise ClusterFailed(f"Step {step.name!r}: {error}") from error
+        self._end.begin()
         names = [node.name for node in aim.scene.targets]
         entries = self._journal.plan(
             aim.undos, number=number, step_number=step_number, step=step.name, fault=action.fault, targets=names
@@ -157,12 +162,42 @@ class Nemesis:
         return effects
 
     def heal(self, step_name: str | None) -> list[Effect]:
-        """Undoes faults, as `Healing.heal` says. The effect of a fault that waits for something is observed just before."""
+        """Undoes faults, as `Healing.heal` says. The effect of a fault that waits for something is observed just before.
+
+        After the last undo everything is verified to be what it was before the first fault, and mended if it is not:
+        with None everything (`EndOfHealing.verify`), else the processes of the servers that faults hit.
+        """
         due = [one for one in self._unproven if step_name in (None, one[0])]
         self._unproven = [one for one in self._unproven if one not in due]
         for _, aim, row in due:
             self._prove(aim, row)
-        return self._undoing.heal(step_name)
+        if step_name is None:
+            return self._heal_all()
+        effects = self._undoing.heal(step_name)
+        if not self._journal.open and (left := self._end.bring_up({e.undo.node for e in self._journal.entries})):
+            raise ClusterFailed(f"{'; '.join(left)}.")
+        return effects
+
+    def _heal_all(self) -> list[Effect]:
+        """Undoes every fault and verifies the end. What did not work may work once the servers are up: it is tried twice."""
+        try:
+            effects = self._undoing.heal(None)
+        except ClusterFailed:
+            LOG.exception("undos failed; they are tried again after the servers are up")
+            effects = []
+        left = self._end.verify()
+        if self._journal.open:
+            effects += self._undoing.heal(None)
+        if left:
+            raise ClusterFailed(f"Not everything is as before the first fault: {'; '.join(left)}.")
+        return effects
+
+    def keep_up(self) -> None:
+        """Brings up servers that have ended since they were healed. Safe to call again and again: it is bounded."""
+        if self._journal.open:
+            return
+        for text in self._end.bring_up():
+            LOG.warning("%s", text)
 
     def unhealed(self) -> Collection[int]:
         """Returns the nodes that faults hold now, as `Healing.unhealed` says."""
@@ -185,7 +220,13 @@ class Nemesis:
             resolved.append((role, tuple(node.name for node in nodes)))
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())
-        scene = replace(self._scene, targets=targets, roles=tuple(action.targets), step=step_name)
+        scene = replace(
+            self._scene,
+            targets=targets,
+            roles=tuple(action.targets),
+            step=step_name,
+            cut_off=self._undoing.cut_off(),
+        )
         parameters: Frozen = fault.parameters_model.model_validate(action.parameters)
         if (
             isinstance(parameters, _Seeded) and parameters.seed is None

@@ -1,12 +1,13 @@
 """Faults of a node's process: signals kill, stop or pause it, and its wall clock is moved."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import ClockShift, Impairment
-from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.nemesis.faults import ImpairingFault, NoParameters, observe, watch_state
 from prozess.nemesis.roles import TargetMissing
 
@@ -42,26 +43,37 @@ class Kill(Fault[NoParameters]):
 
 
 class StopParameters(Frozen):
-    """`timeout_s`: how long a node may take to end. A broker that cannot move its leaders keeps trying for some seconds
-    (controlled.shutdown.max.retries)."""
+    """`timeout_s`: how long a node may take to end, before it is killed. A broker that cannot move its leaders keeps trying
+    for some seconds (controlled.shutdown.max.retries). `cut_off`: what becomes of a target whose links to other nodes
+    another fault holds. It is stopped all the same ("stop"), though a broker that reaches no controller may not end; or it
+    is left alone ("spare"), and there is nothing to hit. In a mix "spare" is the default."""
 
     timeout_s: float = Field(default=30.0, gt=0, le=600)
+    cut_off: Literal["stop", "spare"] = "stop"
 
 
 class Stop(Fault[StopParameters]):
     """Stops a node in an orderly way, with SIGTERM. A broker hands its leaderships over first, and writes its
     snapshots.
 
-    The effect is that the process is gone. If it stays, the fault fails with NotReady, as it does with a paused node.
+    A node that is not gone in time is killed, and the effect says so: it did not end in order then.
+
+    The effect is that the process is gone.
     """
 
     name = "stop"
-    needs = frozenset({Capability.STOP})
+    needs = frozenset({Capability.KILL, Capability.STOP})
     parameters_model = StopParameters
+    in_a_mix: Mapping[str, object] = {"cut_off": "spare"}
+
+    def __init__(self) -> None:
+        self._killed: dict[str, str] = {}
 
     def undos(self, scene: FaultContext, parameters: StopParameters) -> Sequence[Undo]:
         """Plans to start each target again. TargetMissing if one does not run, because it could not shut down."""
         for node in scene.targets:
+            if parameters.cut_off == "spare" and node.name in scene.cut_off:
+                raise TargetMissing(f"{node.name} is cut off, and might not be able to shut down: it is spared.")
             state = node.state()
             if state is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be shut down: its process is {state}.")
@@ -69,11 +81,15 @@ class Stop(Fault[StopParameters]):
 
     def apply(self, scene: FaultContext, parameters: StopParameters) -> None:
         for node in scene.targets:
-            node.stop(timeout_s=parameters.timeout_s)
+            self._killed[node.name] = end_in_order(node, timeout_s=parameters.timeout_s)
 
     def verify(self, scene: FaultContext, parameters: StopParameters) -> Sequence[Effect]:
+        gone = {name: f"the process is gone: {killed}" for name, killed in self._killed.items() if killed}
         return observe(
-            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
+            [
+                watch_state(node, NodeState.STOPPED, seen=gone.get(node.name, "the process is gone"))
+                for node in scene.targets
+            ],
             clock=scene.clock,
         )
 

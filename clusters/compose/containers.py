@@ -36,6 +36,7 @@ from prozess.harness.errors import ClusterFailed, HarnessFailed
 from prozess.harness.installation import of_an_extra
 from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
 from prozess.harness.plan.plan import Plan
+from prozess.harness.processes import is_shutting_down
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
 
@@ -137,7 +138,11 @@ class ComposeNode(HasParts):
         state = self._inspect(self._place.container)
         if not state.get("Running"):
             return NodeState.STOPPED
-        return NodeState.PAUSED if state.get("Paused") else NodeState.RUNNING
+        if state.get("Paused"):
+            return NodeState.PAUSED
+        # Another process may have asked it, such as a run that was killed since.
+        ending = self._asked_to_end or is_shutting_down(int(state.get("Pid") or 0))
+        return NodeState.STOPPING if ending else NodeState.RUNNING
 
     # Process
 

@@ -30,8 +30,8 @@ from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.existing_clusters import Login, SshNodeOptions, split_server
 from prozess.harness.config.impairments import CLIENTS, Capability, FullDisk
-from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.interfaces import MessageWatch, NodeState
+from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
+from prozess.harness.interfaces import MessageWatch, NodeState, await_end, end_in_order
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -233,11 +233,9 @@ class SshCluster:
 
     def _leave(self, node: SshNode, before: str) -> None:
         if before == NodeState.STOPPED:
-            try:
-                node.stop(timeout_s=STOP_TIMEOUT_S)
-            except NotReady:
-                node.kill()
+            end_in_order(node, timeout_s=STOP_TIMEOUT_S)
         elif before:
+            await_end(node, timeout_s=STOP_TIMEOUT_S, clock=self._clock)
             node.start()
 
     def _keep_files(self, node: SshNode) -> None:

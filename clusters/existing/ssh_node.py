@@ -20,10 +20,10 @@ from typing import Protocol
 from prozess.clusters.parts import HasParts, Parts
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import SshNodeOptions, SshOptions
-from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
+from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from prozess.harness.installation import of_an_extra
 from prozess.harness.interfaces import Node, NodeState
-from prozess.harness.processes import ProcessStatus, parse_stat
+from prozess.harness.processes import SHUTTING_DOWN, ProcessStatus, parse_stat
 from prozess.harness.schema import Tristate
 
 with of_an_extra("backend 'ssh'"):
@@ -313,6 +313,8 @@ class _Server:
     pid: int
     states: str
     """The state of each thread as a letter (proc(5))."""
+    shutting_down: bool = False
+    """Has it the thread that a JVM has while it shuts down?"""
 
     @property
     def paused(self) -> bool:
@@ -373,7 +375,9 @@ class SshNode(HasParts):
         found = self._server()
         if found is None:
             return NodeState.STOPPED
-        return NodeState.PAUSED if found.paused else NodeState.RUNNING
+        if found.paused:
+            return NodeState.PAUSED
+        return NodeState.STOPPING if found.shutting_down else NodeState.RUNNING
 
     def _server(self) -> _Server | None:
         what = 'cat "/proc/$p/stat"; cat "/proc/$p/task/"*/stat'
@@ -383,7 +387,9 @@ class SshNode(HasParts):
                 found.append(parse_stat(line))
         if not found or found[0].state in "ZX":
             return None
-        return _Server(found[0].identity.pid, "".join(thread.state for thread in found[1:]))
+        threads = found[1:]
+        ending = any(thread.name == SHUTTING_DOWN for thread in threads)
+        return _Server(found[0].identity.pid, "".join(thread.state for thread in threads), ending)
 
     def _with_server(self, what: str) -> str:
         """Runs `what` with the server's process as `$p`, if there is one, and returns what it prints.
@@ -436,7 +442,15 @@ class SshNode(HasParts):
         if command is None:
             self._signal("TERM")
         else:
-            done = self.host.run_with_rights(self.filled(command) + "\n", timeout_s=timeout_s)
+            try:
+                done = self.host.run_with_rights(self.filled(command) + "\n", timeout_s=timeout_s)
+            except HarnessFailed as error:
+                if self.state() is NodeState.STOPPED:
+                    return
+                if not isinstance(error.__cause__, TimeoutError):
+                    raise
+                awaited = f"{self.name} to shut down by {command!r}"
+                raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=f"process {self.state()}") from error
             if done.returncode:
                 raise ClusterFailed(f"{self.name}: {command!r} failed: {_last(done.stderr, done.stdout)}")
         self._await((NodeState.STOPPED,), f"{self.name} to shut down", timeout_s)
@@ -449,7 +463,8 @@ class SshNode(HasParts):
 
     def resume(self) -> None:
         self._signal("CONT")
-        self._await((NodeState.RUNNING, NodeState.STOPPED), f"{self.name} to run again", SIGNAL_TIMEOUT_S)
+        resumed = (NodeState.RUNNING, NodeState.STOPPING, NodeState.STOPPED)
+        self._await(resumed, f"{self.name} to run again", SIGNAL_TIMEOUT_S)
 
     def _signal(self, name: str) -> None:
         self._with_server(f'kill -s {name} "$p"')

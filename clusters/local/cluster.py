@@ -150,9 +150,12 @@ class LocalNode(HasParts):
         with self._lock:
             pid = self.os_pid
             status = process_status(pid) if pid is not None else None
+            asked_to_end = self._asked_to_end
         if status is None:
             return NodeState.STOPPED
-        return NodeState.PAUSED if status.state in "Tt" else NodeState.RUNNING
+        if status.state in "Tt":
+            return NodeState.PAUSED
+        return NodeState.STOPPING if asked_to_end else NodeState.RUNNING
 
     # Process
 

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.interfaces.cluster import (
+    NOT_IN_ORDER,
     AdminProtocol,
     AnyFault,
     Backend,
@@ -32,6 +33,8 @@ from prozess.harness.interfaces.cluster import (
     TopicSpec,
     Undo,
     UndoAction,
+    await_end,
+    end_in_order,
 )
 from prozess.harness.interfaces.witnesses import no_latencies, no_windows
 from prozess.harness.plan.bounds import Bounds
@@ -42,6 +45,7 @@ from prozess.harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
 __all__ = [
     "ALL_CLIENTS_NODE",
     "CLIENT_NODE",
+    "NOT_IN_ORDER",
     "AdminProtocol",
     "AnyFault",
     "AuditResult",
@@ -72,6 +76,8 @@ __all__ = [
     "Undo",
     "UndoAction",
     "Workload",
+    "await_end",
+    "end_in_order",
 ]
 
 # Workloads: the clients of a trial, and what is asked of them.

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from prozess.harness.clock import Clock
+from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.config.impairments import Capability as Capability
 from prozess.harness.config.impairments import Harm, Impairment
 from prozess.harness.config.messages.facts import WantedMessage
 from prozess.harness.config.messages.looked_up import PlannedNames
-from prozess.harness.errors import ClusterFailed
+from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -85,6 +85,9 @@ class NodeState(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"
+    STOPPING = "shutting down"
+    """It was asked to end (SIGTERM) and has not ended yet: neither up nor down. A broker that reaches no controller may
+    stay like this, and ends by itself as soon as it reaches one."""
     STOPPED = "stopped"
 
 
@@ -118,18 +121,19 @@ class Node(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kills the process with SIGKILL. Returns once the process is gone. It is safe on a stopped or paused node."""
+        """Kills the process with SIGKILL. Returns once the process is gone. It is safe on a node in any state."""
         ...
 
     def stop(self, *, timeout_s: float) -> None:
         """Stops the server with SIGTERM, which is a controlled shutdown. Returns once the process is gone, or raises
-        NotReady if it stays."""
+        NotReady if it stays: it is shutting down from then on, and nothing takes that back."""
         ...
 
     def start(self) -> None:
         """Starts the server process, and returns once it is forked.
 
-        It is safe on a running node. Blocks that a restart would undo are made again.
+        It is safe on a running node. Blocks that a restart would undo are made again. On a node that is shutting down it
+        does nothing: see `await_end`.
         """
         ...
 
@@ -177,6 +181,41 @@ class Node(Protocol):
     def harm(self, harm: Harm) -> str:
         """Does the harm once, and returns what was seen to be done. HarnessFailed if it cannot be done now."""
         ...
+
+
+NOT_IN_ORDER = "did not shut down within"
+"""What the effect of a fault says of a node that was to end in order and was killed, since it took too long."""
+
+
+def end_in_order(node: Node, *, timeout_s: float) -> str:
+    """Shuts a node down, and kills it if it is not gone in time. Returns what the fault has to say of that, "" if it ended
+    in order."""
+    try:
+        node.stop(timeout_s=timeout_s)
+    except NotReady:
+        node.kill()
+        return f"it {NOT_IN_ORDER} {timeout_s:g} s, and was killed"
+    return ""
+
+
+def await_end(node: Node, *, timeout_s: float, clock: Clock) -> str:
+    """Waits until a node that is shutting down has ended, and kills it if it is not gone in time. Returns what was done,
+    "" if it was not shutting down."""
+    if node.state() is not NodeState.STOPPING:
+        return ""
+    try:
+        wait_until(
+            lambda: node.state() is not NodeState.STOPPING,
+            awaited=f"{node.name} to end its shutdown",
+            timeout_s=timeout_s,
+            clock=clock,
+            last_seen=lambda: f"process {node.state()}",
+            interval_s=0.1,
+        )
+    except NotReady:
+        node.kill()
+        return f"{node.name} was shutting down, {NOT_IN_ORDER} another {timeout_s:g} s, and was killed"
+    return f"{node.name} was shutting down, and has ended"
 
 
 class Targets(Protocol):
@@ -527,6 +566,8 @@ class FaultContext:
     """Kafka's names of what the plan numbers."""
     step: str = ""
     """The name of the step. It is empty when a fault is undone."""
+    cut_off: frozenset[str] = frozenset()
+    """The names of the nodes whose links to other nodes an earlier fault holds."""
 
     def node(self, name: str) -> Node:
         """Returns the node with this name. ClusterFailed if there is none."""
@@ -556,6 +597,8 @@ class Fault(Protocol[P]):
     role_parameters: frozenset[str] = frozenset()
     """The parameters that name the other side of the targets. The nemesis resolves them to names of nodes before it
     calls `undos`."""
+    in_a_mix: Mapping[str, object] = {}
+    """The parameters that the fault has in a mix, where the trial does not say them."""
     of_partitions: bool = False
     """True means that the targets must be partitions: `partition(p)`, or a coordinator for the partition that it leads."""
     of_clients: bool = False
@@ -624,6 +667,13 @@ class UndoAction(Protocol):
     def undone(self, undo: Undo, scene: FaultContext) -> tuple[Tristate, str]:
         """Observes once whether the undo has worked, and returns what was seen."""
         ...
+
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        """Returns each thing that is put back, with the undo of that thing alone. The end of healing verifies each.
+
+        Where several faults changed one thing, the undo of the first of them has the value from before all faults.
+        """
+        return {f"{undo.action} {undo.node} {undo.peer} {undo.details}": undo}
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         """Tells whether the node is still broken in this way. It looks where that costs nothing; otherwise it says True

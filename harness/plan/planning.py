@@ -373,7 +373,8 @@ def draw_strikes(mix: Mix, able: Sequence[MixFault], rng: random.Random) -> list
 def _aimed(fault: MixFault, rng: random.Random) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Returns the targets and the parameters that were drawn for a fault."""
     targets = (rng.choice(fault.one_of),) if fault.one_of else fault.targets
-    return targets, {key: _drawn(value, rng) for key, value in fault.parameters.items()}
+    drawn = {key: _drawn(value, rng) for key, value in fault.parameters.items()}
+    return targets, {**catalogue.FAULTS.named(fault.fault).in_a_mix, **drawn}
 
 
 def _end_s(begin_s: float, fault: MixFault, rng: random.Random) -> float:

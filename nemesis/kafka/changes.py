@@ -162,6 +162,14 @@ class ConfigureBack(UndoAction):
         now = {key: own.get(key) for key in before}
         return Tristate(int(now == before)), f"{undo.given['resource']} has {_words(now)} of its own"
 
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        """Returns each property by itself: two faults may have changed one of them both."""
+        resource = undo.given["resource"]
+        return {
+            f"{resource} {key}": Undo.of("configure", undo.node, resource=resource, properties={key: value})
+            for key, value in undo.given["properties"].items()
+        }
+
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         return False  # no node is broken by it
 
@@ -331,6 +339,9 @@ class ReassignBack(UndoAction):
 
     def undone(self, undo: Undo, scene: FaultContext) -> Observation:
         return _arrived(scene, *_given(undo))
+
+    def things(self, undo: Undo) -> Mapping[str, Undo]:
+        return {f"replicas of {text_of(_given(undo)[0])}": undo}
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         return False  # no node is broken by it

@@ -7,7 +7,16 @@ from typing import Literal
 
 from prozess.harness.config.configuration import Frozen, Limit
 from prozess.harness.errors import ClusterFailed
-from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, NodeState, PartitionView, Undo
+from prozess.harness.interfaces import (
+    Capability,
+    Effect,
+    Fault,
+    FaultContext,
+    NodeState,
+    PartitionView,
+    Undo,
+    end_in_order,
+)
 from prozess.harness.schema import Tristate
 from prozess.nemesis.faults import Observation, Watch, observe
 from prozess.nemesis.kafka.partitions import PartitionKey, broker_name, named_partitions, newest_views, text_of
@@ -117,7 +126,7 @@ QUORUM_MIN = 3
 
 class MoveControllerParameters(Frozen):
     """`how`: "stop" ends it in order, so that it resigns; "kill" ends it at once. `timeout_s`: how long it may take to
-    end, and then until another controller leads."""
+    end, before it is killed, and then until another controller leads."""
 
     how: Literal["stop", "kill"] = "kill"
     timeout_s: Limit = 30.0
@@ -136,6 +145,9 @@ class MoveController(Fault[MoveControllerParameters]):
     name = "move-controller"
     needs = frozenset({Capability.KILL, Capability.STOP})
     parameters_model = MoveControllerParameters
+
+    def __init__(self) -> None:
+        self._killed = ""
 
     @staticmethod
     def refusal(targets: Sequence[str], nodes: Collection[str]) -> str | None:
@@ -163,13 +175,14 @@ class MoveController(Fault[MoveControllerParameters]):
         if parameters.how == "kill":
             node.kill()
         else:
-            node.stop(timeout_s=parameters.timeout_s)
+            self._killed = end_in_order(node, timeout_s=parameters.timeout_s)
 
     def verify(self, scene: FaultContext, parameters: MoveControllerParameters) -> Sequence[Effect]:
         (node,) = scene.targets
 
         def probe() -> Observation:
             now = scene.admin.active_controller()
-            return Tristate(int(now not in (None, node.node_id))), f"controller {now} is active, it was {node.node_id}"
+            seen = f"controller {now} is active, it was {node.node_id}"
+            return Tristate(int(now not in (None, node.node_id))), seen + (f"; {self._killed}" if self._killed else "")
 
         return observe([Watch(node.name, None, probe)], clock=scene.clock, timeout_s=parameters.timeout_s)

@@ -11,7 +11,7 @@ from pydantic import Field
 from prozess.harness.clock import wait_until
 from prozess.harness.config.configuration import Frozen, Limit, Pause, Variant, version_numbers
 from prozess.harness.config.impairments import Install, MigrationStep
-from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.plan.schedule import FEATURES_FAULT
 from prozess.harness.processes import ProcessIdentity, identify
 from prozess.harness.schema import Tristate
@@ -26,8 +26,8 @@ class RollingRestartParameters(Frozen):
     """`how`: "stop" ends a server in order (SIGTERM), "kill" ends it at once. `away_s`: the time from the end of a
     process until its successor starts. `wait`: what is awaited before the next server's turn: "isr" (the server is
     unfenced, and every ISR is whole), "unfenced", or "none". `order`: "seed" draws it, "named" is that of the targets.
-    `seed`: None means that of the plan. `timeout_s`: how long a server may take to end, and how long each wait may
-    take."""
+    `seed`: None means that of the plan. `timeout_s`: how long a server may take to end, before it is killed, and how
+    long each wait may take."""
 
     how: Literal["stop", "kill"] = "stop"
     away_s: Pause = 0.0
@@ -48,6 +48,8 @@ class Rollout(Fault[R]):
 
     def __init__(self) -> None:
         self._before: dict[str, Identity] = {}
+        self._killed: dict[str, str] = {}
+        """The name of a server → what there is to say of its end, if it was not in order."""
 
     def undos(self, scene: FaultContext, parameters: R) -> Sequence[Undo]:
         """Plans to start every server that is down. TargetMissing if one does not run, because another fault holds
@@ -63,7 +65,7 @@ class Rollout(Fault[R]):
             if parameters.how == "kill":
                 node.kill()
             else:
-                node.stop(timeout_s=parameters.timeout_s)
+                self._killed[node.name] = end_in_order(node, timeout_s=parameters.timeout_s)
             if parameters.away_s:
                 scene.clock.sleep(parameters.away_s)
             self.start_again(node, parameters)
@@ -74,10 +76,14 @@ class Rollout(Fault[R]):
         node.start()
 
     def verify(self, scene: FaultContext, parameters: R) -> Sequence[Effect]:
-        return observe(
+        seen = observe(
             [Watch(node.name, None, partial(_restarted, node, self._before[node.name])) for node in scene.targets],
             clock=scene.clock,
         )
+        return [
+            e.model_copy(update={"detail": f"{e.detail}; {killed}"}) if (killed := self._killed.get(e.node)) else e
+            for e in seen
+        ]
 
 
 class RollingRestart(Rollout[RollingRestartParameters]):

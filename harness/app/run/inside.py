@@ -59,7 +59,9 @@ class RunStage:
         self.admin = Admin(self.cluster)
         self.workload: Workload = Clients(plan, run, cluster=self.cluster, clock=clock, toolbox=TOOLBOX)
         targets = WithClients(self.cluster, self.workload)
-        self.nemesis = Nemesis(run, targets, self.admin, self.recorder, clock)
+        self.nemesis = Nemesis(
+            run, targets, self.admin, self.recorder, clock, tell=lambda text: events.emit("mended", text=text)
+        )
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self.topics = TrialTopics(plan, self.admin, self.workload, self.recorder)
         self.recovery = Recovery(run, events.emit)
@@ -174,7 +176,7 @@ class RunStage:
             self.recovery.attempt(lambda: self.nemesis.heal(None))
 
     def _wait_whole(self) -> None:
-        wait_whole(self._context(), timeout_s=self.plan.limits.heal_s, clock=self.clock)
+        wait_whole(self._context(), timeout_s=self.plan.limits.heal_s, clock=self.clock, keep_up=self.nemesis.keep_up)
 
     def _audit(self) -> None:
         with self._phase("audit"):

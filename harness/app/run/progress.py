@@ -289,6 +289,8 @@ class ProgressView:
                 )
             case "not-whole":
                 self._console.print(f"[red]the cluster did not recover: {escape(event['text'])}[/red]")
+            case "mended":
+                self._console.print(f"{escape(event['text'])}")
             case "hanging-transactions":
                 for text in event["found"]:
                     self._console.print(f"hanging transaction, {escape(text)}")

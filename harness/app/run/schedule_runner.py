@@ -472,12 +472,21 @@ class ScheduleRunner:
 # If the cluster does not recover from its faults, the run goes on to its audit all the same. Its verdict cannot be "held".
 
 
-def wait_whole(context: Context, *, timeout_s: float, clock: Clock) -> None:
-    """Waits until every ISR has all replicas, on every broker's own view. NotReady with what is missing."""
+KEEP_UP_S = 5.0
+"""How often the servers are looked at while replicas are awaited: one may have ended just after it was healed."""
+
+
+def wait_whole(context: Context, *, timeout_s: float, clock: Clock, keep_up: Callable[[], None]) -> None:
+    """Waits until every ISR has all replicas, on every broker's own view. NotReady with what is missing. `keep_up` brings
+    up servers that have ended."""
     last = "nothing"
+    next_ns = clock.monotonic_ns() + int(KEEP_UP_S * NS_PER_S)
 
     def whole() -> bool:
-        nonlocal last
+        nonlocal last, next_ns
+        if clock.monotonic_ns() >= next_ns:
+            keep_up()
+            next_ns = clock.monotonic_ns() + int(KEEP_UP_S * NS_PER_S)
         answer = evaluate(IsrIs(condition="isr"), context, Snapshot(clock.monotonic_ns(), {}))
         last = answer.seen
         return answer.holds

@@ -95,7 +95,7 @@ class SessionRun:
             self.nemesis.heal(None)
         context = self._context(self._plan())
         if context.plan.partitions:
-            wait_whole(context, timeout_s=timeout_s, clock=self._clock)
+            wait_whole(context, timeout_s=timeout_s, clock=self._clock, keep_up=self.nemesis.keep_up)
 
     def finish(self, emit: Callable[..., None]) -> dict[str, Any]:
         """Fences and audits, and records what the nodes' own files say. The test's clients have written their last rows

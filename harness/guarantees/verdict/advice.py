@@ -16,6 +16,7 @@ from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.truncation import cutoff
 from prozess.harness.guarantees.logic import FALSE
 from prozess.harness.guarantees.table.rules import Rule
+from prozess.harness.interfaces import NOT_IN_ORDER
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, Tristate
 
@@ -174,7 +175,9 @@ def _with_eligible(timeline: Timeline, faults: Sequence[FaultRecord], *, min_ins
     faults. [KIP-966]"""
     if not timeline.known:
         return timeline
-    crashes = [f for f in faults if f.kind not in IN_ORDER and f.may("stops") is not Tristate.NO]
+    crashes = [
+        f for f in faults if (f.kind not in IN_ORDER or NOT_IN_ORDER in f.detail) and f.may("stops") is not Tristate.NO
+    ]
     times = np.unique(np.concatenate([timeline.time_ns, np.array([f.begin_ns for f in crashes], dtype=np.int64)]))
     rows = np.clip(timeline.index_at(times), 0, None)
     isr = timeline.isr[rows].tolist()

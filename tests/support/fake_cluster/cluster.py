@@ -76,7 +76,9 @@ class FakeNode:
         if self._cluster.world is None:
             return NodeState.STOPPED
         self._cluster.world.advance()
-        return self._cluster.world.processes[self._id].state
+        process = self._cluster.world.processes[self._id]
+        ending = process.term_pending and process.state is NodeState.RUNNING
+        return NodeState.STOPPING if ending else process.state
 
     def kill(self) -> None:
         self._need(Capability.KILL)

@@ -106,14 +106,17 @@ def test_a_node_that_shuts_down_is_seen_to_be_gone_and_comes_back_when_healed(be
     assert bench.cluster.is_whole()
 
 
-def test_a_paused_node_is_not_asked_to_shut_down_and_one_that_stays_is_no_effect(bench):
+def test_a_paused_node_is_not_asked_to_shut_down_and_one_that_stays_is_killed_and_the_effect_says_so(bench):
     bench.strike("p", "pause", "node:broker-1")
     with pytest.raises(ClusterFailed, match="broker-1 cannot be shut down: its process is paused"):
         bench.strike("s", "stop", "node:broker-1")
     bench.world.broken["stop", "broker-2"] = NotReady(awaited="its end", timeout_s=30, last_seen="running")
-    with pytest.raises(ClusterFailed, match="stop failed"):
-        bench.strike("s", "stop", "node:broker-2")
-    assert bench.open() == [("p", "resume", "broker-1")]
+    struck = bench.strike("s", "stop", "node:broker-2", timeout_s=7)
+    assert (struck.effective, bench.cluster["broker-2"].observed) == (Tristate.YES, NodeState.STOPPED)
+    assert struck.effects[0].detail == "the process is gone: it did not shut down within 7 s, and was killed"
+    assert bench.open() == [("p", "resume", "broker-1"), ("s", "start", "broker-2")]
+    bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
 
 
 def test_what_could_not_be_taken_back_at_once_is_healed_later(bench):

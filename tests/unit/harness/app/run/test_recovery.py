@@ -32,7 +32,9 @@ class Bench(FakeBench):
 
     def recover(self):
         self.recovery.attempt(lambda: self.nemesis.heal(None))
-        self.recovery.attempt(lambda: wait_whole(self.world, timeout_s=90, clock=self.clock))
+        self.recovery.attempt(
+            lambda: wait_whole(self.world, timeout_s=90, clock=self.clock, keep_up=self.nemesis.keep_up)
+        )
 
 
 def test_a_cluster_that_is_whole_again_leaves_nothing_to_note(tmp_path):

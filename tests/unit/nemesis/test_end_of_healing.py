@@ -1,0 +1,189 @@
+"""After healing, everything is what it was before the first fault: whatever the faults were, however they were undone, and
+whenever the harness was killed."""
+
+import tempfile
+from functools import wraps
+from pathlib import Path
+
+import pytest
+from hypothesis import note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from prozess.harness.config.impairments import FullDisk
+from prozess.harness.errors import ClusterFailed, NotReady
+from prozess.harness.interfaces import NodeState
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.schema import FaultPhase, Tristate
+from prozess.nemesis.journal import Journal, read_journal
+from prozess.nemesis.nemesis import Nemesis
+from tests.support.nemesis_bench import FakeBench
+
+TOPIC = "topic:cell-000"
+
+
+class Killed(BaseException):
+    """The harness was killed with SIGKILL: nothing of it runs any more."""
+
+
+class Harness(FakeBench):
+    """A nemesis on a cluster in memory, which can be killed at any of its deeds: before it or after it. A deed is a write
+    to the journal, or something that is done to a node or to Kafka."""
+
+    DEEDS = ("kill", "stop", "start", "pause", "resume", "block", "unblock", "impair", "repair", "harm")
+
+    def __init__(self, path):
+        super().__init__(path, controllers=3, metadata_mode="kraft-isolated")
+        self.deeds_left, self.done_first, self.dead = None, False, False
+        self.told = []
+        for node in self.cluster.nodes:
+            for name in self.DEEDS:
+                setattr(node, name, self._deed(getattr(node, name)))
+        for name in ("reassign", "alter_configs"):
+            setattr(self.admin, name, self._deed(getattr(self.admin, name)))
+        self.before = self.seen()
+        self.revive()
+
+    def _deed(self, do):
+        @wraps(do)
+        def deed(*given, **named):
+            if self.dead:
+                raise Killed
+            if self.deeds_left is not None:
+                self.deeds_left -= 1
+                if self.deeds_left < 0:
+                    self.dead = True
+                    if self.done_first:
+                        do(*given, **named)
+                    raise Killed
+            return do(*given, **named)
+
+        return deed
+
+    def revive(self):
+        """Another process continues, which knows nothing but the journal."""
+        self.dead, self.deeds_left = False, None
+        self.nemesis = Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock, tell=self.told.append)
+        journal = self.nemesis._journal
+        journal._write = self._deed(journal._write)
+
+    def die_at(self, deed, *, done_first):
+        self.deeds_left, self.done_first = deed, done_first
+
+    def seen(self):
+        """Everything that faults may change."""
+        nodes = self.cluster.nodes
+        return {
+            "processes": {node.name: node.state() for node in nodes},
+            "links": self.cluster.world.blocked.copy(),
+            "impairments": {node.name: set(node.impairments) for node in nodes},
+            "configuration": {resource: properties for resource, properties in self.admin._own.items() if properties},
+            "replicas": {key: view.replicas for key, view in self.cluster.world.partitions.items()},
+        }
+
+
+NODES = st.sampled_from(["node:broker-1", "node:broker-2", "leader(0)", "active-controller", "brokers"])
+PROCESS_FAULTS = st.one_of(
+    st.tuples(st.sampled_from(["kill", "pause", "wipe", "disk-full", "disk-hang", "power-loss"]), NODES, st.just({})),
+    st.tuples(st.just("stop"), NODES, st.fixed_dictionaries({"timeout_s": st.sampled_from([2.0, 30.0])})),
+    st.tuples(st.just("clock"), NODES, st.just({"offset_ms": 900_000})),
+    st.tuples(
+        st.just("partition"),
+        NODES,
+        st.fixed_dictionaries({"others": st.sampled_from(["all", "brokers", "controllers"])}),
+    ),
+    st.tuples(st.just("half-open"), NODES, st.just({})),
+    st.tuples(st.just("rolling-restart"), st.just("brokers"), st.just({"wait": "none", "timeout_s": 3.0})),
+    st.tuples(st.just("move-controller"), st.just("active-controller"), st.just({"how": "stop", "timeout_s": 4.0})),
+)
+KAFKA_FAULTS = st.one_of(
+    st.tuples(
+        st.just("configure"),
+        st.just("partition(0)"),
+        st.fixed_dictionaries(
+            {"properties": st.sampled_from([{"segment.ms": "100"}, {"segment.ms": "200", "x": "1"}])}
+        ),
+    ),
+    st.tuples(
+        st.just("reassign"),
+        st.just("partition(0)"),
+        st.fixed_dictionaries({"how": st.sampled_from(["rotate", "shrink", "shrink-leader"])}),
+    ),
+)
+
+
+class AnyFaultsInAnyOrder(RuleBasedStateMachine):
+    """The model is small: everything is as before once all is healed, and until then the journal knows who is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.harness = Harness(Path(self.directory.name) / "run")
+        self.steps = []
+
+    def teardown(self):
+        try:
+            self.heal_everything()
+            self.heal_everything()
+        finally:
+            self.directory.cleanup()
+
+    def attempt(self, deed):
+        """Does it; if the harness is killed meanwhile, another one comes, which has only the journal."""
+        try:
+            deed()
+        except Killed:
+            note("the harness was killed")
+            self.harness.revive()
+        except (ClusterFailed, NotReady) as error:
+            note(str(error))
+
+    @rule(fault=st.one_of(PROCESS_FAULTS, KAFKA_FAULTS))
+    def strike(self, fault):
+        name, target, parameters = fault
+        step = f"step {len(self.steps)}"
+        self.steps.append(step)
+        self.attempt(lambda: self.harness.strike(step, name, target, **parameters))
+
+    @precondition(lambda self: self.steps)
+    @rule(data=st.data())
+    def heal_one(self, data):
+        step = data.draw(st.sampled_from(self.steps))
+        self.attempt(lambda: self.harness.nemesis.heal(step))
+
+    @rule(seconds=st.sampled_from([0.1, 3, 12]))
+    def time_passes(self, seconds):
+        self.harness.clock.sleep(seconds)
+
+    @rule(deed=st.integers(0, 12), done_first=st.booleans())
+    def the_harness_will_be_killed(self, deed, done_first):
+        self.harness.die_at(deed, done_first=done_first)
+
+    @rule(node=st.sampled_from([1, 2]))
+    def a_server_ends_by_itself(self, node):
+        """Only while the journal knows that faults were made: before the first one nobody has promised to start it."""
+        if read_journal(self.harness.run.journal).before:
+            self.harness.cluster.world.end(node)
+
+    @rule()
+    def everything_is_healed(self):
+        self.attempt(lambda: self.harness.nemesis.heal(None))
+
+    def heal_everything(self):
+        self.harness.revive()
+        self.harness.nemesis.heal(None)
+        if read_journal(self.harness.run.journal).before:
+            assert self.harness.seen() == self.harness.before
+        assert read_journal(self.harness.run.journal).open == ()
+        assert not self.harness.nemesis.unhealed()
+
+    @invariant()
+    def what_is_not_as_before_is_known_to_the_journal(self):
+        contents = read_journal(self.harness.run.journal)
+        assert contents.unreadable == 0
+        if not contents.entries:
+            assert self.harness.seen()["links"] == set()
+
+
+AnyFaultsInAnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestAnyFaultsInAnyOrder = AnyFaultsInAnyOrder.TestCase
