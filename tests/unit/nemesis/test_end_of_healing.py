@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from prozess.harness.config.impairments import FullDisk
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.interfaces import NodeState
-from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.schema import FaultPhase, Tristate
-from prozess.nemesis.journal import Journal, read_journal
+from prozess.nemesis.journal import read_journal
 from prozess.nemesis.nemesis import Nemesis
 from tests.support.nemesis_bench import FakeBench
 
@@ -187,3 +186,142 @@ class AnyFaultsInAnyOrder(RuleBasedStateMachine):
 
 AnyFaultsInAnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
 TestAnyFaultsInAnyOrder = AnyFaultsInAnyOrder.TestCase
+
+
+# What the machine above found, and what was seen in real runs, one by one.
+
+
+@pytest.fixture
+def harness(tmp_path):
+    return Harness(tmp_path / "run")
+
+
+def killed_while_it_stops(harness):
+    """broker-1 reaches no controller and was sent SIGTERM by a harness that is no more. Returns it."""
+    harness.strike("cut", "partition", "node:broker-1", others="controllers")
+    harness.die_at(1, done_first=False)  # the journal is written; the next deed is the stop
+    with pytest.raises(Killed):
+        harness.strike("stop", "stop", "node:broker-1")
+    harness.revive()
+    harness.cluster.world.terminate(1)
+    (broker,) = (node for node in harness.cluster.nodes if node.name == "broker-1")
+    assert broker.state() is NodeState.STOPPING
+    assert [entry.undo.action for entry in read_journal(harness.run.journal).open if entry.step == "stop"] == ["start"]
+    return broker
+
+
+def test_a_broker_that_is_shutting_down_when_the_harness_is_killed_is_up_after_healing(harness):
+    killed_while_it_stops(harness)
+    harness.nemesis.heal(None)
+    assert harness.seen() == harness.before
+    harness.nemesis.heal(None)
+    assert harness.told == [], "each undo did its work"
+
+
+def test_a_start_awaits_the_end_of_a_shutdown_and_kills_what_does_not_end(harness):
+    broker = killed_while_it_stops(harness)
+    assert 1 in harness.nemesis.unhealed()
+    begun_ns = harness.clock.now_ns
+    harness.nemesis.heal("stop")
+    assert broker.state() is NodeState.RUNNING
+    assert 15e9 <= harness.clock.now_ns - begun_ns < 17e9, "the cut is there still: it could not end"
+    assert broker.log[-2:] == ["killed", "started"]
+
+
+def test_a_start_kills_nothing_that_ends_in_time(harness):
+    broker = killed_while_it_stops(harness)
+    harness.nemesis.heal("cut")
+    harness.nemesis.heal("stop")
+    assert harness.seen() == harness.before
+    assert "killed" not in broker.log
+
+
+def test_a_shutdown_that_a_killed_harness_left_is_ended_and_the_broker_started(harness):
+    harness.strike("cut", "partition", "node:broker-1", others="controllers")
+    harness.cluster.world.terminate(1)  # SIGTERM was sent, and nobody waits for it any more
+    (broker,) = (node for node in harness.cluster.nodes if node.name == "broker-1")
+    assert broker.state() is NodeState.STOPPING
+    harness.revive()
+    harness.nemesis.heal(None)
+    assert harness.seen() == harness.before
+    (told,) = harness.told
+    assert told == "after the last undo: broker-1 was stopped, and was started again", "the cut was lifted, so it ended"
+    harness.nemesis.heal(None)
+    assert harness.told == [told]
+
+
+def test_a_stop_of_what_is_cut_off_ends_in_its_time_and_the_schedule_can_go_on(harness):
+    harness.strike("cut", "partition", "node:broker-1", others="controllers")
+    struck = harness.strike("stop", "stop", "node:broker-1", timeout_s=5)
+    assert struck.effective is Tristate.YES
+    assert struck.effects[0].detail == "the process is gone: it did not shut down within 5 s, and was killed"
+
+
+def test_a_stop_spares_what_a_link_fault_cuts_off_if_it_is_asked_to(harness):
+    harness.strike("cut", "partition", "node:broker-1", others="controllers")
+    with pytest.raises(ClusterFailed, match="broker-1 is cut off, and might not be able to shut down: it is spared"):
+        harness.strike("stop", "stop", "node:broker-1", cut_off="spare")
+    assert harness.strike("other", "stop", "node:broker-2", cut_off="spare").effective is Tristate.YES
+    harness.nemesis.heal("cut")
+    assert harness.strike("later", "stop", "node:broker-1", cut_off="spare").effective is Tristate.YES
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a"), (None,)])
+def test_a_property_that_two_faults_changed_is_at_its_first_value_after_both(harness, order):
+    harness.admin.alter_configs(TOPIC, {"segment.ms": "7"})
+    harness.strike("a", "configure", "partition(0)", properties={"segment.ms": "100"})
+    harness.strike("b", "configure", "partition(0)", properties={"segment.ms": "200", "x": "1"})
+    harness.nemesis.heal(order[0])
+    if order[0] == "a":
+        assert harness.admin.own_configs(TOPIC) == {"segment.ms": "200", "x": "1"}, "the second fault holds it still"
+    if order[0] == "b":
+        assert harness.admin.own_configs(TOPIC) == {"segment.ms": "100"}
+    for step in order[1:]:
+        harness.nemesis.heal(step)
+    assert harness.admin.own_configs(TOPIC) == {"segment.ms": "7"}
+    assert read_journal(harness.run.journal).open == ()
+
+
+def test_a_setting_that_somebody_changed_after_its_undo_is_put_back_and_recorded(harness):
+    harness.strike("a", "configure", "partition(0)", properties={"segment.ms": "100"})
+    harness.nemesis.heal("a")
+    harness.admin.alter_configs(TOPIC, {"segment.ms": "100"})
+    rows = len(harness.recorder.rows)
+    harness.nemesis.heal(None)
+    assert harness.seen() == harness.before
+    assert [row["phase"] for row in harness.recorder.rows[rows:]] == [FaultPhase.UNDONE, FaultPhase.UNDO_VERIFIED]
+    assert "configure broker-1 was done again, since topic:cell-000 has segment.ms 100 of its own" in harness.told[0]
+
+
+def test_an_impairment_that_is_still_there_at_the_end_is_repaired(harness):
+    harness.strike("full", "disk-full", "node:broker-2")
+    harness.nemesis.heal("full")
+    (broker,) = (node for node in harness.cluster.nodes if node.name == "broker-2")
+    broker.impairments.add(FullDisk(left_bytes=0))
+    harness.nemesis.heal(None)
+    assert harness.seen() == harness.before
+    assert len(harness.told) == 1
+
+
+def test_a_server_that_ends_each_time_is_started_three_times_and_named(harness):
+    harness.strike("a", "kill", "node:broker-2")
+    harness.nemesis.heal("a")
+    (broker,) = (node for node in harness.cluster.nodes if node.name == "broker-2")
+    broker.end("it ended by itself")
+    broker.start = lambda: harness.deaf.append("start")
+    harness.deaf = []
+    with pytest.raises(ClusterFailed, match="broker-2 is stopped, though it was started again 3 times; see its log"):
+        harness.nemesis.heal(None)
+    assert len(harness.deaf) == 3
+    for _ in range(3):
+        harness.nemesis.keep_up()
+    assert len(harness.deaf) == 3, "it stays at that"
+
+
+def test_a_server_that_was_down_before_the_first_fault_stays_down(harness):
+    (broker,) = (node for node in harness.cluster.nodes if node.name == "broker-3")
+    broker.kill()
+    harness.strike("a", "kill", "node:broker-2")
+    harness.nemesis.heal(None)
+    assert broker.state() is NodeState.STOPPED
+    assert harness.told == []
