@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from prozess.checkers.alignment import ALIGNED_ROWS_MIN, Alignment, align, rows_where
+from prozess.checkers.batches import StoredBatches
 from prozess.checkers.lookup import (
     UNREADABLE,
     Indexed,
@@ -162,8 +163,10 @@ class PartitionIndex(Indexed):
         self.sends, self.reads = history.sends, history.reads
         self.client_role, self.client_isolation = history.client_role, history.client_isolation
         self.client_acks, self.client_issued = history.client_acks, history.client_issued
+        self.client_told_ns = history.client_told_ns
         self.audit_end, self.audited = history.audit_end, history.audited
         self.compacted, self.log_start = history.compacted, history.log_start
+        self.stored = StoredBatches(history.replicas, history.copies, history.assignment)
 
     # Who.
 
@@ -416,9 +419,62 @@ class PartitionIndex(Indexed):
         """Returns why nothing can be concluded from what the audit did not show. None: the audit is complete."""
         if not self.audited:
             return nobody_audited(self.partition)
-        if isolation in self.audit_end:
-            return None
-        return f"the audit of partition {self.partition} at {isolation.name.lower()} did not reach its sentinel"
+        level = isolation.name.lower()
+        if isolation not in self.audit_end:
+            return f"the audit of partition {self.partition} at {level} did not reach its sentinel"
+        if isolation is Isolation.READ_UNCOMMITTED and len(offset := self.passed_over):
+            return (
+                f"the audit of partition {self.partition} at {level} passed over {len(offset)} records that are there, the "
+                f"first at offset {offset[0]}"
+            )
+        return None
+
+    @lazy
+    def passed_over(self) -> np.ndarray:
+        """Returns the offsets, ascending, below the sentinel at which the audit at read_uncommitted was given nothing,
+        although a record stands there: the audit at read_committed was given one; or somebody names one, and every replica
+        has it.
+
+        Both audits read a healed cluster through the same sentinel, so nothing was truncated between them.
+        """
+        end = self.audit_end.get(Isolation.READ_UNCOMMITTED)
+        if end is None or not self.audited:
+            return np.empty(0, dtype=np.int64)
+        rows = self.unconfirmed_reads
+        rows = rows[(self.reads["sender"][rows] != SENTINEL_CLIENT) & (self.positions_of_reads(rows) < 0)]
+        rows = rows[self._below(self.reads["log_offset"][rows], end)]
+        by_consumer = self.read_by_consumer(rows)
+        shown = rows[~by_consumer]
+        found = self.reads["log_offset"][shown]
+        if self.compacted:  # it may have been cleaned away before the other audit came there
+            send = self.send_rows(self.keys_of_reads(shown))
+            tombstone = send < 0
+            tombstone[~tombstone] = self.sends["size"][send[~tombstone]] == NONE
+            key = self.reads["key"][shown]
+            return distinct(found[~self.may_be_cleaned(record_key=key, offset=found, tombstone=tombstone)])
+        named = self.reads["log_offset"][rows[by_consumer]]
+        first = self.sentinel_sends
+        if len(self.confirmed_sends) + first < len(self.send_confirmed):
+            told = first + np.flatnonzero(self.send_position[first:] < 0)
+            told = told[self.sends["outcome"][told] == Outcome.OK.value]
+            told = told[self._below(self.sends["log_offset"][told], end)]
+            named = np.concatenate([named, self.sends["log_offset"][told]])
+        return distinct(np.concatenate([found, named[self.stored.everywhere(named)]]))
+
+    def _below(self, offset: np.ndarray, end: int) -> np.ndarray:
+        return np.asarray((offset >= max(0, self.log_start)) & (offset < end))
+
+    @lazy
+    def unshown(self) -> np.ndarray:
+        """Returns the positions of L(p), ascending, at whose offsets V(p) has no record, below the end of V(p). There are
+        none if the audit at read_committed is not complete."""
+        log, visible = self.log, self.visible
+        if visible.end is None or (
+            len(log.offset) == len(visible.offset) and np.array_equal(log.offset, visible.offset)
+        ):
+            return np.empty(0, dtype=np.intp)
+        below = log.offset[: int(np.searchsorted(log.offset, visible.end))]
+        return np.flatnonzero(visible.positions.find(below) < 0)
 
     @lazy
     def sentinel_ns(self) -> int | None:
@@ -539,6 +595,30 @@ class PartitionIndex(Indexed):
         other: np.ndarray = (said != self.partition) & (said != NONE)
         other &= (self.keys_of_reads(rows) != UNREADABLE) & (self.reads["sender"][rows] != SENTINEL_CLIENT)
         return other
+
+    @lazy
+    def wrong_keys(self) -> np.ndarray:
+        """Returns the rows of `reads`, ascending, that show a record with another key than its producer sent.
+
+        A key that is NONE is no key, or is not known: programs of others do not always tell theirs. It is certainly none
+        where the audit read it, and where a client of ours sent it that was told of all its sends. Without an audit,
+        no key is compared.
+        """
+        sent, read = self.sends["key"], self.reads["key"]
+        if not self.audited or not len(sent) or not len(read):
+            return np.empty(0, dtype=np.intp)
+        if sent.strides == read.strides == (0,) and sent[0] == read[0]:
+            return np.empty(0, dtype=np.intp)  # columns that have one value
+        other = self.send_of_read
+        rows = rows_where(len(read), lambda some: (other[some] >= 0) & (sent[other[some]] != read[some]))
+        rows = rows[self.reads["sender"][rows] != SENTINEL_CLIENT]
+        if not len(rows):
+            return np.asarray(rows)
+        key, was = read[rows], sent[other[rows]]
+        told = of_clients(self.client_told_ns, self.reads["sender"][rows], unknown=MISSING) != MISSING
+        known = (key != NONE) | ~self.read_by_consumer(rows)
+        known &= (was != NONE) | told
+        return np.asarray(rows[known])
 
     def may_be_cleaned(self, *, record_key: np.ndarray, offset: np.ndarray, tombstone: np.ndarray) -> np.ndarray:
         """Returns bool[k]: may retention or compaction have removed these records? If an offset is not known (NONE), it

@@ -10,6 +10,7 @@ from prozess.checkers.chunked import partitions, transactions
 from prozess.checkers.groups import assignments
 from prozess.checkers.groups.coordinator import commit_ahead, commit_regression, orphaned, two_owners
 from prozess.checkers.groups.processing import reprocessed, unprocessed
+from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.copies import diverged, snapshot_conflict
 from prozess.checkers.log.integrity import duplicate, lost, offset_conflict, reordered, unseen
@@ -22,6 +23,7 @@ from prozess.checkers.log.leadership import (
 )
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
+from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.progress.stability import unstable
 from prozess.checkers.progress.succession import stale_controller
 from prozess.checkers.progress.transactions import hanging
@@ -82,11 +84,13 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="misplaced", kernel=misplaced, counts_of_plain=("reads",)),
         PartitionChecker(anomaly="resurrected", kernel=resurrected, counts_of_plain=()),
         PartitionChecker(anomaly="dirty-read", kernel=dirty_read, counts_of_plain=("consumed",)),
+        PartitionChecker(anomaly="invisible", kernel=invisible, counts_of_plain=("records",)),
         PartitionChecker(anomaly="skipped", kernel=skipped, counts_of_plain=("consumed",)),
         PartitionChecker(anomaly="rewound", kernel=rewound, counts_of_plain=("reads",)),
         PartitionChecker(anomaly="untold", kernel=untold, counts_of_plain=()),
         PartitionChecker(anomaly="diverged", kernel=diverged),
         PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
+        PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, counts_of_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
         PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from prozess.harness import installation
-from prozess.harness.interfaces.witnesses import CopyCase, GroupCase, LateCase, SnapshotCase, StallCase
+from prozess.harness.interfaces.witnesses import CopyCase, GroupCase, LateCase, SequenceCase, SnapshotCase, StallCase
 from prozess.harness.result_tables import RESULT_TABLES
 from prozess.harness.schema import (
     ORIGIN_SEQUENCE_BITS,
@@ -32,6 +32,7 @@ _CASES: tuple[tuple[str, type[IntEnum]], ...] = (
     ("`not-exactly-once`", CopyCase),
     ("anomalies of consumer groups", GroupCase),
     ("`snapshot-conflict`", SnapshotCase),
+    ("`out-of-sequence`", SequenceCase),
     ("`stalled`", StallCase),
 )
 _TYPES = {"i4": "int32", "i8": "int64", "text": "string"}

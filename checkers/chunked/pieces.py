@@ -2,8 +2,8 @@
 with everything is left out and only counted. The same kernels check what is left, with the same findings.
 
 A record is *plain* if nothing about it can be found: one send acknowledged the offset where the log has it, everybody who
-read that offset was given it, and it was sent here. Each rule below says which kernel needs what it keeps although it is
-plain. Keeping more never changes a finding, as long as all rows of an offset are kept, or none.
+read that offset was given it, the audit at read_committed too, and it was sent here. Each rule below says which kernel needs
+what it keeps although it is plain. Keeping more never changes a finding, as long as all rows of an offset are kept, or none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,6 +120,9 @@ class Piece:
         wrong = ~index.agrees(self.read_place, index.read_key) | (reads["flags"] != 0)
         wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
         plain[self.read_place[wrong & (self.read_place >= 0)]] = False
+        plain[index.unshown] = False
+        changed = self.read_place[index.wrong_keys]
+        plain[changed[changed >= 0]] = False
         well = index.send_confirmed & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
         well &= (sends["code"] == 0) & ~index.sent_with(acks=0)
         well[short_of_replicas(self.history).rows] = False

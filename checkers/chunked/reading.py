@@ -122,5 +122,5 @@ def find_stalled(source: Source, runs: Sequence[Run]) -> KernelResult:
     cell = source.cell()
     one = source.history
     if not may_have_waited(cell, one, runs):
-        one = replace(one, reads=Source.empty("reads"))
+        one = replace(one, reads=Source.empty("reads"), copies={})  # without reads, no audit agrees with replicas
     return stalled(replace(cell, partitions={one.partition: one}))

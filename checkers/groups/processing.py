@@ -21,9 +21,9 @@ from prozess.checkers.groups.assignments import (
     spans_of,
 )
 from prozess.checkers.groups.coordinator import Commits
-from prozess.checkers.lookup import Lookup, ascends, differs_from_previous, distinct, identity_keys
+from prozess.checkers.lookup import UNREADABLE, Lookup, ascends, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.checkers.partition_log import grouped_by_client
+from prozess.checkers.partition_log import Log, grouped_by_client
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell
@@ -173,12 +173,13 @@ def unprocessed(history: CellHistory) -> KernelResult:
     """Every record between the first position of the group and its greatest committed offset was processed by a member.
 
     Source: Kafka documentation, design, "Message Delivery Semantics" (at most once, at least once); KafkaConsumer, "Offsets
-    and Consumer Position" (the committed position is the next to read). Only records that the members' isolation level shows
-    count, by the audit, which must be complete. A step that was begun and never finished has processed nothing. Witness: the
-    record; `reader` is the member that it was last delivered to, at `seen_ns`; `case`: CRASHED, RELEASED (what that member
-    then did), RESET (a later reset decided a position beyond it, before anything beyond it was committed), LEFT_BEHIND (sent
-    to the retry topic, which never acknowledged it), else NO_CAUSE. What the retry topic has is judged there. Groups that
-    commit nothing are not judged.
+    and Consumer Position" (the committed position is the next to read). Only records that the members' isolation level
+    shows count, by the audit, which must be complete. A step that was begun and never finished has processed nothing, and
+    one that names another record than the log has at its offset has not processed that one: MISTAKEN (`other_*`),
+    wherever the group has committed. Witness: the record; `reader` is the member that it was last delivered to, at
+    `seen_ns`; `case`: CRASHED, RELEASED (what that member then did), RESET (a later reset decided a position beyond it,
+    before anything beyond it was committed), LEFT_BEHIND (sent to the retry topic, which never acknowledged it), else
+    NO_CAUSE. What the retry topic has is judged there. Groups that commit nothing are not judged.
     O(n log n).
     """
     if _commit_mode(history) == "none":
@@ -196,8 +197,11 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     start = group_start(history, partition.partition)
     low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
     processed = history.tables["processed"]
-    done = Lookup(distinct(processed["log_offset"][_done_rows(processed, partition.partition)]))
-    place = low + np.flatnonzero(done.find(log.offset[low:high]) < 0)
+    done = _Done.of(processed, partition, log)
+    left = ~done.rightly[low:high]
+    beyond = np.concatenate([done.mistaken[done.mistaken < low], done.mistaken[done.mistaken >= high]])
+    place = np.sort(np.concatenate([low + np.flatnonzero(left), beyond]))
+    judged = int(high - low) + len(beyond)
     retry = retry_of(history.cell).get(partition.partition)
     handed = None if retry is None else RetryPartition(history, partition.partition, retry)
     if handed is not None:
@@ -207,6 +211,8 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     case = _why_not(history, commits, members, offset, member, seen_ns)
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
+    instead = done.instead(place)
+    case[instead >= 0] = GroupCase.MISTAKEN
     rows = log.rows[place]
     witnesses = make_witnesses(
         len(offset),
@@ -219,10 +225,69 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
             "seen_ns": seen_ns,
             "begin_ns": seen_ns,
             "case": case,
+            **_processed_instead(processed, instead),
         },
     )
     reasons = [index.incomplete(level), None if handed is None else handed.incomplete(level)]
-    return witnesses, int(high - low), "; ".join(reason for reason in reasons if reason) or None
+    return witnesses, judged, "; ".join(reason for reason in reasons if reason) or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Says which records of a log finished steps of a group's members processed.
+
+    A step names its offset and its record. Example: the log has a, b, c at 0, 1, 2, and steps say 0: a, 1: x, 1: b, 2: y.
+    Then a and b were processed, and c was not: y was processed in its place.
+    """
+
+    rightly: np.ndarray
+    """bool[log]: did a step process this record, or may it have, because one of the two does not say which record it is?"""
+    mistaken: np.ndarray
+    """The positions, ascending, at which steps processed another record, and none this one."""
+    rows: np.ndarray
+    """For each of these the row of `processed` of such a step."""
+
+    @staticmethod
+    def of(processed: Mapping[str, np.ndarray], partition: PartitionHistory, log: Log) -> "_Done":
+        """Returns the same of the steps of this partition."""
+        rows = _done_rows(processed, partition.partition)
+        position = log.positions.find(processed["log_offset"][rows])
+        rows, position = rows[position >= 0], position[position >= 0]
+        other = np.zeros(len(rows), dtype=bool)
+        known = log.key[position] != UNREADABLE
+        shown = log.rows[position]
+        for name in ("sender", "sequence"):
+            said = processed[name][rows]
+            other |= said != partition.reads[name][shown]
+            known &= said != NONE
+        other &= known
+        rightly = np.zeros(len(log.offset), dtype=bool)
+        rightly[position[~other]] = True
+        wrong = np.flatnonzero(other)
+        wrong = wrong[~rightly[position[wrong]]]
+        wrong = wrong[np.argsort(position[wrong], kind="stable")]
+        wrong = wrong[differs_from_previous(position[wrong])]
+        return _Done(rightly, position[wrong], rows[wrong])
+
+    def instead(self, place: np.ndarray) -> np.ndarray:
+        """Returns, for each of these positions, the row of `processed` of a step that processed another record there. -1:
+        there is none."""
+        found = Lookup(self.mistaken).find(place)
+        return np.where(found >= 0, self.rows[found] if len(self.rows) else -1, -1)
+
+
+def _processed_instead(processed: Mapping[str, np.ndarray], row: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns columns `other_*` of witnesses: what was processed by these rows of `processed`. -1 stands for none."""
+    if not (row >= 0).any():
+        return {}
+    columns = {
+        "other_client": "sender",
+        "other_sequence": "sequence",
+        "other_offset": "log_offset",
+        "other_ns": "done_ns",
+    }
+    unset = {"other_ns": MISSING}
+    return {name: np.where(row >= 0, processed[of][row], unset.get(name, NONE)) for name, of in columns.items()}
 
 
 def _why_not(

@@ -34,15 +34,26 @@ def phantom(history: PartitionHistory) -> KernelResult:
     return _records_seen(index, rows)
 
 
-def corrupt(history: PartitionHistory) -> KernelResult:
-    """Every record that anyone received has the checksum, size and header with which it was sent.
+UNREADABLE_RECORD, OTHER_KEY = 0, 1
+"""Cases of `corrupt`: checksum, size or header are wrong; or the record has another key than it was sent with."""
 
-    Source: check.crcs, https://kafka.apache.org/documentation/#consumerconfigs_check.crcs ("ensures no on-the-wire or
-    on-disk corruption to the messages occurred"). Counts offsets, however many readers. O(n).
+
+def corrupt(history: PartitionHistory) -> KernelResult:
+    """Every record that anyone received has the key, checksum, size and header with which it was sent.
+
+    Source: check.crcs, https://kafka.apache.org/documentation/#consumerconfigs_check.crcs ("ensures no on-the-wire or on-disk
+    corruption to the messages occurred"). Counts offsets, however many readers, and for each of them UNREADABLE_RECORD and
+    OTHER_KEY apart (`case`). Keys are compared where both are known (`PartitionIndex.wrong_keys`). O(n).
     """
     index = PartitionIndex.of(history)
     flags = index.reads["flags"]
-    return _records_seen(index, rows_that(flags, lambda some: (some & ReadFlag.CORRUPT.value) != 0))
+    unreadable = rows_that(flags, lambda some: (some & ReadFlag.CORRUPT.value) != 0)
+    changed = index.wrong_keys
+    rows = np.concatenate([unreadable, changed]) if len(changed) else unreadable
+    result = _records_seen(index, rows)
+    if len(changed):
+        result.witnesses["case"] = np.where(result.witnesses["client"] == NONE, UNREADABLE_RECORD, OTHER_KEY)
+    return result
 
 
 def misplaced(history: PartitionHistory) -> KernelResult:

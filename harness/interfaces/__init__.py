@@ -290,6 +290,9 @@ class PartitionHistory:
     compacted: bool = False
     log_start: int = 0
     """The greatest log start offset that anybody saw. Retention may have removed records below it."""
+    left_out: int = 0
+    """How many records of L(p) are not here: of a large partition that is checked in pieces, those that agree with
+    everything are counted, and left out."""
     assignment: tuple[int, ...] = ()
     """The ids of the brokers that are to have a replica."""
     copies: Mapping[int, CopyFacts] = field(default_factory=dict)

@@ -262,6 +262,8 @@ class GroupCase(IntEnum):
     """`two-owners`: both members have the same group.instance.id, in the classic protocol."""
     LEFT_BEHIND = 12
     """`unprocessed`: the record was sent to the retry topic, and was never acknowledged or seen there."""
+    MISTAKEN = 14
+    """`unprocessed`: a member processed another record than the log has at that offset (`other_*`)."""
     SENT_AGAIN = 13
     """`reprocessed`: the record was sent to the retry topic again, because the first send was never acknowledged."""
     REASSIGNED = 14
@@ -305,6 +307,22 @@ class ProgressCase(IntEnum):
     """A commit did not return."""
     ABORT = 4
     """An abort did not return."""
+
+
+# Cases of `out-of-sequence`. The kernel finds them, and no rule tells them apart.
+
+
+class SequenceCase(IntEnum):
+    """Says how a batch does not follow the one before it of its producer, as the `case` of witnesses of `out-of-sequence`."""
+
+    GAP = 1
+    """Sequence numbers are left out."""
+    REPEATED = 2
+    """Its first sequence number was there before, under the same producer epoch."""
+    NOT_FROM_ZERO = 3
+    """It is the first batch under a newer producer epoch, and its sequence numbers do not begin at 0."""
+    OLD_EPOCH = 4
+    """Its producer epoch is older than that of a batch or a marker before it."""
 
 
 # Cases of `stalled`, and the time after which a client counts as stalled. Clients are given this time, too.

@@ -401,19 +401,32 @@ GROUP_VIEWS = {
         )
         where number = 1
     """.replace("IDENTITY", identity("a.sender", "a.sequence")),
-    # What the group had committed past, and no member has processed, nor anybody who was handed it.
+    # Whether a step processed the record of its offset. Either of them may not say which it is.
+    "aimed": """
+        select l.partition, l.log_offset,
+               bool_or(l.unreadable or d.sender = {NONE} or d.sequence = {NONE}
+                       or (d.sender = l.sender and d.sequence = l.sequence)) as rightly
+        from finished d
+        join log l on l.partition = d.partition and l.log_offset = d.log_offset
+        join fact_partitions p on p.partition = l.partition
+        join fact_cells c on c.world = p.world and c.cell = p.cell and c.isolation = l.level
+        group by l.partition, l.log_offset
+    """,
+    # What the group had committed past, and no member has processed, nor anybody who was handed it; and in place of which
+    # members processed another record.
     "left_over": f"""
-        select l.partition, l.sender, l.sequence, l.log_offset, p.retried_in, p.world
+        select l.partition, l.sender, l.sequence, l.log_offset, p.retried_in, p.world, d.partition is not null as mistaken
         from log l
         join fact_partitions p on p.partition = l.partition
         join fact_cells c on c.world = p.world and c.cell = p.cell and c.commit != 'none' and c.isolation = l.level
-        join greatest g on g.partition = l.partition
-        join beginning b on b.partition = l.partition
-        left anti join finished d on d.partition = l.partition and d.log_offset = l.log_offset
+        left join greatest g on g.partition = l.partition
+        left join beginning b on b.partition = l.partition
+        left join aimed d on d.partition = l.partition and d.log_offset = l.log_offset
         left anti join handled h on h.source = l.partition and h.origin = {identity("l.sender", "l.sequence")}
         left anti join log k
             on k.partition = p.retried_in and k.level = l.level and k.origin = {identity("l.sender", "l.sequence")}
-        where l.log_offset >= b.start and l.log_offset < g.top
+        where not coalesce(d.rightly, false)
+          and (d.partition is not null or (l.log_offset >= b.start and l.log_offset < g.top))
     """,
     # Each time that a record was processed, and the time before.
     "taken": """
@@ -531,7 +544,8 @@ GROUP_QUERIES = {
         )
         select o.partition, o.sender as client, o.sequence, o.log_offset, coalesce(g.client, {{NONE}}) as reader,
                coalesce(g.read_ns, {{MISSING}}) as seen_ns,
-               case when max(n.invoked_ns) >= max(t.started_ns) then {int(GroupCase.LEFT_BEHIND)}
+               case when o.mistaken then {int(GroupCase.MISTAKEN)}
+                    when max(n.invoked_ns) >= max(t.started_ns) then {int(GroupCase.LEFT_BEHIND)}
                     when bool_or(o.log_offset < r.log_offset
                                  and (g.client is null or (g.read_ns <= r.time_ns and o.log_offset >= r.reached)))
                         then {int(GroupCase.RESET)}
@@ -544,7 +558,7 @@ GROUP_QUERIES = {
         left join release q on q.partition = o.partition and q.client = g.client
         left join tried_last t on t.partition = o.partition and t.log_offset = o.log_offset
         left join never_arrived n on n.partition = o.retried_in and n.client = t.client
-        group by o.partition, o.sender, o.sequence, o.log_offset, g.client, g.read_ns, g.crashed
+        group by o.partition, o.sender, o.sequence, o.log_offset, o.mistaken, g.client, g.read_ns, g.crashed
     """,
     "reprocessed": f"""
         select d.partition, d.sender as client, d.sequence, d.log_offset, d.client as reader, d.done_ns as end_ns,

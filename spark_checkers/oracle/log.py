@@ -5,7 +5,7 @@ The columns of a text are those columns of the witnesses that name what was foun
 on small cells instead.
 """
 
-from prozess.harness.interfaces.witnesses import CopyCase, SnapshotCase
+from prozess.harness.interfaces.witnesses import CopyCase, SequenceCase, SnapshotCase
 from prozess.harness.schema import ObservationKind
 from prozess.spark_checkers.oracle.views import cleaned, cleaning, identity
 
@@ -32,6 +32,7 @@ LOG_VIEWS = {
                or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false))) as maybe
         from absent_send s
         join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
+        left anti join passed_over o on o.partition = s.partition
         left join sentinel e on e.partition = s.partition
         left join proven_transaction proven
             on proven.partition = s.partition and proven.client = s.client and proven.transaction = s.transaction
@@ -51,6 +52,7 @@ LOG_VIEWS = {
         select distinct u.partition, u.sender as client, u.sequence
         from unconfirmed u
         join fact_partitions p on p.partition = u.partition and p.end_uncommitted is not null
+        left anti join passed_over o on o.partition = u.partition
         left join sentinel e on e.partition = u.partition
         left join sent s on s.partition = u.partition and s.client = u.sender and s.sequence = u.sequence
         left join missing_send d on d.partition = u.partition and d.client = u.sender and d.sequence = u.sequence
@@ -191,10 +193,50 @@ LOG_QUERIES = {
         join never_issued n on n.partition = g.partition and n.sender = g.sender and n.sequence = g.sequence
         where not g.unreadable
     """,
-    "corrupt": "select distinct partition, log_offset from given where corrupt",
+    "corrupt": """
+        select distinct partition, log_offset, 0 as case from given where corrupt
+        union all
+        select partition, log_offset, 1 from (
+            select distinct g.partition, g.log_offset, g.sender, g.sequence
+            from given g
+            join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence and s.key != g.key
+            join fact_clients c on c.world = s.world and c.client = s.client
+            where not g.unreadable and (g.key != {NONE} or g.by_audit) and (s.key != {NONE} or c.told_ns is not null)
+        )
+    """,
     "misplaced": """
         select distinct partition, log_offset, sender as client, sequence
         from given where not unreadable and sent_partition != partition and sent_partition != {NONE}
+    """,
+    "invisible": f"""
+        with unshown as (
+            select l.* from log l
+            join fact_partitions p on p.partition = l.partition
+            left anti join log v
+                on v.partition = l.partition and v.level = {{COMMITTED}} and v.log_offset = l.log_offset
+            where l.level = {{UNCOMMITTED}} and l.log_offset < p.end_committed
+        ),
+        stored as (
+            select u.partition, u.log_offset,
+                   bool_or((r.attributes & 16) != 0) as in_transaction, bool_or((r.attributes & 16) = 0) as outside
+            from unshown u
+            join fact_copies c on c.partition = u.partition
+            join replicas r
+                on r.partition = u.partition and r.node = c.node and r.step = {{NONE}} and r.base_offset <= u.log_offset
+                and r.last_offset >= u.log_offset
+            group by u.partition, u.log_offset
+        )
+        select u.partition, u.sender as client, u.sequence, u.log_offset
+        from unshown u
+        join fact_partitions p on p.partition = u.partition
+        left join sent s
+            on s.partition = u.partition and s.client = u.sender and s.sequence = u.sequence and not u.unreadable
+        left join stored b on b.partition = u.partition and b.log_offset = u.log_offset
+        {cleaning("u")}
+        where not coalesce(b.in_transaction, false)
+          and case when s.client is null then coalesce(b.outside, false) else s.transaction = {{NONE}} end
+          and not (p.compacted and u.unreadable)
+          and not {cleaned("u", tombstone="coalesce(s.size = {NONE}, true)")}
     """,
     "resurrected": """
         select s.partition, s.client, s.sequence
@@ -249,6 +291,7 @@ UNAUDITED_LOG_QUERIES = {
         )""",
         reader="not g.by_audit",
     ),
+    "corrupt": "select distinct partition, log_offset, 0 as case from given where corrupt",
     "lost": "select partition, client, sequence from ungiven where passed",
     "unseen": "select partition, client, sequence from ungiven where not passed",
     "resurrected": """
@@ -288,6 +331,7 @@ ERROR_QUERIES = {
         select s.partition, s.client, s.sequence
         from unheard s
         join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
+        left anti join passed_over o on o.partition = s.partition
         left join sentinel e on e.partition = s.partition
         {cleaning("s")}
         left anti join unreadable_log u on u.partition = s.partition
@@ -363,6 +407,41 @@ _OF_SNAPSHOTS = f"""
     )
 """
 SNAPSHOT_QUERIES = {
+    "out-of-sequence": f"""
+        with batch as (
+            select r.*, (r.attributes & {_CONTROL}) != 0 as marker,
+                   max(r.producer_epoch) over (
+                       partition by r.partition, r.node, r.producer_id order by r.base_offset
+                       rows between unbounded preceding and 1 preceding
+                   ) as newest_epoch
+            from replicas r
+            join fact_partitions f on f.partition = r.partition and not f.compacted
+            join fact_copies c on c.partition = r.partition and c.node = r.node
+            where r.step = {{NONE}} and r.producer_id >= 0 and r.last_offset >= c.log_start
+        ),
+        following as (
+            select *, lag(producer_epoch) over one as epoch_before,
+                   base_sequence - lag(base_sequence + last_offset - base_offset + 1) over one as ahead
+            from batch where not marker
+            window one as (partition by partition, node, producer_id order by base_offset)
+        ),
+        found as (
+            select *, case
+                when producer_epoch < newest_epoch then {int(SequenceCase.OLD_EPOCH)}
+                when producer_epoch != epoch_before
+                    then case when base_sequence != 0 then {int(SequenceCase.NOT_FROM_ZERO)} end
+                when pmod(ahead, 1L << 31) = 0 then null
+                when pmod(ahead, 1L << 31) < 1L << 30 then {int(SequenceCase.GAP)}
+                when ahead is not null then {int(SequenceCase.REPEATED)} end as case
+            from following
+        )
+        select partition, log_offset, sequence, reader, case from (
+            select partition, base_offset as log_offset, cast(base_sequence as bigint) as sequence, node as reader, case,
+                   row_number() over (partition by partition, producer_id, base_offset order by node) as number
+            from found where case is not null
+        )
+        where number = 1
+    """,
     "snapshot-conflict": f"""
         {_OF_SNAPSHOTS},
         compared as (
@@ -560,8 +639,11 @@ COPY_VIEWS = {
     # Cells with copiers, and whether the audit showed all of both topics.
     "copying": """
         select c.world, c.cell, c.by_content,
-               bool_and(case when f.derived then f.end_committed else f.end_uncommitted end is not null) as whole
+               bool_and(
+                   case when f.derived then f.end_committed when o.partition is null then f.end_uncommitted end is not null
+               ) as whole
         from fact_cells c join fact_partitions f on f.world = c.world and f.cell = c.cell
+        left join passed_over o on o.partition = f.partition
         where c.workload in ('exactly-once', 'application')
         group by c.world, c.cell, c.by_content
     """,

@@ -10,6 +10,7 @@ from prozess.spark_checkers.oracle.views import cleaned, cleaning
 _ACKNOWLEDGED = """
     select s.* from sent s
     join fact_partitions p on p.partition = s.partition and p.compacted and p.end_uncommitted is not null
+    left anti join passed_over o on o.partition = s.partition
     left join sentinel e on e.partition = s.partition
     where s.outcome = {OK} and s.key != {NONE} and s.log_offset != {NONE}
       and not (e.sentinel_ns is not null and s.log_offset > p.end_uncommitted and s.completed_ns >= e.sentinel_ns)
@@ -88,6 +89,7 @@ READING_QUERIES = {
         select u.partition, u.client as reader, u.log_offset, u.sender as client, u.sequence, u.leader_epoch
         from unconfirmed u
         join fact_partitions p on p.partition = u.partition and p.end_uncommitted is not null
+        left anti join passed_over o on o.partition = u.partition
         left join sentinel e on e.partition = u.partition
         left join sent s on s.partition = u.partition and s.client = u.sender and s.sequence = u.sequence
         left join first_copy f
@@ -576,10 +578,11 @@ DELIVERY_QUERIES = {
                case when w.gone then {{MISSING}} else w.seen_ns end as seen_ns, w.invoked_ns + w.bound_ns as other_ns,
                case when w.state = {_UNMEASURED} then {int(LateCase.STOOD_STILL)}
                     when w.state = {_LATE} then {int(LateCase.LATE)}
-                    when p.end_uncommitted is null then {int(LateCase.UNAUDITED)}
+                    when p.end_uncommitted is null or o.partition is not null then {int(LateCase.UNAUDITED)}
                     else {int(LateCase.MISSING)} end as case
         from worst w
         join fact_partitions p on p.partition = w.partition
+        left join passed_over o on o.partition = w.partition
         {cleaning("w")}
         where w.state >= {_UNMEASURED} and not (w.gone and {cleaned("w", tombstone="w.size = {NONE}")})
     """,

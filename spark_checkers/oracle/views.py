@@ -95,6 +95,27 @@ asked for. `fact_serving`: clients of a cell; `fact_readers`: those that read an
 clients that count as one to whom records are owed; `fact_due`: those of which partitions.
 """
 
+
+def cleaning(record: str) -> str:
+    """Returns the joins that `cleaned` needs, for a record of alias `record` with `partition` and `key`, beside
+    `fact_partitions p`."""
+    return f"""
+        left join last_of_key k on k.partition = {record}.partition and k.key = {record}.key
+        left join tombstone t on t.partition = {record}.partition and t.key = {record}.key
+    """
+
+
+def cleaned(record: str, *, tombstone: str) -> str:
+    """Returns a condition: retention or compaction may have removed this record. Its offset may be NONE, which stands
+    for any."""
+    return f"""(
+        (p.log_start > 0 and {record}.log_offset < p.log_start)
+        or (p.compacted and {record}.key != {{NONE}}
+            and ({tombstone} or coalesce(k.log_offset > {record}.log_offset, false)
+                 or coalesce(t.log_offset > {record}.log_offset, false)))
+    )"""
+
+
 VIEWS = {
     # Who was given what. The sentinels' own records are nobody's.
     "given": """
@@ -179,6 +200,53 @@ VIEWS = {
     """,
     "last_of_key": """
         select partition, key, max(log_offset) as log_offset from log where level = {UNCOMMITTED} group by partition, key
+    """,
+    # What was given at an offset below the sentinel at which L has nothing.
+    "beside_log": """
+        select g.* from given g
+        join fact_partitions p on p.partition = g.partition
+        left anti join log l
+            on l.partition = g.partition and l.level = {UNCOMMITTED} and l.log_offset = g.log_offset
+        where g.log_offset >= greatest(p.log_start, 0) and g.log_offset < p.end_uncommitted
+    """,
+    # Offsets that a consumer or an acknowledgement names, at which L has nothing, and a batch of each replica a record.
+    "only_stored": """
+        with named as (
+            select b.partition, b.log_offset from beside_log b
+            join fact_partitions p on p.partition = b.partition and not p.compacted
+            where not b.by_audit
+            union
+            select s.partition, s.log_offset from sent s
+            join fact_partitions p on p.partition = s.partition and not p.compacted
+            left anti join log l
+                on l.partition = s.partition and l.level = {UNCOMMITTED} and l.log_offset = s.log_offset
+            where s.outcome = {OK} and s.log_offset >= greatest(p.log_start, 0) and s.log_offset < p.end_uncommitted
+        ),
+        unread as (
+            select distinct a.partition from fact_assignment a
+            left anti join fact_copies c on c.partition = a.partition and c.node = a.node
+        )
+        select n.partition, n.log_offset
+        from named n
+        join fact_copies c on c.partition = n.partition
+        left join replicas r
+            on r.partition = n.partition and r.node = c.node and r.step = {NONE} and r.base_offset <= n.log_offset
+            and r.last_offset >= n.log_offset and (r.attributes & 32) = 0
+        left anti join unread u on u.partition = n.partition
+        group by n.partition, n.log_offset
+        having count(distinct case when r.node is not null then c.node end) = count(distinct c.node)
+    """,
+    # Partitions of which the audit at read_uncommitted passed over what is there: L is not whole.
+    "passed_over": f"""
+        select partition from only_stored
+        union
+        select b.partition
+        from beside_log b
+        join fact_partitions p on p.partition = b.partition
+        left join sent s
+            on s.partition = b.partition and s.client = b.sender and s.sequence = b.sequence and not b.unreadable
+        {cleaning("b")}
+        where b.by_audit and not (p.compacted and {cleaned("b", tombstone="coalesce(s.size = {NONE}, true)")})
     """,
     # The controllers' log of each partition, with the row before.
     "truth_by_topic": """
@@ -266,26 +334,6 @@ REVEALED_VIEWS = {
 record, or at which one was acknowledged, one record stands, the one that was received last, or else the acknowledged one. It
 is told as reads of two clients with the role AUDIT: of all that, and of what read_committed consumers received or was
 acknowledged."""
-
-
-def cleaning(record: str) -> str:
-    """Returns the joins that `cleaned` needs, for a record of alias `record` with `partition` and `key`, beside
-    `fact_partitions p`."""
-    return f"""
-        left join last_of_key k on k.partition = {record}.partition and k.key = {record}.key
-        left join tombstone t on t.partition = {record}.partition and t.key = {record}.key
-    """
-
-
-def cleaned(record: str, *, tombstone: str) -> str:
-    """Returns a condition: retention or compaction may have removed this record. Its offset may be NONE, which stands
-    for any."""
-    return f"""(
-        (p.log_start > 0 and {record}.log_offset < p.log_start)
-        or (p.compacted and {record}.key != {{NONE}}
-            and ({tombstone} or coalesce(k.log_offset > {record}.log_offset, false)
-                 or coalesce(t.log_offset > {record}.log_offset, false)))
-    )"""
 
 
 def identity(client: str, sequence: str) -> str:

@@ -42,6 +42,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "what a process of its own tries in a namespace, without an import of ours": 1,
         "large partitions of groups and of transactions, in pieces": 4,
         "messages of Kafka's protocol: their proxy, what is done to them, the fault": 15,
+        "the two audits of a partition, and what its replicas have by offset; batches in sequence": 3,
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
         "processes of a large check, and what the C library does with memory that it frees": 2,
         "promises of progress: kernels, bounds, peace, guarantees, SQL": 7,

@@ -397,8 +397,8 @@ def _let_follow(changed: dict[str, Any], origins: Mapping[str, str]) -> None:
 PRODUCER, CONSUMER = "producer", "consumer"
 _OF_PRODUCERS = (
     "lost", "duplicate", "reordered", "phantom", "misplaced", "resurrected", "untold", "unenforced", "collateral",
-    "snapshot-conflict", "time-travel", "under-acknowledged", "compacted-away", "tombstone-lost", "torn", "lost-transaction",
-    "zombie-write", "hanging", "own-read", "information-cycle", "write-cycle",
+    "snapshot-conflict", "out-of-sequence", "time-travel", "under-acknowledged", "compacted-away", "tombstone-lost",
+    "torn", "lost-transaction", "zombie-write", "hanging", "own-read", "information-cycle", "write-cycle",
 )  # fmt: skip
 _OF_CONSUMERS = (
     "skipped", "rewound", "stalled", "unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners",
@@ -406,8 +406,8 @@ _OF_CONSUMERS = (
 )  # fmt: skip
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (
-    "offset-conflict", "corrupt", "dirty-read", "diverged", "watermark-regression", "epoch-regression", "unclean",
-    "two-controllers", "stale-controller",
+    "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "watermark-regression", "epoch-regression",
+    "unclean", "two-controllers", "stale-controller",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

@@ -59,7 +59,7 @@ def _group_lost(rule: str, fact: str, did: str) -> Rule:
 
 _UNPROCESSED = Guarantee(
     anomaly="unprocessed",
-    meaning="A group committed an offset past a record that no member ever processed.",
+    meaning="A group committed an offset past a record that no member ever processed, or processed another one in its place.",
     promise="A group has processed every record below its committed offset.",
     found=(
         "1 record was never processed although the group committed past it",

@@ -243,11 +243,11 @@ _PHANTOM = Guarantee(
 )
 _CORRUPT = Guarantee(
     anomaly="corrupt",
-    meaning="A record was read with a wrong checksum, size or header.",
+    meaning="A record was read with a wrong checksum, size or header, or with another key than it was sent with.",
     promise="A record is read as it was sent.",
     found=(
-        "1 record was read with a wrong checksum, size or header",
-        "{n} records were read with a wrong checksum, size or header",
+        "1 record was read with a wrong checksum, size, header or key",
+        "{n} records were read with a wrong checksum, size, header or key",
     ),
     nothing="nothing was read",
     source="Kafka documentation, record batch format (CRC-32C); check.crcs: with it a reader stalls instead",
@@ -301,6 +301,21 @@ _DIRTY_READ = Guarantee(
             defect=DEFECTS["KAFKA-14704"].told,
         ),
     ),
+)
+_INVISIBLE = Guarantee(
+    anomaly="invisible",
+    meaning="A record that no transaction wrote is in the log, and a consumer at read_committed does not get it.",
+    promise="A consumer at read_committed gets every record that no transaction wrote.",
+    found=(
+        "1 record that no transaction wrote is not given at read_committed",
+        "{n} records that no transaction wrote are not given at read_committed",
+    ),
+    nothing="no record was in the log",
+    # Its topic is empty, or nobody audited: then nobody knows what is in the log besides what consumers were given.
+    nothing_is_unknown=False,
+    source="Kafka documentation, consumer configuration isolation.level: 'Non-transactional messages will be returned "
+    "unconditionally in either mode'; KIP-98: a consumer at read_committed gets everything below the last stable offset but "
+    "what was aborted",
 )
 
 
@@ -366,8 +381,8 @@ _REWOUND = Guarantee(
 )
 
 LOG = (
-    _LOST, _DUPLICATE, _REORDERED, _OFFSET_CONFLICT, _PHANTOM, _CORRUPT, _MISPLACED, _RESURRECTED, _DIRTY_READ, _SKIPPED,
-    _REWOUND,
+    _LOST, _DUPLICATE, _REORDERED, _OFFSET_CONFLICT, _PHANTOM, _CORRUPT, _MISPLACED, _RESURRECTED, _DIRTY_READ,
+    _INVISIBLE, _SKIPPED, _REWOUND,
 )  # fmt: skip
 """These guarantees, in the order in which reports list them."""
 

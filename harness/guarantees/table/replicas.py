@@ -63,7 +63,32 @@ _SNAPSHOT_CONFLICT = Guarantee(
         ),
     ),
 )
-REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT)
+_OUT_OF_SEQUENCE = Guarantee(
+    anomaly="out-of-sequence",
+    meaning="The sequence numbers of an idempotent producer do not go on from one of its batches in the log to the next.",
+    promise="The batches of an idempotent producer are in the log in the order of their sequence numbers, without a gap.",
+    found=(
+        "1 batch does not go on where the one before it of its producer ends",
+        "{n} batches do not go on where the ones before them of their producers end",
+    ),
+    nothing="no producer with a producer id has two batches in the log",
+    # Compacted topics, and topics without idempotent producers.
+    nothing_is_unknown=False,
+    source="KIP-98, 'Idempotent Producer Guarantees': a broker takes a batch only if its sequence number is the next one; "
+    "KIP-360: under a newer epoch they begin at 0; ProducerAppendInfo.checkSequence",
+    rules=(
+        Rule(
+            id="out-of-sequence/expired",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("forgot",),
+            label="expired producer ids",
+            reason="the broker may have forgotten the producer in between (producer.id.expiration.ms), and takes any number "
+            "of a producer that it does not know",
+            source="KIP-854; ProducerStateManager.removeExpiredProducers",
+        ),
+    ),
+)
+REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT, _OUT_OF_SEQUENCE)
 """These guarantees, in the order in which reports list them."""
 
 

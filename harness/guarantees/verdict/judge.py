@@ -496,7 +496,10 @@ def _cells_text(plan: Plan, control: Control) -> str:
 # something of it was found. Who chooses (`--decide`) gets exactly what was chosen.
 
 
-NEEDS_NODES = ("under-acknowledged", "unclean", "two-controllers", "stale-controller", "diverged", "snapshot-conflict")
+NEEDS_NODES = (
+    *("under-acknowledged", "unclean", "two-controllers", "stale-controller"),
+    *("diverged", "snapshot-conflict", "out-of-sequence"),
+)
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),

@@ -45,7 +45,7 @@ class Spoiler:
     def lost(self) -> Expected | None:
         """An acknowledged record is gone, and nobody had been given it."""
         entry = self._entry(lambda e, send: send["outcome"] == OK and send["log_offset"] != NONE)
-        if entry is None:
+        if entry is None or self.facts.written:
             return None
         self.facts.log.remove(entry)
         for rows in self.facts.reads.values():
@@ -56,7 +56,7 @@ class Spoiler:
         """A record that consumers were given is gone: each of those reads was dirty. It need not have been acknowledged."""
         given = Counter(row["log_offset"] for row in self.facts.rows())
         entry = self._entry(lambda e, send: given[e.offset] > 0, recorded=False)
-        if entry is None:
+        if entry is None or self.facts.written:
             return None
         self.facts.log.remove(entry)
         return {"lost": 1, "dirty-read": given[entry.offset]}
@@ -149,6 +149,14 @@ class Spoiler:
                 row |= CORRUPT
         return {"corrupt": 1}
 
+    def other_key(self) -> Expected | None:
+        """A record has another key than it was sent with."""
+        entry = self._entry(lambda e, send: True)
+        if entry is None:
+            return None
+        self.facts.sends[entry.identity]["key"] = 77
+        return {"corrupt": 1}
+
     def misplaced(self) -> Expected | None:
         """A record that was sent to another partition."""
         hole = self._hole()
@@ -190,6 +198,14 @@ class Spoiler:
         row = read_row(before["client"], hole, PRODUCER_2, sequence, before["read_ns"])
         rows.insert(i, row | {"span": before["span"]})
         return {"dirty-read": 1, "lost": int(outcome == INFO)}
+
+    def invisible(self) -> Expected | None:
+        """A record that no transaction wrote is not shown at read_committed."""
+        entry = self._entry(lambda e, send: True)
+        if entry is None:
+            return None
+        entry.hidden = True
+        return {"invisible": 1}
 
     def skipped(self) -> Expected | None:
         """A reader was not given a record between two that it was given."""
@@ -337,6 +353,10 @@ class Spoiler:
     def diverged(self) -> Expected | None:
         """A copy is not what the others are."""
         return {"diverged": 1} if disks.differ(self.facts.disks, self.rng) else None
+
+    def gap(self) -> Expected | None:
+        """A producer's sequence numbers leave one out, in every copy."""
+        return {"out-of-sequence": 1} if disks.leave_out(self.facts.disks, self.rng) else None
 
     def forgetful(self) -> Expected | None:
         """A producer snapshot is not what the batches say."""

@@ -44,6 +44,8 @@ class Disks:
     """Base offsets of batches that somebody has changed."""
     spoiled: set[int] = field(default_factory=set)
     """Nodes whose copies somebody has changed."""
+    renumbered: bool = False
+    """A producer's sequence has a gap."""
 
 
 def write_disks(records: Sequence[Record], idempotent: Iterable[int], high_watermark: int, rng: random.Random) -> Disks:
@@ -158,6 +160,32 @@ def differ(disks: Disks, rng: random.Random) -> bool:
     else:
         name = rng.choice(("checksum", "leader_epoch", "size", "records", "base_timestamp_ms"))
         batch[name] += 1
+    return True
+
+
+def leave_out(disks: Disks, rng: random.Random) -> bool:
+    """From some batch on a producer's sequence numbers under one epoch are one higher, in every copy and every snapshot."""
+    if disks.renumbered:
+        return False
+    places = []
+    for node in NODES:
+        mine = [
+            b for b in disks.batches if b["node"] == node and b["producer_id"] != NONE and b["base_sequence"] != NONE
+        ]
+        of = {(b["producer_id"], b["producer_epoch"]) for b in mine}
+        for who in sorted(of):
+            line = [b for b in mine if (b["producer_id"], b["producer_epoch"]) == who]
+            places += [(*who, b["base_offset"]) for b in line[1:]]
+    if not places:
+        return False
+    producer, epoch, first = rng.choice(sorted(set(places)))
+    disks.renumbered = True
+    for row in disks.batches:
+        if (row["producer_id"], row["producer_epoch"]) == (producer, epoch) and row["base_sequence"] != NONE:
+            row["base_sequence"] += row["base_offset"] >= first
+    for row in disks.snapshots:
+        if (row["producer_id"], row["producer_epoch"]) == (producer, epoch) and row["last_sequence"] != NONE:
+            row["last_sequence"] += row["last_offset"] >= first
     return True
 
 

@@ -240,6 +240,16 @@ def unprocessed(group: Group) -> dict[str, int] | None:
     return {"unprocessed": 1}
 
 
+def mistaken(group: Group) -> dict[str, int] | None:
+    """A step names another record than the log has at its offset."""
+    finished = [row for row in group.tables["processed"] if row["done_ns"] != MISSING]
+    once = [row for row in finished if sum(other["log_offset"] == row["log_offset"] for other in finished) == 1]
+    if not once:
+        return None
+    group.rng.choice(once)["sequence"] += 1_000_000
+    return {"unprocessed": 1}
+
+
 def reprocessed(group: Group) -> dict[str, int] | None:
     """A member processed a record twice in a row."""
     finished = [row for row in group.tables["processed"] if row["done_ns"] != MISSING]
@@ -329,6 +339,7 @@ def unstable(group: Group) -> dict[str, int] | None:
 
 SPOILERS: dict[str, Callable[[Group], dict[str, int] | None]] = {
     "unprocessed": unprocessed,
+    "mistaken": mistaken,
     "reprocessed": reprocessed,
     "commit-regression": commit_regression,
     "commit-ahead": commit_ahead,

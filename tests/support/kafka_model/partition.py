@@ -8,7 +8,9 @@ hold in the end. Retries that put a record in twice happen only if `duplicates` 
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hypothesis import strategies as st
 
@@ -62,6 +64,8 @@ class Entry:
     client: int
     sequence: int
     visible: bool = True
+    hidden: bool = False
+    """From the audit at read_committed, although no transaction wrote it."""
     overrides: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -87,10 +91,20 @@ class Facts:
     """How many records were put in once more."""
     metadata: list[dict[str, int]]
     observations: list[dict[str, int]]
-    disks: Disks
+    write: Callable[[list[Entry]], Disks]
+    """Writes down what stands in the log."""
     compacted: bool = False
     removed: list[Entry] = field(default_factory=list)
     """By the cleaner."""
+
+    @cached_property
+    def disks(self) -> Disks:
+        """What is on the brokers' disks. Nobody changes the log once it was asked for."""
+        return self.write([*self.log, Entry(self.sentinel, SENTINEL_CLIENT, 10**6), *self.beyond])
+
+    @property
+    def written(self) -> bool:
+        return "disks" in self.__dict__
 
     def rows(self) -> list[dict[str, int]]:
         """Every row of every reader."""
@@ -103,7 +117,7 @@ class Facts:
         reads = [row for reader in sorted(self.reads) for row in self.reads[reader]]
         sentinel = Entry(self.sentinel, SENTINEL_CLIENT, 10**6)
         for client in (AUDIT, AUDIT_COMMITTED):
-            shown = [e for e in self.log if e.visible or client == AUDIT]
+            shown = [e for e in self.log if (e.visible and not e.hidden) or client == AUDIT]
             for number, e in enumerate([*shown, sentinel, *self.beyond]):
                 row = read_row(client, e.offset, e.client, e.sequence, self.sentinel_ns + 100 + number)
                 reads.append(row | e.overrides)
@@ -244,7 +258,11 @@ class Partition:
         for key in unrecorded:
             del self.sends[key]
         issued = {client: self.next_sequence[client] for client in PRODUCERS if client != CRASHED}
-        written = [(e.offset, e.client, not e.visible) for e in (*self.log, last, *beyond)]
+
+        def write(log: list[Entry]) -> Disks:
+            records = [(e.offset, e.client, not e.visible) for e in log]
+            return write_disks(records, (PRODUCER, CRASHED), sentinel + 1, self.rng)
+
         return Facts(
             sends=self.sends,
             log=self.log,
@@ -257,7 +275,7 @@ class Partition:
             copies=self.copies,
             metadata=self.leaders.metadata,
             observations=self.leaders.observations,
-            disks=write_disks(written, (PRODUCER, CRASHED), sentinel + 1, self.rng),
+            write=write,
         )
 
     def _straggler(self, offset: int) -> list[Entry]:

@@ -64,11 +64,13 @@ FAMILIES = tuple(
         ("progress.transactions",),
         ("transactions.isolation", "transactions.exactly_once"),
         (
+            "log.audits",
             "log.integrity",
             "log.records",
             "log.compaction",
             "reading.positions",
             "log.copies",
+            "log.sequences",
             "log.leadership",
             "progress.succession",
         ),

@@ -268,6 +268,7 @@ class GeneratedCell:
 _UNSEEN: Mapping[str, tuple[str, ...]] = {
     "lost": ("tail", "log", "visible"),
     "skipped": ("tail",),
+    "invisible": ("visible",),
     "torn": ("tail", "visible"),
 }
 """Anomaly → the views that lack the record at its spot."""
@@ -312,6 +313,8 @@ CONTROLLERS = (3001, 3002)
 ASSIGN, REVOKE, CLOSE = 1, 2, 4
 ASSIGNED, SYNC = 1, 1
 ALL = sum(1 << node for node in NODES)
+TRANSACTIONAL = 0x10
+"""Bit of the attributes of a batch."""
 FIRST_NS = -3_000_000
 SECOND_NS = 1_000_000_000
 HEARTBEAT_NS = 100_000_000
@@ -514,33 +517,77 @@ def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Colum
 
 
 def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, first: int, last: int) -> Columns:
-    """Rows of `replicas` of one copy between two positions that begin batches."""
-    size = partition.layout.batch
-    begin = np.arange(first, last, size)
-    producer = partition.producers[partition.layout.producer(begin)]
+    """Rows of `replicas` of one copy between two positions that begin batches. What was put in has a batch of its own,
+    without a producer id, and a batch of which a record is gone from the log is two."""
+    size, inserted = partition.layout.batch, partition.edits.inserted
+    low, high = np.searchsorted(inserted["after"], [first, last])
+    gone = partition.edits.missing["log"]
+    gone = gone[(gone >= first) & (gone < last)]
+    renumbered = spots_of(cell, "out-of-sequence", partition)
+    renumbered = renumbered[(renumbered >= first) & (renumbered < last)]
+    if len(gone) or len(renumbered) or high > low:
+        begin, end, put_in = _stretches(partition, first, last, gone, renumbered, inserted[low:high])
+    else:
+        begin = np.arange(first, last, size)
+        end, put_in = begin + size, np.empty(0, dtype=np.int64)
     checksum = begin * 1_000_003 % (1 << 31)
     if node == NODES[-1]:
         checksum = np.where(
             np.isin(begin // BATCH, spots_of(cell, "diverged", partition) // BATCH), checksum ^ 1, checksum
         )
-    return {
-        "client": np.full(len(begin), NONE),
+    base = np.concatenate([partition.offsets(begin), put_in])
+    order, none = np.argsort(base, kind="stable"), np.full(len(put_in), NONE)
+    columns = {
+        "base_offset": base,
+        "last_offset": np.concatenate([partition.offsets(end - 1), put_in]),
+        "producer_id": np.concatenate([partition.producers[partition.layout.producer(begin)], none]),
+        "producer_epoch": np.concatenate([np.zeros(len(begin), dtype=np.int64), none]),
+        "base_sequence": np.concatenate([base_sequences(cell, partition, begin), none]),
+        "checksum": np.concatenate([checksum, put_in]),
+        "base_timestamp_ms": np.concatenate([begin // 1000, none + 1]),
+        "max_timestamp_ms": np.concatenate([(begin + size) // 1000, none + 1]),
+        "records": np.concatenate([end - begin, none + 2]),
+    }
+    rows: Columns = {name: values[order] for name, values in columns.items()}
+    return rows | {
+        "client": np.full(len(base), NONE),
         "read_ns": cell.audit_ns + 3 * SHORT_AFTER_NS,
-        "base_offset": partition.offsets(begin),
-        "last_offset": partition.offsets(begin + size - 1),
-        "producer_id": producer,
-        "checksum": checksum,
-        "base_timestamp_ms": begin // 1000,
-        "max_timestamp_ms": (begin + size) // 1000,
         "partition": partition.partition,
         "node": node,
         "leader_epoch": 0,
-        "producer_epoch": 0,
-        "base_sequence": begin % (1 << 31),
-        "records": size,
-        "size": 100 * size,
-        "attributes": 0,
+        "size": 100 * rows["records"],
+        "attributes": TRANSACTIONAL if partition.transactional else 0,
     }
+
+
+def _stretches(
+    partition: GeneratedPartition, first: int, last: int, gone: np.ndarray, renumbered: np.ndarray, inserted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the first position, and that behind the last one, of each batch of which no record is gone, in which nothing
+    was put in, and whose numbers go on; and the offsets of what was put into the log. That stands behind its position."""
+    size, position = partition.layout.batch, np.arange(first, last)
+    starts = (position % size == 0) | np.isin(position - 1, gone) | np.isin(position - 1, inserted["after"])
+    starts |= np.isin(position, renumbered)
+    starts &= ~np.isin(position, gone)
+    begin = position[starts]
+    ends = np.sort(np.concatenate([position[position % size == 0] + size, gone, renumbered, inserted["after"] + 1]))
+    end = ends[np.searchsorted(ends, begin, side="right")]
+    low = int(np.searchsorted(partition.edits.inserted["after"], first))
+    offsets = partition.inserted_offsets(low, low + len(inserted))
+    return begin, end, offsets[inserted["in_log"]]
+
+
+def base_sequences(cell: GeneratedCell, partition: GeneratedPartition, begin: np.ndarray) -> np.ndarray:
+    """Returns the sequence number of the records at these positions, as their producer numbered them for the brokers. From a
+    position on at which it was planted, a producer has left out one more number."""
+    layout, number = partition.layout, partition.layout.number(begin)
+    spot = spots_of(cell, "out-of-sequence", partition)
+    if len(spot):
+        whose, producer = layout.producer(spot), layout.producer(begin)
+        for one in range(layout.producers):
+            mine = np.flatnonzero(producer == one)
+            number[mine] += np.searchsorted(spot[whose == one], begin[mine], side="right")
+    return np.asarray(number % (1 << 31))
 
 
 def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:

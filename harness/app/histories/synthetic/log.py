@@ -72,6 +72,10 @@ class LogLayout:
         own = np.arange(first, last)
         return (own // BATCH * self.producers + producer) * BATCH + own % BATCH
 
+    def number(self, position: np.ndarray) -> np.ndarray:
+        """Returns the number of the record among those that its producer sent to this partition."""
+        return np.asarray(self.turn(position) * BATCH + position % BATCH)
+
     def begun_ns(self, producer: int, number: np.ndarray) -> np.ndarray:
         """Returns when a producer began its transactions of these numbers."""
         return np.asarray((number * self.producers + producer) * BATCH * STEP_NS)
@@ -135,6 +139,15 @@ class SpreadLayout(LogLayout):
         mine = np.flatnonzero(self.producer(np.arange(self.period)) == producer)
         own = np.arange(first, last)
         return np.asarray(own // len(mine) * self.period + mine[own % len(mine)])
+
+    def number(self, position: np.ndarray) -> np.ndarray:
+        """Returns the same as `LogLayout.number`."""
+        producer = self.producer(np.arange(self.period))
+        own = producer == np.arange(self.producers)[:, None]
+        within = own.cumsum(axis=1)[producer, np.arange(self.period)] - 1
+        each = own.sum(axis=1)[producer]
+        place = position % self.period
+        return np.asarray(position // self.period * each[place] + within[place])
 
     def begun_ns(self, producer: int, number: np.ndarray) -> np.ndarray:
         """Returns the same as `LogLayout.begun_ns`: all of them begin at the same times."""

@@ -42,7 +42,7 @@ class Plantable:
 
 
 PLANTS: Mapping[str, Plantable] = {
-    "lost": Plantable("log", implies={"late": 1}),
+    "lost": Plantable("log", implies={"late": 1, "out-of-sequence": 1}),
     "duplicate": Plantable("log"),
     "reordered": Plantable("log"),
     "offset-conflict": Plantable("log"),
@@ -51,11 +51,13 @@ PLANTS: Mapping[str, Plantable] = {
     "misplaced": Plantable("log"),
     "resurrected": Plantable("log"),
     "dirty-read": Plantable("log"),
+    "invisible": Plantable("log"),
     "skipped": Plantable("log", implies={"late": 1}),
     "rewound": Plantable("log"),
     "time-travel": Plantable("log"),
     "late": Plantable("log"),
     "diverged": Plantable("log"),
+    "out-of-sequence": Plantable("log"),
     "watermark-regression": Plantable("log"),
     "epoch-regression": Plantable("log"),
     "under-acknowledged": Plantable("log"),

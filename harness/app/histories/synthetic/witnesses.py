@@ -29,6 +29,7 @@ from prozess.harness.app.histories.synthetic.cells import (
     STARTED_AFTER_NS,
     WATERMARKS_APART,
     GeneratedCell,
+    base_sequences,
     commits_ahead,
     fallen_commits,
     owner_of,
@@ -55,6 +56,8 @@ _UNSENT = frozenset({"phantom", "misplaced"})
 """Records that nobody sent there: they begin when they are read."""
 _UNREAD = frozenset({"lost-transaction", "under-acknowledged"})
 """Nobody is shown them, or it is their send alone that is wrong."""
+FIRST_SEND_NS = 0
+"""When the first record of each partition is sent. Nothing is planted at it."""
 Named = tuple[str, np.ndarray]
 """An anomaly, and array of WITNESS in which only columns of planted.parquet are set."""
 
@@ -85,6 +88,14 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     # Seen when the reader is given the record in front of the one that it skips.
     yield "skipped", _sent(partition, skipped, reader=owner, begin_ns=partition.read_ns(skipped - 1))
     yield "late", _sent(partition, np.sort(np.concatenate([at("late"), lost, skipped, corrupt])), reader=owner)
+    # The batch that goes on behind the lost record.
+    begin = np.sort(np.concatenate([lost + 1, at("out-of-sequence")]))
+    sequence, offsets = base_sequences(cell, partition, begin), partition.offsets(begin)
+    yield (
+        "out-of-sequence",
+        _witnesses(len(begin), sequence=sequence, log_offset=offsets, reader=NODES[0], begin_ns=FIRST_SEND_NS),
+    )
+    yield "invisible", _sent(partition, at("invisible"), reader=owner)
     offsets, read_ns = partition.offsets(corrupt), partition.read_ns(corrupt)
     yield "corrupt", _witnesses(len(corrupt), log_offset=offsets, reader=owner, begin_ns=read_ns)
     swapped = at("reordered")
@@ -98,7 +109,8 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     again = at("rewound")
     yield "rewound", _sent(partition, again, reader=owner, begin_ns=partition.read_ns(again))
     batch = at("diverged") // BATCH * BATCH
-    yield "diverged", _witnesses(len(batch), sequence=batch, log_offset=partition.offsets(batch), reader=NODES[-1])
+    sequence, offsets = base_sequences(cell, partition, batch), partition.offsets(batch)
+    yield "diverged", _witnesses(len(batch), sequence=sequence, log_offset=offsets, reader=NODES[-1])
     yield from _of_brokers(cell, partition)
 
 

@@ -24,6 +24,30 @@ def test_a_record_committed_past_and_never_processed_is_unprocessed():
     assert unprocessed(good).count == 0
 
 
+def test_a_step_that_names_another_record_than_the_log_has_there_did_not_process_that_one():
+    right = [step(A, 0, 1.1), step(A, 1, 1.2)]
+    found = unprocessed(cell(commits=[commit(A, 2, 2)], processed=[right[0], step(A, 1, 1.2, sequence=3)]))
+    assert (cases(found), found.judged) == ([GroupCase.MISTAKEN], 2)
+    [witness] = found.witnesses
+    assert (witness["log_offset"], witness["sequence"], witness["other_sequence"]) == (1, 1, 3)
+    assert unprocessed(cell(commits=[commit(A, 2, 2)], processed=right)).count == 0
+    for mended in (
+        step(A, 1, 1.2, sequence=NONE),  # a program that does not say which record it was
+        step(A, 77, 1.2, sequence=3),  # no record stands there
+    ):
+        assert unprocessed(cell(commits=[commit(A, 2, 2)], processed=[*right, mended])).count == 0
+    again = [*right, step(B, 1, 1.3, sequence=3)]
+    assert unprocessed(cell(commits=[commit(A, 2, 2)], processed=again)).count == 0, "one of the two is right"
+    begun = [right[0], step(A, 1, 1.2, sequence=3, done=False)]
+    assert cases(unprocessed(cell(commits=[commit(A, 2, 2)], processed=begun))) == [GroupCase.NO_CAUSE]
+
+
+def test_a_mistaken_step_counts_wherever_the_group_has_committed():
+    mistaken = [step(A, 0, 1.1), step(A, 2, 1.2, sequence=0)]
+    found = unprocessed(cell(commits=[commit(A, 1, 2)], processed=mistaken))
+    assert (cases(found), found.witnesses["log_offset"].tolist(), found.judged) == ([GroupCase.MISTAKEN], [2], 2)
+
+
 def test_a_step_that_never_finished_has_processed_nothing_and_the_crash_is_told():
     facts = {"commits": [commit(A, 1, 1)], "reads": [read(A, 0, 0.9)], "clients": [client(A, killed=True), client(B)]}
     assert cases(unprocessed(cell(processed=[step(A, 0, 1.1, done=False)], **facts))) == [GroupCase.CRASHED]

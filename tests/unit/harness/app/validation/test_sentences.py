@@ -67,8 +67,8 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     found = predicted({"enable.idempotence": "true"}, client="librdkafka")
     assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
-        "untold, diverged, snapshot-conflict, time-travel, watermark-regression, epoch-regression, under-acknowledged, "
-        "unclean, two-controllers, stale-controller",
+        "invisible, untold, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
+        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller",
         "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
         "partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
         "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
@@ -130,8 +130,8 @@ def test_automatic_commits_of_librdkafka_may_skip_what_was_not_processed():
         "change: committing after processing (enable.auto.commit=false): rules out unprocessed",
     ]
     assert said(found, "not judged") == [
-        "not judged: lost, duplicate, reordered, phantom, misplaced, resurrected, untold, snapshot-conflict, time-travel, "
-        "under-acknowledged: these depend on a producer, and you gave none (--producer)"
+        "not judged: lost, duplicate, reordered, phantom, misplaced, resurrected, untold, snapshot-conflict, "
+        "out-of-sequence, time-travel, under-acknowledged: these depend on a producer, and you gave none (--producer)"
     ]
 
 
