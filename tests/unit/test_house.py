@@ -51,6 +51,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "groups that settle, controllers that give way, and facts about how long a cluster was left in peace": 4,
         "the order of a log against time": 1,
         "what must have come of a step: its values, what refuses them, what was seen": 3,
+        "replicas in sync that lack what was committed": 1,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

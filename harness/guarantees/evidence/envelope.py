@@ -68,11 +68,14 @@ class AppendedBatches:
 
     @property
     def begins_late(self) -> Tristate:
-        """Tells whether the log begins with a batch that was not the first of its producer: what came before it in the
-        producer's sequence was never written. Unknown if the log's beginning is not there any more."""
+        """Tells whether the first batch of some producer, under one of its epochs, was not its first: what came before it in
+        the producer's sequence was never written. Unknown if the log's beginning is not there any more."""
         if not len(self.base_offset) or self.base_offset[0] != 0:
             return Tristate.UNKNOWN
-        return Tristate(int(self.producer_id[0] != NONE and self.first_sequence[0] > 0))
+        sequenced = np.flatnonzero((self.producer_id != NONE) & ((self.attributes & CONTROL) == 0))
+        who = np.stack([self.producer_id[sequenced], self.producer_epoch[sequenced].astype(np.int64)], axis=1)
+        first = sequenced[np.unique(who, axis=0, return_index=True)[1]]
+        return Tristate(int((self.first_sequence[first] > 0).any()))
 
     @cached_property
     def _markers(self) -> np.ndarray:
@@ -364,6 +367,8 @@ class Envelope:
     """Somebody else than the trial may delete its topics, and the controllers' log is to tell."""
     coordinator_steps: frozenset[int] = frozenset()
     """Steps whose fault was aimed at the coordinator of the cell's group."""
+    registrations: Mapping[int, np.ndarray] = field(default_factory=dict)
+    """Broker → when it registered with the controllers (ns): each process of it does once."""
     lag_max_ns: int | None = None
     """replica.lag.time.max.ms."""
     keepers: frozenset[int] = frozenset()

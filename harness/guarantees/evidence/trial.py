@@ -41,7 +41,7 @@ from prozess.harness.plan.schedule import FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_json, read_object
-from prozess.harness.schema import NONE, TABLES, Clustered, ObservationKind
+from prozess.harness.schema import NONE, TABLES, Clustered, MetadataKind, MetadataSource, ObservationKind
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
@@ -172,6 +172,14 @@ class Evidence:
         return timelines(self.metadata)
 
     @cached_property
+    def registrations(self) -> Mapping[int, np.ndarray]:
+        """Returns when each broker registered with the controllers, as their log says."""
+        told = self.metadata
+        mine = (told["source"] == MetadataSource.CONTROLLER_LOG) & (told["kind"] == MetadataKind.BROKER_REGISTERED)
+        nodes = np.unique(told["node"][mine]).tolist()
+        return {node: told["time_ns"][mine & (told["node"] == node)] for node in nodes}
+
+    @cached_property
     def sampled(self) -> Mapping[int, tuple[SampledElection, ...]]:
         """Dense partition id → what samples of the brokers' metadata prove: weaker evidence, for partitions without ground
         truth."""
@@ -250,6 +258,7 @@ class Evidence:
                 _as_far_as(fault.of_topic(flushed=self.flushed(cell)), plan, partition) for fault in self.fault_records
             ),
             error_ns=self.clock_error_ns,
+            registrations=self.registrations,
             acks=cell.producer.acks,
             unclean_enabled=cell.topic.unclean_leader_election_enable,
             lag_max_ns=None if lag_max_ms is None else lag_max_ms * 1_000_000,

@@ -9,6 +9,11 @@ import numpy as np
 from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_deposed_coordinator
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature
 from prozess.harness.guarantees.facts.peace import held_up, unsettled
+from prozess.harness.guarantees.facts.replicas_in_sync import (
+    followed_a_change_then_led_without_it,
+    registered_anew_then_led_without_it,
+    rejoined_with_nothing_then_led_without_it,
+)
 from prozess.harness.guarantees.facts.retention import (
     audit_beyond_retention,
     away_beyond_retention,
@@ -79,7 +84,7 @@ from prozess.harness.interfaces.witnesses import (
     StallCase,
 )
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.schema import Outcome, Tristate
+from prozess.harness.schema import NONE, Outcome, Tristate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +424,7 @@ FACTS: Mapping[str, Fact] = {
     "brokers to 3.9.0 or 4.0.0": version_fact(
         "a broker is 3.9.0 or older, or 4.0.0", lambda v: v[:3] <= (3, 9, 0) or v[:3] == (4, 0, 0)
     ),
+    "brokers to 3.4": version_fact("a broker is 3.4 or older", lambda v: v[:2] <= (3, 4)),
     "brokers to 3.4.0": version_fact("a broker is 3.4.0 or older", lambda v: v[:3] <= (3, 4, 0)),
     "committed": Fact(
         "the record was acknowledged with acks=all, a consumer read it, or the high watermark was seen above it",
@@ -523,9 +529,16 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=bumped,
         could=lambda _: Tristate.UNKNOWN,
     ),
+    "acknowledged without an offset": Fact(
+        "the record was acknowledged, and nobody was told an offset of it",
+        of_witnesses=lambda _, witnesses: as_truth(
+            (witnesses["log_offset"] == NONE) & (witnesses["outcome"] == Outcome.OK)
+        ),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "log begins with a later sequence": Fact(
-        "the partition's log begins with a batch whose first sequence is above 0, and nobody was told an offset of "
-        "the record",
+        "the first batch of some producer in the partition's log has a first sequence above 0, and nobody was told an offset "
+        "of the record",
         of_witnesses=never_written_before_the_first_batch,
         could=lambda _: Tristate.UNKNOWN,
     ),
@@ -690,6 +703,23 @@ FACTS: Mapping[str, Fact] = {
             told_by_a_deposed_coordinator(envelope.stale_answers(), witnesses)
         ),
         could=lambda _: Tristate.UNKNOWN,
+    ),
+    "followed a change of leader, then led without it": Fact(
+        "a replica that was in sync from the acknowledgement on followed another new leader, and then led in an epoch that "
+        "began without the record",
+        of_witnesses=followed_a_change_then_led_without_it,
+        could=lambda h: possibly(h.moved),
+    ),
+    "registered anew, then led without it": Fact(
+        "a broker that was started again after the acknowledgement led in an epoch that began without the record",
+        of_witnesses=registered_anew_then_led_without_it,
+        could=lambda h: possibly(h.moved),
+    ),
+    "rejoined with nothing, then led without it": Fact(
+        "a replica whose copy was destroyed after the acknowledgement came back into the ISR, and led in an epoch that "
+        "began without the record",
+        of_witnesses=rejoined_with_nothing_then_led_without_it,
+        could=lambda h: possibly(h.destroyed),
     ),
     "older epoch behind a newer": Fact(
         "some replica has a batch of an older leader epoch behind the start of a newer epoch, at the record's "

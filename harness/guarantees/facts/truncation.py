@@ -74,6 +74,13 @@ class _Logged:
         return int(self.start[place]) if known else -FOREVER
 
 
+def epochs_above(envelope: Envelope, epoch: np.ndarray) -> np.ndarray | None:
+    """Returns the first epoch in the log above each: what its leader lacked is gone. FOREVER = none. None: no logs were
+    read."""
+    logged = _Logged.of(envelope)
+    return None if logged is None else logged.above(epoch)
+
+
 def cut_from_epoch(envelope: Envelope, unclean: Unclean, epoch: np.ndarray, offset: np.ndarray) -> Truth:
     """A record of this epoch at this offset is not in the log, and of the elections from its epoch to the first that began
     without it, one was unclean. Where no logs were read it is unknown which began without it."""

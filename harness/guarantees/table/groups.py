@@ -184,7 +184,7 @@ _COMMIT_AHEAD = Guarantee(
             id="commit-ahead/librdkafka#4844",
             effect=RuleEffect.DEFECT,
             when=("ends of partitions are stored", "one beyond"),
-            perhaps=("ends of partitions are stored",),
+            perhaps=("ends of partitions are stored", "one beyond"),
             label="librdkafka#4844",
             reason="with enable.partition.eof=true the batch API of librdkafka takes the end of a partition for a record, "
             "and stores the offset behind it",

@@ -22,7 +22,7 @@ def _bumped(anomaly: str) -> tuple[Rule, ...]:
             id=f"{anomaly}/librdkafka-4953",
             effect=RuleEffect.DEFECT,
             when=("idempotent", "librdkafka", "bumped"),
-            perhaps=("idempotent", "librdkafka", "leader changed"),
+            perhaps=("idempotent", "librdkafka", "leader changed", "bumped"),
             label="librdkafka#4953",
             reason="the idempotent producer bumped its epoch while some of its batches may already have been written; it "
             "sent them again under the new epoch with sequences from 0, and the broker took them for new",
@@ -34,7 +34,7 @@ def _bumped(anomaly: str) -> tuple[Rule, ...]:
             id=f"{anomaly}/KAFKA-14034",
             effect=RuleEffect.DEFECT,
             when=("idempotent", "not librdkafka", "bumped"),
-            perhaps=("idempotent", "not librdkafka", "leader changed"),
+            perhaps=("idempotent", "not librdkafka", "leader changed", "bumped"),
             label="KAFKA-14034",
             reason="a batch failed for good, and the idempotent producer then sent earlier batches, which it was still "
             "retrying, under a new epoch",
@@ -76,7 +76,18 @@ _LOST = Guarantee(
             "clean stop and a preferred election",
         ),
         *hard("lost", unclean="cutoff of a missing record", wiped="wiped"),
-        older_epoch_appended("lost"),
+        Rule(
+            id="lost/KAFKA-14617",
+            effect=RuleEffect.DEFECT,
+            when=("brokers to 3.4", "rejoined with nothing, then led without it"),
+            perhaps=("brokers to 3.4", "registered anew, then led without it"),
+            label="KAFKA-14617",
+            reason="a replica that was started again and lacked records was taken back into the ISR because of what its "
+            "leader knew of the process before, and was elected",
+            source="KAFKA-14617, KIP-903 (AlterPartition with broker epochs); KAFKA-15221",
+            defect=DEFECTS["KAFKA-14617"].told,
+        ),
+        older_epoch_appended("lost", trace="followed a change of leader, then led without it"),
         Rule(
             id="lost/KAFKA-15591",
             effect=RuleEffect.DEFECT,
@@ -87,7 +98,13 @@ _LOST = Guarantee(
                 "several in flight",
                 "log begins with a later sequence",
             ),
-            perhaps=("brokers to 4.4", "idempotent", "librdkafka", "several in flight"),
+            perhaps=(
+                "brokers to 4.4",
+                "idempotent",
+                "librdkafka",
+                "several in flight",
+                "acknowledged without an offset",
+            ),
             label="KAFKA-15591",
             reason="a broker refused the first batch to a new partition and took the second one, as it takes any "
             "sequence of a producer that it does not know; librdkafka then acknowledged the first batch because of the "
@@ -293,7 +310,7 @@ _DIRTY_READ = Guarantee(
             id="dirty-read/KAFKA-14704",
             effect=RuleEffect.DEFECT,
             when=("brokers to 3.4.0", "given after its leader was replaced"),
-            perhaps=("brokers to 3.4.0", "leader changed"),
+            perhaps=("brokers to 3.4.0", "leader changed", "given after its leader was replaced"),
             label="KAFKA-14704",
             reason="a former leader that became a follower raises its high watermark before it truncates its log, "
             "so a consumer that fetches from it can read records that were never committed",

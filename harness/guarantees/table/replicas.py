@@ -261,7 +261,7 @@ _STALE_CONTROLLER = Guarantee(
             id="stale-controller/KAFKA-15489",
             effect=RuleEffect.DEFECT,
             when=("brokers to 3.6", "controller was cut off"),
-            perhaps=("brokers to 3.6",),
+            perhaps=("brokers to 3.6", "controller was cut off"),
             label="KAFKA-15489",
             reason="a controller that is cut off from the others does not ask itself whether a majority still fetches from "
             "it, and brokers that reach it alone go by what it says",

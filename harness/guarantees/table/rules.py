@@ -194,6 +194,12 @@ DEFECTS: Mapping[str, Defect] = {
             source="KAFKA-15489; apache/kafka pull request 14428: until then no leader of the quorum asked itself whether a "
             "majority still fetches from it (KIP-595, 'Leader Progress Timeout')",
         ),
+        Defect(
+            id="KAFKA-14617",
+            owner="brokers",
+            fixed="in 3.5.0",
+            source="KAFKA-14617; KIP-903: a replica that was started again, with an older broker epoch, may join the ISR",
+        ),
         Defect(id="KAFKA-14704", owner="brokers", fixed="after 3.4.0", source="KAFKA-14704"),
         Defect(id="KAFKA-14402", owner="brokers", fixed="in 3.6.0", source="KAFKA-14402; KIP-890 part 1"),
         Defect(
@@ -239,7 +245,9 @@ class Rule:
     when: tuple[str, ...]
     """Facts that must all hold. Of a known defect: what it leaves in the history, and nothing else does."""
     perhaps: tuple[str, ...] = ()
-    """Of a known defect: facts that must all hold for it to be possible, where `when` cannot be told."""
+    """Of a known defect: facts that must all hold for it to be possible, where `when` cannot be told. One of them at least is
+    a part of what this defect leaves in the history: that a version has it, and that a leader changed, is no trace of it.
+    Where that part is what `when` asks for, the defect is named only where it is proven."""
     label: str
     """The setting or event to blame, in two or three words: "100 records are gone (acks=1)"."""
     reason: str
@@ -358,13 +366,17 @@ def several_topics(prefix: str) -> Rule:
     )
 
 
-def older_epoch_appended(prefix: str) -> Rule:
-    """Returns the rule for KAFKA-18991, a defect of old brokers."""
+OLDER_EPOCH = "older epoch behind a newer"
+
+
+def older_epoch_appended(prefix: str, *, trace: str = OLDER_EPOCH) -> Rule:
+    """Returns the rule for KAFKA-18991, a defect of old brokers. `trace`: the fact that is a part of what it leaves where it
+    cut a log; where nothing of that is recorded, only what it leaves where it appended to one."""
     return Rule(
         id=f"{prefix}/KAFKA-18991",
         effect=RuleEffect.DEFECT,
-        when=("brokers to 3.9.0 or 4.0.0", "older epoch behind a newer"),
-        perhaps=("brokers to 3.9.0 or 4.0.0", "leader changed"),
+        when=("brokers to 3.9.0 or 4.0.0", OLDER_EPOCH),
+        perhaps=("brokers to 3.9.0 or 4.0.0", "leader changed", trace),
         label="KAFKA-18991",
         reason="after a leader change, a follower uses a fetch response of an older leader epoch: it appends the "
         "records in it, or truncates its own log because of it",

@@ -300,9 +300,9 @@ def test_a_read_before_the_change_or_under_the_new_epoch_or_of_newer_brokers_doe
     assert dirty(50.5, 0, configuration=replace(OLD, version=(3, 5, 0))) == (None, None)
 
 
-def test_a_read_whose_epoch_was_not_told_leaves_it_possible():
-    assert dirty(50.5, NONE) == (None, "KAFKA-14704")
-    assert dirty(50.0, 0) == (None, "KAFKA-14704"), "too close to the election"
+def test_a_read_whose_epoch_was_not_told_is_no_trace_of_it():
+    assert dirty(50.5, NONE) == (None, None)
+    assert dirty(50.0, 0) == (None, None), "too close to the election"
 
 
 # --- KAFKA-15591 ----------------------------------------------------------------------------------------------------
@@ -328,6 +328,12 @@ def test_a_log_that_begins_at_the_beginning_or_a_record_with_an_offset_does_not(
     assert lost([sequenced(0, 1)], log_offset=5) == (None, None)
     for other in ({"version": (4, 5, 0)}, {"librdkafka": False}, {"several_in_flight": False}, {"idempotent": False}):
         assert lost([sequenced(0, 1)], configuration=replace(IDEMPOTENT, **other)) == (None, None)
+
+
+def test_it_is_proven_on_a_partition_that_has_records_of_another_producer_too():
+    other = sequenced(0, 0, producer_id=77)
+    assert lost([other, sequenced(1, 3)]) == ("KAFKA-15591", None)
+    assert lost([other, sequenced(1, 0), sequenced(2, 3)])[0] is None, "its first batch is there"
 
 
 def test_where_the_beginning_of_the_log_is_gone_it_is_possible():

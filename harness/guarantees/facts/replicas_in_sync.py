@@ -1,0 +1,92 @@
+"""This module says how a replica that was in sync came to lead without a committed record: what known defects of brokers
+leave in the controllers' log. Loops run over elections, never over witnesses.
+
+    epoch 0: broker 1 leads, 2 and 3 follow    the record is acknowledged at offset 40
+    epoch 1: broker 2 leads                    broker 3 follows a change of leader
+    epoch 2: broker 3 leads                    its epoch begins at offset 30: it led without the record
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.guarantees.evidence.envelope import Envelope, or_never
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election
+from prozess.harness.guarantees.facts.truncation import epochs_above
+from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, any_true, as_truth, constant
+from prozess.harness.schema import MISSING, Tristate
+
+PENDING_NS = 30 * NS_PER_S
+"""A follower's fetch may be on its way for so long: replica.socket.timeout.ms. [Kafka documentation, broker configuration]"""
+
+OfElection = Callable[[Election, np.ndarray], np.ndarray]
+"""(an election, when each record was acknowledged) → bool: it is as the defect leaves it."""
+
+
+def followed_a_change_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A replica that was in sync from the acknowledgement on began to lead without the record, and it had followed another
+    new leader before. An answer to a fetch of the epoch before that makes it cut its log. [KAFKA-18991]"""
+    timeline = envelope.timeline
+
+    def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        others = [e.time_ns for e in timeline.elections if e.leader != election.leader and e.time_ns < election.time_ns]
+        followed = np.zeros(len(acknowledged_ns), dtype=bool)
+        for time_ns in others:
+            followed |= time_ns > acknowledged_ns - PENDING_NS - envelope.error_ns
+        return followed & (timeline.in_sync_until(election.leader, acknowledged_ns) >= election.time_ns)
+
+    return _led_without(envelope, witnesses, as_left)
+
+
+def registered_anew_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A broker that had registered anew since the acknowledgement, and so had been started again, began to lead without the
+    record. A leader that knows its state before that takes it back into the ISR. [KAFKA-14617; KIP-903]"""
+
+    def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        times_ns = envelope.registrations.get(election.leader, np.empty(0, dtype=np.int64))
+        before = times_ns[times_ns < election.time_ns]
+        latest_ns = int(before.max(initial=-FOREVER))
+        return acknowledged_ns + envelope.error_ns < latest_ns
+
+    return _led_without(envelope, witnesses, as_left)
+
+
+def rejoined_with_nothing_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A replica whose copy had been destroyed since the acknowledgement, as was seen, was back in the ISR later, and began
+    to lead without the record. Nobody is taken back who has not caught up. Never ruled out: a copy may be lost and nobody
+    see it. [KAFKA-14617; KIP-903]"""
+    timeline = envelope.timeline
+
+    def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(acknowledged_ns), dtype=bool)
+        for fault in envelope.faults:
+            if fault.may("destroys") is not Tristate.YES or election.leader not in fault.seen or fault.made_ns is None:
+                continue
+            back = timeline.joined_ns(election.leader, election.time_ns) > fault.made_ns
+            found |= back & (acknowledged_ns + envelope.error_ns < fault.begin_ns)
+        return found
+
+    proven = _led_without(envelope, witnesses, as_left)
+    return np.where(proven == TRUE, TRUE, UNKNOWN).astype(np.int8)
+
+
+def _led_without(envelope: Envelope, witnesses: np.ndarray, as_left: OfElection) -> Truth:
+    """Tells whether an election is as `as_left` wants it, of those from the record's epoch to the first in the log that began
+    without it. Unknown where nobody can tell which elections these are."""
+    timeline, acknowledged_ns = envelope.timeline, or_never(witnesses["end_ns"])
+    begun_ns = envelope.begun_ns(witnesses)
+    if not timeline.known or not len(witnesses):
+        return constant(UNKNOWN, len(witnesses))
+    row, before = timeline.index_at(acknowledged_ns), timeline.index_at(begun_ns)
+    epoch = timeline.leader_epoch[np.maximum(row, 0)]
+    above = epochs_above(envelope, epoch)
+    if above is None:
+        return constant(UNKNOWN, len(witnesses))
+    known = (witnesses["end_ns"] != MISSING) & (before >= 0) & (epoch == timeline.leader_epoch[np.maximum(before, 0)])
+    parts = [
+        as_truth((epoch < election.epoch) & (election.epoch <= above) & as_left(election, acknowledged_ns))
+        for election in timeline.elections
+    ]
+    found = any_true(constant(0, len(witnesses)), *parts)
+    return np.where(known, found, UNKNOWN).astype(np.int8)

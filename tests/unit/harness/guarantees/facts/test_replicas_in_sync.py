@@ -1,0 +1,119 @@
+"""How a replica in sync came to lead without a committed record: which known defect may have done it, and near misses."""
+
+import pytest
+
+from prozess.harness.guarantees import judge
+from prozess.harness.guarantees.table import TABLE, RuleEffect
+from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource
+from tests.support.cells.evidence import (
+    ACKS,
+    ACKS_ALL,
+    CLUSTER,
+    evidence,
+    fault,
+    findings,
+    lost_in,
+    ns,
+    of,
+    plan,
+    state,
+    strike,
+)
+
+WHOLE = (1, 2, 3)
+FOLLOWED = [state(-10, ACKS_ALL, 1, 0, WHOLE), state(5, ACKS_ALL, 2, 1, WHOLE), state(8, ACKS_ALL, 3, 2, WHOLE)]
+"""Broker 3 follows broker 1, then broker 2, and leads from 8 s on."""
+AT_ONCE = [state(-10, ACKS_ALL, 1, 0, WHOLE), state(8, ACKS_ALL, 3, 2, WHOLE)]
+"""It leads after broker 1."""
+
+
+def registered(node, at_s):
+    return {
+        "time_ns": ns(at_s), "kind": MetadataKind.BROKER_REGISTERED, "source": MetadataSource.CONTROLLER_LOG,
+        "partition": NONE, "node": node,
+    }  # fmt: skip
+
+
+def a_log(begins_at):
+    """Epoch 2 begins there, in a log that had epoch 0."""
+    batches = [(0, begins_at - 1, 0), (begins_at, begins_at + 50, 2)]
+    return [
+        {"partition": ACKS_ALL, "node": node, "base_offset": a, "last_offset": b, "leader_epoch": e, "step": NONE}
+        for node in (2, 3)
+        for a, b, e in batches
+    ]
+
+
+def judged(*, version, metadata, begins_at=90, faults=(), acknowledged_s=4.1, kill="kill"):
+    """One record of acks=all is gone, acknowledged at offset 100 under epoch 0."""
+    planned = plan(ACKS, steps=[strike("it is done", kill, "node:broker-3")])
+    told = evidence(
+        planned,
+        metadata=[*metadata, *(state(-10, p, 1, 0, WHOLE) for p in (0, 1))],
+        faults=faults,
+        replicas=a_log(begins_at),
+        cluster=CLUSTER | {"kafka_version": version},
+    )
+    return of(judge(planned, findings(planned, lost_in(ACKS_ALL, 1, end_s=acknowledged_s)), told), ACKS_ALL)
+
+
+def test_a_follower_of_two_leaders_that_then_led_without_the_record_may_have_cut_its_log():
+    found = judged(version="3.9.0", metadata=FOLLOWED)
+    assert (found.forbidden, found.known, found.possible) == (1, {}, {"KAFKA-18991": 1})
+
+
+@pytest.mark.parametrize(
+    ("version", "metadata"),
+    [
+        ("3.9.1", FOLLOWED),
+        ("3.9.0", AT_ONCE),
+        ("3.9.0", [*FOLLOWED[:2], state(6, ACKS_ALL, 2, 1, (1, 2)), state(7, ACKS_ALL, 2, 1, WHOLE), FOLLOWED[2]]),
+        ("3.9.0", FOLLOWED[:1]),
+    ],
+    ids=["it is fixed", "it followed no other leader", "it had left the ISR", "no leader changed"],
+)
+def test_a_loss_without_a_part_of_its_trace_is_not_ascribed_to_that_defect(version, metadata):
+    found = judged(version=version, metadata=metadata)
+    assert (found.forbidden, found.known, found.possible) == (1, {}, {})
+
+
+def test_a_change_of_leaders_long_before_the_record_is_no_trace_of_it():
+    long_ago = [state(-90, ACKS_ALL, 1, 0, WHOLE), state(-80, ACKS_ALL, 2, 1, WHOLE), state(8, ACKS_ALL, 3, 2, WHOLE)]
+    assert judged(version="3.9.0", metadata=long_ago).possible == {}
+
+
+def test_a_broker_that_was_started_again_and_led_without_the_record_may_have_joined_the_isr_too_early():
+    again = [*AT_ONCE, registered(3, -20), registered(3, 6)]
+    assert judged(version="3.4.1", metadata=again).possible == {"KAFKA-14617": 1}
+    assert judged(version="3.5.0", metadata=again).possible == {}
+    assert judged(version="3.4.1", metadata=[*AT_ONCE, registered(3, -20)]).possible == {}, "started before the record"
+    assert judged(version="3.4.1", metadata=[*AT_ONCE, registered(2, 6)]).possible == {}, "another broker"
+
+
+def test_a_copy_that_was_destroyed_and_back_in_the_isr_proves_it():
+    wiped = fault(0, "wipe", [3], 5, 5.5)
+    away = [AT_ONCE[0], state(5, ACKS_ALL, 1, 0, (1, 2)), state(6, ACKS_ALL, 1, 0, WHOLE), AT_ONCE[1]]
+    found = judged(version="3.4.1", metadata=away, faults=wiped, kill="wipe")
+    assert (found.forbidden, found.known) == (1, {"KAFKA-14617": 1})
+    early = fault(0, "wipe", [3], 1, 1.5)
+    gone_early = [AT_ONCE[0], state(1, ACKS_ALL, 1, 0, (1, 2)), state(2, ACKS_ALL, 1, 0, WHOLE), AT_ONCE[1]]
+    found = judged(version="3.4.1", metadata=gone_early, faults=early, kill="wipe")
+    assert (found.forbidden, found.known) == (1, {}), "the record came when the copy was whole again"
+
+
+def test_where_nobody_knows_when_it_was_acknowledged_no_defect_is_named():
+    found = judged(version="3.9.0", metadata=FOLLOWED, acknowledged_s=MISSING / 1e9)
+    assert found.possible == {}
+
+
+_NO_TRACE = {"leader changed", "idempotent", "librdkafka", "several in flight", "transactions before version 2"}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [rule for guarantee in TABLE.values() for rule in guarantee.rules if rule.effect is RuleEffect.DEFECT],
+    ids=lambda rule: rule.id,
+)
+def test_a_defect_is_possible_only_where_a_part_of_its_own_trace_was_recorded(rule):
+    of_trace = [f for f in rule.perhaps if f.removeprefix("not ") not in _NO_TRACE and not f.startswith("brokers to")]
+    assert of_trace or not rule.perhaps, "a version and a change of leaders are no trace"
