@@ -24,6 +24,7 @@ from prozess.checkers.log.leadership import (
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
 from prozess.checkers.log.sequences import out_of_sequence
+from prozess.checkers.progress.leaders import leaderless
 from prozess.checkers.progress.stability import unstable
 from prozess.checkers.progress.succession import stale_controller
 from prozess.checkers.progress.transactions import hanging
@@ -119,6 +120,7 @@ _OWN: dict[str, Checker] = {
         _of_group(anomaly="orphaned", kernel=orphaned, by_partition=_ALONE),
         _of_group(anomaly="unstable", kernel=unstable, by_partition=_ALONE, knows=POLLS),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
+        CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),

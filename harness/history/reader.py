@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.history.nodes_out import nodes_out
 from prozess.harness.history.parquet import PartitionColumns, TableFile
 from prozess.harness.history.participants import (
     REVEALED,
@@ -28,6 +29,7 @@ from prozess.harness.history.participants import (
 from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
 from prozess.harness.plan.bounds import bounds_of
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
+from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import LostRows, RunDirectory, read_object
 from prozess.harness.schema import NONE, TABLES, Clustered, SharedRows
@@ -235,7 +237,12 @@ class History:
             clients=clients,
             known=known or {},
             bounds=bounds_of(self.plan, planned, self._settings),
+            out=self._nodes_out,
         )
+
+    @cached_property
+    def _nodes_out(self) -> Mapping[int, Sequence[tuple[int, int]]]:
+        return nodes_out(self._small("faults"), read_texts(self.run.dictionaries))
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:

@@ -381,6 +381,8 @@ class CellHistory:
     """Which rows of the one partition these are. None: all of them."""
     bounds: Bounds = Bounds()  # noqa: RUF009 - it is frozen
     """How long what its clients wait for may take."""
+    out: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """Node id → when it was certainly out of reach, in ns (`prozess.harness.history.nodes_out`)."""
 
 
 CellKernel = Callable[[CellHistory], KernelResult]

@@ -297,7 +297,7 @@ class SnapshotCase(IntEnum):
 
 
 class ProgressCase(IntEnum):
-    """Says what was waited for in vain, as the `case` of witnesses of `hanging`."""
+    """Says what was waited for in vain, as the `case` of witnesses of `hanging` and `leaderless`."""
 
     STOOD_STILL = 1
     """Whoever waited stood still for so long that it may not have noticed."""
@@ -307,6 +307,8 @@ class ProgressCase(IntEnum):
     """A commit did not return."""
     ABORT = 4
     """An abort did not return."""
+    LEADER = 5
+    """A partition did not get another leader."""
 
 
 # Cases of `out-of-sequence`. The kernel finds them, and no rule tells them apart.

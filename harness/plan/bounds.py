@@ -32,6 +32,10 @@ class Bounds:
     transaction_call_ns: int = (BROKER_REQUEST_MS + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS
     """For the return of init_transactions, of a commit and of an abort: the coordinator's request to a leader
     (WriteTxnMarkers) may run into request.timeout.ms of the brokers, and then the client's into its own timeout."""
+    new_leader_ns: int = (9_000 + 5_000 + SPARE_MS) * NS_PER_MS
+    """For a new leader once a partition's own is out of reach: its session ends (broker.session.timeout.ms, or
+    zookeeper.session.timeout.ms), and if the active controller is gone too, its peers notice that by
+    controller.quorum.fetch.timeout.ms and elect another within controller.quorum.election.timeout.ms, tried again once."""
     acknowledgement_ns: int = (BROKER_REQUEST_MS + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS
     """For an acknowledgement of one of the records that a producer sends: the leader may answer after request.timeout.ms
     that too few replicas have it, and the client's own timeout may pass."""
@@ -43,7 +47,27 @@ def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
     told = settings.get("request.timeout.ms", plan.variant.properties.get("request.timeout.ms"))
     broker_ms = _number(told, BROKER_REQUEST_MS)
     longest_ms = broker_ms + _client_request_ms(cell) + SPARE_MS
-    return Bounds(transaction_call_ns=longest_ms * NS_PER_MS, acknowledgement_ns=longest_ms * NS_PER_MS)
+    return Bounds(
+        transaction_call_ns=longest_ms * NS_PER_MS,
+        new_leader_ns=_new_leader_ms(plan, settings) * NS_PER_MS,
+        acknowledgement_ns=longest_ms * NS_PER_MS,
+    )
+
+
+def _new_leader_ms(plan: Plan, settings: Mapping[str, object]) -> int:
+    def value(key: str, otherwise: int) -> int:
+        return _number(settings.get(key, plan.variant.properties.get(key)), otherwise)
+
+    zookeeper = plan.variant.metadata_mode == "zookeeper"
+    session_ms = (
+        value("zookeeper.session.timeout.ms", 18_000) if zookeeper else value("broker.session.timeout.ms", 9_000)
+    )
+    fetch_ms, election_ms = (
+        value(f"controller.quorum.{name}.timeout.ms", otherwise)
+        for name, otherwise in (("fetch", 2_000), ("election", 1_000))
+    )
+    # Of ZooKeeper the controller's own session ends first, and then the leader's is seen to have ended.
+    return session_ms + (session_ms if zookeeper else fetch_ms * 3 // 2 + 2 * election_ms) + SPARE_MS
 
 
 def _client_request_ms(cell: Cell) -> int:

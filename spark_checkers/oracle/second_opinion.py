@@ -26,7 +26,7 @@ from prozess.harness.interfaces import Finding
 from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
-from prozess.spark_checkers.oracle import groups, log, progress, reading
+from prozess.spark_checkers.oracle import groups, leaders, log, progress, reading
 from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
 from prozess.spark_checkers.session import Batches, failure_of_workers, local_master, map_numbers, start_session
 
@@ -45,6 +45,7 @@ QUERIES: Mapping[str, str] = {
     **groups.GROUP_QUERIES,
     **groups.OWNERSHIP_QUERIES,
     **log.COPY_QUERIES,
+    **leaders.LEADER_QUERIES,
     **log.SNAPSHOT_QUERIES,
     **reading.DELIVERY_QUERIES,
     **progress.PROGRESS_QUERIES,
@@ -60,6 +61,7 @@ _ALL_VIEWS = {
     **groups.COMMIT_VIEWS,
     **groups.GROUP_VIEWS,
     **log.COPY_VIEWS,
+    **leaders.LEADER_VIEWS,
     **reading.DELIVERY_VIEWS,
     **progress.PROGRESS_VIEWS,
 }

@@ -72,8 +72,9 @@ FACTS = {
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
-        "bound_ns bigint, call_ns bigint"
+        "bound_ns bigint, call_ns bigint, new_leader_ns bigint"
     ),
+    "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
     "fact_readers": "world int, cell int, client int, level int",
@@ -91,7 +92,8 @@ while.
 `tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open.
 `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `bound_ns`: within
 which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is
-asked for. `fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else. `fact_places`: planned
+asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
+`fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else. `fact_places`: planned
 clients that count as one to whom records are owed; `fact_due`: those of which partitions.
 """
 
@@ -372,6 +374,7 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     for cell in history.plan.cells:
         of_cell_history = history.cell_history(cell.cell)
         add_cell(facts, cell, world=0, bounds=of_cell_history.bounds)
+        facts["fact_out"] = outages(of_cell_history, world=0)  # of the cluster: the same in every cell
         add_serving(facts, of_cell_history, world=0, cell=cell)
     return to_arrow(facts)
 
@@ -408,6 +411,11 @@ def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *,
     )
 
 
+def outages(history: CellHistory, *, world: int) -> FactRows:
+    """Returns the rows of `fact_out` of one world."""
+    return [(world, node, *span) for node, spans in history.out.items() for span in spans]
+
+
 def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds) -> None:
     """Adds what is known of one cell."""
     of_group: tuple[Any, ...] = (None, None, None)
@@ -439,6 +447,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
         (
             *(world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns),
             bounds.transaction_call_ns,
+            bounds.new_leader_ns,
         )
     )
 

@@ -48,7 +48,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "promises of progress: kernels, bounds, peace, guarantees, SQL": 7,
         "which code another machine runs, who may write into a shared place of results, mistakes in trials": 3,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
-        "groups that settle, controllers that give way, and facts about how long a cluster was left in peace": 4,
+        "groups that settle, leaders and controllers, nodes out of reach, how long a cluster was left in peace": 6,
         "the order of a log against time": 1,
         "what must have come of a step: its values, what refuses them, what was seen": 3,
         "replicas in sync that lack what was committed": 1,

@@ -407,7 +407,7 @@ _OF_CONSUMERS = (
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (
     "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "watermark-regression", "epoch-regression",
-    "unclean", "two-controllers", "stale-controller",
+    "unclean", "two-controllers", "stale-controller", "leaderless",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

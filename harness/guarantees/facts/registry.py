@@ -30,7 +30,7 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted,
     topic_deleted_before_read,
 )
-from prozess.harness.guarantees.facts.settling import controller_cut_off, troubled, within_fetch_timeout
+from prozess.harness.guarantees.facts.settling import controller_cut_off, quorum_was_out, troubled, within_fetch_timeout
 from prozess.harness.guarantees.facts.stale_leaders import (
     behind_its_own_end,
     bumped,
@@ -630,6 +630,19 @@ FACTS: Mapping[str, Fact] = {
         "the leaders reported the same last stable offset all the time",
         of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == StallCase.STABLE_OFFSET),
         could=lambda _: Tristate.UNKNOWN,
+    ),
+    "no majority of controllers": Fact(
+        "some time in between, faults hit so many of those that keep the cluster's metadata at once that the others may have "
+        "been no majority",
+        of_witnesses=quorum_was_out,
+        could=lambda h: possibly(h.faulted),
+    ),
+    "the machine stood still": Fact(
+        "no process of the trial was heard of for more than 1 s in between, so the machine stood still",
+        of_witnesses=lambda _, witnesses: doubt_unless(
+            as_truth(witnesses["case"] == ProgressCase.STOOD_STILL), known=False
+        ),
+        could=lambda _: Tristate.NO,
     ),
     "within the quorum's fetch timeout": Fact(
         "the controller went on for no longer than 1.5 times controller.quorum.fetch.timeout.ms, and 2 s in which it was not "

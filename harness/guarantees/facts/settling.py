@@ -59,6 +59,27 @@ def troubled(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return doubt_unless(overlapped(envelope.faults), known=overlapped(proven) == TRUE)
 
 
+def quorum_was_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Were so many of those that keep the metadata hit by faults at once, some time between `begin_ns` and `end_ns`, that the
+    others may have been no majority? Unknown where it is so only by faults that were not seen to work."""
+    keepers = envelope.keepers
+    enough = (len(keepers) + 1) // 2
+
+    def out(faults: Sequence[FaultRecord]) -> Truth:
+        harmful = [f for f in faults if f.nature is None or f.nature.stops or f.nature.freezes or f.nature.cuts]
+        parts = []
+        for begin_ns in {f.begin_ns for f in harmful}:  # the most are hit when one begins
+            active = [f for f in harmful if f.begin_ns <= begin_ns <= f.end_ns]
+            if len(keepers.intersection({node for f in active for node in f.nodes})) >= enough:
+                end_ns = max(f.end_ns for f in active) + envelope.error_ns
+                inside = (witnesses["begin_ns"] <= end_ns) & (witnesses["end_ns"] >= begin_ns - envelope.error_ns)
+                parts.append(as_truth(inside))
+        return any_true(constant(FALSE, len(witnesses)), *parts)
+
+    proven = [fault for fault in envelope.faults if fault.effective is Tristate.YES]
+    return doubt_unless(out(envelope.faults), known=out(proven) == TRUE)
+
+
 def within_fetch_timeout(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Did the controller that was replaced go on for no longer than controller.quorum.fetch.timeout.ms allows? Unknown where
     it is not known when it was replaced (`other_ns`)."""

@@ -270,5 +270,37 @@ _STALE_CONTROLLER = Guarantee(
         ),
     ),
 )
-QUORUM = (_TWO_CONTROLLERS, _STALE_CONTROLLER)
+_LEADERLESS = Guarantee(
+    anomaly="leaderless",
+    meaning="A partition had no leader within reach, although another replica could have led it.",
+    promise="Once the leader of a partition is out of reach, another replica in sync leads it, within the time that sessions "
+    "and elections of controllers take.",
+    found=(
+        "1 time a partition had no leader within reach, although another replica could have led it",
+        "{n} times a partition had no leader within reach, although another replica could have led it",
+    ),
+    nothing="the controllers' log names no leader",
+    nothing_is_unknown=False,
+    source="Kafka documentation, design, 'Replicated logs': if the leader fails, another in-sync replica leads; KIP-631, "
+    "fencing; Kafka documentation, broker configuration broker.session.timeout.ms",
+    rules=(
+        Rule(
+            id="leaderless/no-quorum",
+            when=("no majority of controllers",),
+            label="controllers without a majority",
+            reason="so many controllers were out of reach at once that the others could elect nobody",
+            change="more controllers",
+            source="KIP-595: the metadata log needs a majority of its voters",
+        ),
+        Rule(
+            id="leaderless/stood-still",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("the machine stood still",),
+            label="a machine that stood still",
+            reason="no process of the trial was heard of for more than 1 s, so the controllers may have stood still, too",
+            source="A gap of more than 1 s between all heartbeats, of which each client makes ten a second",
+        ),
+    ),
+)
+QUORUM = (_TWO_CONTROLLERS, _STALE_CONTROLLER, _LEADERLESS)
 """These guarantees, in the order in which reports list them."""

@@ -443,6 +443,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "unsettled": (LOG, FAULT, EFFECT),
     "group was troubled": (LOG, FAULT, EFFECT),
     "held up": (LOG, FAULT, EFFECT),
+    "no majority of controllers": (FAULT, EFFECT),
     "within the quorum's fetch timeout": (ANSWERS,),
     "controller was cut off": (FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
@@ -468,6 +469,7 @@ themselves."""
 NEVER_CERTAIN = frozenset(
     {
         "may be a second copy",
+        "the machine stood still",
         "reader stood still",
         "whoever waited stood still",
         "unmeasured",

@@ -13,7 +13,7 @@ from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, NONE, TABLES
 from prozess.spark_checkers.oracle.second_opinion import WORLDLY
-from prozess.spark_checkers.oracle.views import add_cell, add_partition, add_serving, empty_facts, to_arrow
+from prozess.spark_checkers.oracle.views import add_cell, add_partition, add_serving, empty_facts, outages, to_arrow
 
 PARTITIONS_PER_WORLD = 100
 _OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots")
@@ -49,6 +49,7 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
         if cell is not None:
             add_cell(facts, planned, world=world, bounds=cell.bounds)
             add_serving(facts, cell, world=world, cell=planned)
+            facts["fact_out"] += outages(cell, world=world)
             for name, rows in cell.tables.items():
                 if name == "observations":  # the partitions' own, once
                     found[name] = found[name][: -len(partitions)]

@@ -137,6 +137,9 @@ SEEN: Mapping[str, Seen] = {
     "out of sync at the end": Seen([*STABLE, state(5, 0, 1, 0, (1, 2))], columns={"reader": 1, "other_client": 3}),
     "leader was hampered": Seen(STABLE, fault(0, "pause", [1], 3, 5)),
     "unsettled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
+    "no majority of controllers": Seen(
+        STABLE, fault(0, "kill", [1, 2, 3, 3001], 5, 100), columns={"begin_s": 10, "end_s": 40}
+    ),
     "within the quorum's fetch timeout": Seen(STABLE, columns={"begin_s": 10, "end_s": 12, "other_s": 10}),
     "group was troubled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
     "held up": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60}),
@@ -282,5 +285,5 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
     assert {rule.id for _, rule in PERMITTING if rule.id not in {r.id for _, r in CASES}} == {
         "reordered/cleaned", "stalled/starved", "hanging/starved", "late/unmeasured", "unprocessed/several-topics",
         "not-exactly-once/several-topics", "two-owners/group-perhaps-lost", "skipped/untold-seek", "rewound/untold-seek",
-        "unstable/several-topics",
+        "unstable/several-topics", "leaderless/stood-still",
     }  # fmt: skip

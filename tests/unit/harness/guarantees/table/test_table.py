@@ -114,6 +114,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
     excuses |= {"unsettled", "reader stood still", "may have expired", "unmeasured", "the consumer tells no seeks"}
     excuses |= {"held up", "whoever waited stood still", "group was troubled"}
     excuses |= {"leader was hampered", "unclean election asked for", "within the quorum's fetch timeout"}
+    excuses |= {"no majority of controllers", "the machine stood still"}
     excuses |= {"one instance id twice", "sent later", "may be a second copy"}
     excuses |= {"a partition of the cell was elected unclean", *LIFE_FACTS}
     names = events_of(anomaly)
