@@ -120,8 +120,8 @@ _OWN: dict[str, Checker] = {
         _of_group(anomaly="orphaned", kernel=orphaned, by_partition=_ALONE),
         _of_group(anomaly="unstable", kernel=unstable, by_partition=_ALONE, knows=POLLS),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
-        CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),
+        CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),
         CellChecker(

@@ -286,10 +286,10 @@ _LEADERLESS = Guarantee(
     rules=(
         Rule(
             id="leaderless/no-quorum",
+            effect=RuleEffect.NOT_APPLICABLE,
             when=("no majority of controllers",),
             label="controllers without a majority",
             reason="so many controllers were out of reach at once that the others could elect nobody",
-            change="more controllers",
             source="KIP-595: the metadata log needs a majority of its voters",
         ),
         Rule(

@@ -73,6 +73,7 @@ FAMILIES = tuple(
             "log.sequences",
             "log.leadership",
             "progress.succession",
+            "progress.leaders",
         ),
     )
 )

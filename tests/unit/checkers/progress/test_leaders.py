@@ -149,7 +149,9 @@ def test_only_a_quorum_without_a_majority_permits_it():
     leader = fault(0, "kill", [1], 9, 60)
     assert judged(leader) is Judgement.FORBIDDEN
     assert judged(leader, fault(1, "kill", [3001], 9, 60)) is Judgement.FORBIDDEN
-    assert judged(leader, fault(1, "kill", [3001], 9, 60), fault(2, "pause", [3002], 20, 30)) is Judgement.PERMITTED
+    assert (
+        judged(leader, fault(1, "kill", [3001], 9, 60), fault(2, "pause", [3002], 20, 30)) is Judgement.NOT_APPLICABLE
+    )
     assert judged(leader, fault(1, "kill", [3001, 3002], 70, 90)) is Judgement.FORBIDDEN
     unproven = fault(1, "kill", [3001, 3002], 9, 60, effect=Tristate.UNKNOWN)
     assert judged(leader, unproven) is Judgement.UNKNOWN

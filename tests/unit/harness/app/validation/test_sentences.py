@@ -68,7 +68,7 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, untold, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
-        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller",
+        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless",
         "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
         "partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
         "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
