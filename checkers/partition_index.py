@@ -19,6 +19,7 @@ from prozess.checkers.lookup import (
     ordinary_keys,
 )
 from prozess.checkers.partition_log import Log, LogIdentities
+from prozess.harness.errors import Contradicted
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
@@ -273,8 +274,10 @@ class PartitionIndex(Indexed):
         """Returns int64[sends]: the identity of each record that was sent. It strictly ascends, because rows are in the
         order (client, sequence)."""
         key = identity_keys(self.sends["client"], self.sends["sequence"])
-        assert not len(key) or key[0] >= 0, "a send of no client"
-        assert (key[1:] > key[:-1]).all(), "sends are not in the order (client, sequence)"
+        if (key < 0).any():
+            raise Contradicted("there is a send of no client, or without a sequence")
+        if not (key[1:] > key[:-1]).all():
+            raise Contradicted("a client sent two records with one sequence")
         return key
 
     @lazy

@@ -11,6 +11,7 @@
       + ClusterFailed             255   a node died, or refused what was asked
       + StorageFull               255   the run directory has no room left
       + HistoryUnreadable         255   a table is torn, missing or of another version
+        + Contradicted            255   tables of a history cannot all be what happened
 
 The text of an error is for the user. It names the value, the rule and the way out, in one or two sentences. Our own mistakes
 are assertions.
@@ -87,3 +88,14 @@ class StorageFull(HarnessFailed):
 
 class HistoryUnreadable(HarnessFailed):
     """A table of the history is torn, missing, or of another version."""
+
+
+CONTRADICTION = "the tables contradict one another:"
+"""How the clause begins that says so."""
+
+
+class Contradicted(HistoryUnreadable):
+    """Tables of a history contradict one another. What rests on them is unknown."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"{CONTRADICTION} {how}")

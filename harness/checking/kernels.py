@@ -34,6 +34,7 @@ from prozess.harness.checking.checker import (
 from prozess.harness.checking.gathering import CheckedLooks, Each, Looked, gather_known, readable, readable_cells
 from prozess.harness.checking.helper_process import HelperProcess, can_be_sent
 from prozess.harness.checking.memory import give_back
+from prozess.harness.errors import CONTRADICTION, Contradicted
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
@@ -442,18 +443,23 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
 
 
 def failed(name: str, reason: str) -> KernelResult:
-    """Returns the result of a kernel that has judged nothing, because it failed."""
-    return KernelResult(no_witnesses(), count=0, judged=0, incomplete=f"the kernel {name} failed: {reason}")
+    """Returns the result of a kernel that has judged nothing, because it failed, or its tables contradict one another."""
+    told = reason if reason.startswith(CONTRADICTION) else f"the kernel {name} failed: {reason}"
+    return KernelResult(no_witnesses(), count=0, judged=0, incomplete=told)
 
 
 def _log_failure(what: str, error: Exception) -> None:
     """Logs a failure in one line, with its place. The traceback is logged for those who ask (logging.DEBUG)."""
+    if isinstance(error, Contradicted):
+        return  # no mistake of ours: the verdict says it
     frame = traceback.extract_tb(error.__traceback__)[-1]
     _log.warning("%s failed: %s (%s:%s)", what, _told(error), Path(frame.filename).name, frame.lineno)
     _log.debug("how %s came to fail", what, exc_info=error)
 
 
 def _told(error: Exception) -> str:
+    if isinstance(error, Contradicted):
+        return str(error)
     return f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode().strip().removesuffix(":")
 
 

@@ -50,6 +50,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
         "groups that settle, leaders and controllers, nodes out of reach, how long a cluster was left in peace": 6,
         "the order of a log against time": 1,
+        "tables that contradict one another, and what their rows are compared with": 2,
         "what must have come of a step: its values, what refuses them, what was seen": 3,
         "replicas in sync that lack what was committed": 1,
     }.values()

@@ -33,6 +33,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     sampled_elections,
     timelines,
 )
+from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.parquet import TableFile
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.interfaces import CLIENT_NODE
@@ -103,6 +104,8 @@ class Evidence:
     told_of_loss: tuple[str, ...] = ()
     """Producers that ended because a broker told them of a loss, and so it is: what `judge` makes of the findings and of the
     rest of this."""
+    contradictions: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Why tables cannot be what happened, as clauses: by cell; NONE: of the whole trial."""
     not_whole: Sequence[str] = ()
     """What the run waited for in vain after it had undone the faults, and what it saw last."""
     failures: Mapping[str, str] = field(default_factory=dict)
@@ -164,6 +167,7 @@ class Evidence:
             wall_zero_ns=_wall_zero_ns(run),
             dead_clients=read_object(dead) if dead.exists() else {},
             not_whole=_not_whole(run),
+            contradictions=contradictions(history),
         )
 
     @cached_property

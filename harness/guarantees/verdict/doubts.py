@@ -64,7 +64,7 @@ def trial_doubts(plan: Plan, evidence: Evidence, expectations: Sequence[Expectat
     )
     not_whole = (f"{NOT_WHOLE}: {lacking}" for lacking in evidence.not_whole)
     own = (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *expectation_doubts(expectations))
-    return (*plan.doubts, *not_whole, *own, *incomplete)
+    return (*plan.doubts, *evidence.contradictions.get(NONE, ()), *not_whole, *own, *incomplete)
 
 
 def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
@@ -150,7 +150,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
             why = _unfinished(evidence, last_rows.get(client.client))
             told += [f"client {client.name} {why}"] if why else []
     quiet = (*_idle_share_group(served, evidence), *_idle_programs(served, evidence))
-    return (*told, *_forgetful(served, evidence), *quiet)
+    return (*evidence.contradictions.get(cell.cell, ()), *told, *_forgetful(served, evidence), *quiet)
 
 
 def told_of_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ from prozess.harness.guarantees.verdict.sentences import (
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.plan.plan import Cell, Control, Plan
-from prozess.harness.schema import Tristate
+from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import (
     AnomalyOutcome,
     CellAnomaly,
@@ -205,6 +205,7 @@ def _judge_cell(
     happened = dict.fromkeys(what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values())
     happened_to_readers = [with_readers(one, plan, cell) for one in happened]
     own_doubts = cell_doubts(plan, cell, evidence)
+    contradicted = (*evidence.contradictions.get(cell.cell, ()), *evidence.contradictions.get(NONE, ()))
     unread = None if plan.audited else _unread(cell, found)
     judged = {}
     for anomaly, guarantee in TABLE.items():
@@ -227,7 +228,7 @@ def _judge_cell(
                 guarantee, _gaps(plan, cell, anomaly, tally, unread), tally, missing, evidence, own_doubts, cell=cell
             ),
             doubt=doubts[0] if doubts else None,
-            beyond=beyond,
+            beyond=beyond or next(iter(contradicted), None),
             possible=_possible(anomaly, configuration, happened_to_readers),
         )
         gap = why or _gap(tally, envelopes, rule) if outcome is AnomalyOutcome.UNKNOWN else ""
@@ -417,9 +418,9 @@ def _decide(
     beyond: str | None,
     possible: Rule | None,
 ) -> tuple[AnomalyOutcome, Rule | None, str | None]:
-    """The outcome, the rule it rests on, and why it is unknown. What was seen stands, unless its own evidence has gaps, or
-    the trial did what no network does (`beyond`); a doubt about the trial takes away only what rests on not having seen
-    anything."""
+    """The outcome, the rule it rests on, and why it is unknown. What was seen stands, unless its own evidence has gaps, the
+    trial did what no network does, or tables contradict one another (`beyond`); a doubt about the trial takes away only what
+    rests on not having seen anything."""
     if tally.forbidden and beyond is not None:
         return AnomalyOutcome.UNKNOWN, None, beyond
     if tally.forbidden:

@@ -1,7 +1,7 @@
 """Makes the cells of a generated history: where in their partitions things are planted, and the tables beside sends and
 reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -215,7 +215,7 @@ class GeneratedCell:
     def transactions(self) -> Iterator[dict[str, np.ndarray | int]]:
         """Rows of `transactions`: of the producers, of whoever planted, and the instances."""
         first = self.partitions[0]
-        ids = [*first.producers.tolist(), self.zombie]
+        ids = [*first.producers.tolist(), self.zombie, self.planter]
         instances: dict[str, np.ndarray | int] = {
             "client": np.array([*ids, self.successor]),
             "transactional_id": np.array([*ids, self.zombie]),
@@ -261,7 +261,7 @@ class GeneratedCell:
             "completed_ns": invoked + LATENCY_MIN_NS,
             "initialised_ns": -1_000_000,
             "ended_by": np.where(aborted, ABORT, COMMIT),
-            "outcome": Outcome.OK,
+            "outcome": np.where(aborted, Outcome.FAIL, Outcome.OK),
         }
 
 
@@ -432,10 +432,11 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
 
 
 def heartbeats(cell: GeneratedCell) -> Columns:
-    """Rows of `heartbeats`: every member of a group is heard of until all have ended. Of a member that was silent for
-    longer than its session nobody knows whether it still owned a partition."""
+    """Rows of `heartbeats`: every member of a group, and who writes in transactions, is heard of until all have ended. Of a
+    member that was silent for longer than its session nobody knows whether it still owned a partition, and of a producer that
+    nobody heard of, whether it waited for its commit."""
     time_ns = np.arange(FIRST_NS, cell.end_ns + 2 * SECOND_NS, HEARTBEAT_NS)
-    members = np.unique(cell.readers)
+    members = np.unique(cell.readers if cell.kind == "group" else cell.partitions[0].producers)
     return {"client": np.repeat(members, len(time_ns)), "time_ns": np.tile(time_ns, len(members))}
 
 
@@ -451,11 +452,12 @@ def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, 
     }
 
 
-def positions(cell: GeneratedCell, partition: GeneratedPartition) -> Columns:
-    """Returns the first position of the group."""
+def positions(cell: GeneratedCell, partition: GeneratedPartition, audits: Iterable[int]) -> Columns:
+    """Returns the first position of the group, or of the reader, and of each audit."""
+    clients = np.array([owner_of(cell, partition), *audits])
     return {
-        "client": np.array([owner_of(cell, partition)]),
-        "time_ns": FIRST_NS + 10,
+        "client": clients,
+        "time_ns": np.where(clients == clients[0], FIRST_NS + 10, cell.audit_ns),
         "log_offset": 0,
         "partition": partition.partition,
         "event": ASSIGNED,

@@ -4,6 +4,7 @@ The same options and seed give the same history. It is written partition by part
 disk and time, never memory; sends and reads at the same time.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from prozess.harness.app.histories.synthetic.witnesses import write_planted
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
-from prozess.harness.plan.plan import Cell, Plan, PlannedClient
+from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell, Plan, PlannedClient
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.codes import Dictionaries
@@ -96,14 +97,15 @@ def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> di
     write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 0})
     write_json(run.cluster, {"kafka_version": plan.variant.kafka_version, "settings": {}})
     audits = _audits(plan)
+    received: Counter[int] = Counter()
     writers: list[Callable[[], int]] = [
         lambda: _write_sends(run, cells),
-        lambda: _write_reads(run, cells, audits),
+        lambda: _write_reads(run, cells, audits, received),
         lambda: _write_others(run, cells, audits, options),
     ]
     with ThreadPoolExecutor(len(writers), thread_name_prefix="generate") as pool:
         rows = sum(pool.map(lambda write: write(), writers))
-    _write_clients(run, plan, cells)
+    _write_clients(run, plan, cells, received)
     _write_planned(run, plan)
     write_planted(run, cells, two_controllers=options.planted.get("two-controllers", 0))
     ensure_every_table(run)
@@ -247,7 +249,10 @@ def _write_sends(run: RunDirectory, cells: Sequence[GeneratedCell]) -> int:
         return writer.rows
 
 
-def _write_reads(run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapping[Isolation, int]) -> int:
+def _write_reads(
+    run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapping[Isolation, int], received: Counter[int]
+) -> int:
+    """Writes what everybody read, and counts it in `received` by client."""
     with TableWriter(run, TABLES["reads"]) as writer:
         for cell in cells:
             from_ns = cell.audit_ns + SHORT_AFTER_NS
@@ -257,10 +262,12 @@ def _write_reads(run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapp
                 views += [("log", audits[Isolation.READ_UNCOMMITTED], from_ns)]  # type: ignore[list-item]
                 views += [("visible", audits[Isolation.READ_COMMITTED], from_ns)]  # type: ignore[list-item]
                 for view, client, begun_ns in views:
+                    before = writer.rows
                     for first, last in _chunks(partition.length):
                         _put(writer, "reads", partition.reads(view, client, first, last, from_ns=begun_ns))
                     if begun_ns is not None:
                         _put(writer, "reads", partition.sentinel_read(client, begun_ns + partition.end))
+                    received[client] += writer.rows - before
         return writer.rows
 
 
@@ -277,8 +284,9 @@ def _write_others(
         rows += writer.rows
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
     _write_all(run, "assignments", (c for pair in groups for c in tables.assignments(*pair)))
-    _write_all(run, "positions", (tables.positions(*pair) for pair in groups))
-    _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in cells if cell.kind == "group"))
+    _write_all(run, "positions", (tables.positions(*pair, audits.values()) for pair in pairs))
+    heard = [cell for cell in cells if cell.kind in ("group", "transactions")]
+    _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in heard))
     _write_all(run, "transactions", (c for cell in cells if cell.kind == "transactions" for c in cell.transactions()))
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
     _write_all(run, "observations", [*observed, *(c for pair in pairs for c in tables.copies(*pair))])
@@ -298,7 +306,7 @@ def _write_all(run: RunDirectory, name: str, parts: Iterable[Mapping[str, np.nda
             _put(writer, name, columns)
 
 
-def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell]) -> None:
+def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell], received: Mapping[int, int]) -> None:
     issued = np.zeros(len(plan.clients), dtype=np.int64)
     for cell in cells:
         first = cell.partitions[0]
@@ -306,6 +314,9 @@ def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell]
         for client, count in cell.issued.items():
             issued[client] = count
     roles = np.array([role_named(c.role) for c in plan.clients])
+    reading = np.isin(roles, [Role.READER, Role.AUDIT, Role.MEMBER])
+    issued[reading] = [received.get(c.client, 0) for c, reads in zip(plan.clients, reading, strict=True) if reads]
+    issued[SENTINEL_CLIENT] = len(plan.partitions)
     levels = [Isolation[str(c.isolation_level).upper()] if c.isolation_level else NONE for c in plan.clients]
     ids = np.array([c.client for c in plan.clients])
     columns: dict[str, np.ndarray | int] = {

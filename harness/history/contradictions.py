@@ -1,0 +1,416 @@
+"""Tables that contradict one another, or themselves: values that nobody can have recorded if he recorded what happened.
+
+A manifest proves that files are as they were written, and not that they were written well. What is looked at here holds in
+every history, whatever Kafka did: a commit is not over before it begins, a client records nothing before its start or after
+its end, a reader has as many rows as it says that it read. Where it does not hold, a recorder is wrong, or somebody changed
+the tables, and nothing of the cell can be held.
+
+Worked example: client 7 says that it sent 100 records, and `sends` has 99 rows of it. One row is gone, and with it perhaps a
+record that Kafka lost. The doubt names both numbers.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+from prozess.harness.errors import CONTRADICTION
+from prozess.harness.history.lives import Columns, Lives, TransactionsAtHand, among, run_starts
+from prozess.harness.history.reader import History
+from prozess.harness.recording.rows import RECORDER_CLIENT
+from prozess.harness.schema import (
+    MISSING,
+    NONE,
+    TABLES,
+    FaultPhase,
+    Isolation,
+    MetadataKind,
+    MetadataSource,
+    ObservationKind,
+    Outcome,
+    ReadFlag,
+    Role,
+    StepOutcome,
+    Table,
+    Tristate,
+)
+
+ROWS_MAX = 50_000_000
+"""Of a clustered table with more rows the values are not looked through: that would take as long as a check."""
+AT_ONCE = 1 << 22
+"""Of clustered tables so many rows are looked through at a time."""
+
+_CODES: Mapping[str, type[IntEnum]] = {
+    code.__name__: code
+    for code in (
+        Outcome,
+        Role,
+        Isolation,
+        ObservationKind,
+        MetadataKind,
+        MetadataSource,
+        FaultPhase,
+        Tristate,
+        StepOutcome,
+    )
+}
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "ReadFlag bits": (0, sum(ReadFlag)),
+    "0/1": (NONE, 1),
+    "offset": (NONE, 2**48),
+    "epoch": (NONE, 2**30 - 1),
+    "count": (NONE, 2**48),
+    "records": (NONE, 2**48),
+    "bytes": (NONE, 2**30 - 1),
+    "KafkaError code": (-1000, 1000),
+    "crc32c": (0, 2**32 - 1),
+    "broker mask": (NONE, 2**63 - 1),
+    "1 commit, 2 abort": (NONE, 2),
+    "1 sync 2 async 3 auto 4 transaction; NONE: not known": (NONE, 4),
+    "1 assign 2 revoke 3 lost 4 close": (1, 4),
+    "1 assigned 2 seek 3 reset 4 pause 5 resume": (1, 5),
+}
+"""The least and the greatest value by the unit of a column. A segment has up to 2³¹ bytes, and no log 2⁴⁸ records."""
+_NEVER_NONE: Mapping[str, Sequence[str]] = {
+    "sends": ("sequence", "invoked_ns"),
+    "reads": ("log_offset", "read_ns", "span"),
+    "processed": ("log_offset", "started_ns", "span"),
+    "commits": ("log_offset", "invoked_ns"),
+    "assignments": ("started_ns", "done_ns"),
+    "positions": ("time_ns", "span"),
+    "observations": ("time_ns",),
+    "withheld": ("begun_ns", "count"),
+    "faults": ("time_ns", "fault"),
+    "steps": ("step",),
+    "metadata": ("time_ns",),
+    "replicas": ("base_offset", "last_offset", "records", "size", "read_ns"),
+    "metrics": ("time_ns",),
+    "heartbeats": ("time_ns",),
+    "clients": ("started_ns",),
+}
+_INTERVALS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "sends": [("invoked_ns", "completed_ns")],
+    "processed": [("started_ns", "done_ns")],
+    "transactions": [("begun_ns", "end_invoked_ns"), ("end_invoked_ns", "completed_ns"), ("begun_ns", "completed_ns")],
+    "commits": [("invoked_ns", "completed_ns")],
+    "assignments": [("started_ns", "done_ns")],
+    "withheld": [("begun_ns", "ended_ns")],
+    "steps": [("awaited_ns", "fired_ns"), ("fired_ns", "done_ns")],
+    "clients": [("started_ns", "ended_ns")],
+    "replicas": [("base_offset", "last_offset")],
+}
+"""What begins, and what ends it."""
+_OF_CLIENTS = (
+    "sends",
+    "reads",
+    "processed",
+    "transactions",
+    "commits",
+    "assignments",
+    "positions",
+    "withheld",
+    "heartbeats",
+)
+"""The tables that clients write themselves."""
+_OF_GROUPS = ("processed", "commits", "assignments")
+_OF_OWNERS = ("processed", "commits")
+_IN_SPANS = ("reads", "processed")
+_PLANNED = ("partitions", "cells")
+"""The tables that are made of the plan."""
+
+
+def contradictions(history: History) -> Mapping[int, tuple[str, ...]]:
+    """Returns why nothing can be held, as clauses, for each cell whose tables contradict one another; NONE: of the whole
+    trial."""
+    return _Sought(history).found()
+
+
+class _Sought:
+    """What was found so far in one history."""
+
+    def __init__(self, history: History) -> None:
+        self._history, plan = history, history.plan
+        self._ours = plan.origin in ("trial", "generated")
+        self._cell_of = {p: cell.cell for cell in plan.cells for p in cell.partitions}
+        self._planned = {c.client: c for c in plan.clients}
+        clients = history.table("clients")
+        self._stands_for = dict(zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True))
+        self._known = np.array(sorted({*self._planned, *self._stands_for, RECORDER_CLIENT, NONE}), dtype=np.int64)
+        self._lives = Lives(clients)
+        self._rows: dict[str, np.ndarray] = {}
+        self._told: dict[int, dict[str, int]] = defaultdict(dict)
+
+    def found(self) -> Mapping[int, tuple[str, ...]]:
+        for table in TABLES.values():
+            for rows in _read(self._history, table):
+                self._look(table, rows)
+        self._compare_with_plan()
+        if self._ours and not self._history.run.lost:
+            self._count()
+        return {
+            cell: tuple(what.format(count=f"{count:,} row{'s' if count > 1 else ''}") for what, count in told.items())
+            for cell, told in self._told.items()
+        }
+
+    def _look(self, table: Table, rows: Columns) -> None:
+        self._ranges(table, rows)
+        self._intervals(table, rows)
+        client = rows["client"].astype(np.int64)
+        unknown = ~among(client, self._known) | ((client == NONE) & (table.name in _OF_CLIENTS))
+        self._tell(table, rows, unknown, "there is no such client")
+        if "partition" in rows:
+            self._partitions(table, rows)
+        if self._ours:
+            self._times(table, rows)
+        if self._ours and table.name == "sends":
+            self._sends(table, rows)
+        if self._ours and table.name == "commits":
+            done = rows["outcome"] == Outcome.OK.value
+            self._tell(table, rows, done & (rows["code"] != 0), "a commit that took effect has the code of an error")
+            self._tell(
+                table, rows, done & (rows["completed_ns"] == MISSING), "a commit that took effect was never over"
+            )
+        if self._ours and table.name == "transactions":
+            self._instances(table, rows)
+        if self._ours and table.name in _OF_CLIENTS:
+            self._count_rows(table, rows)
+            self._own(table, rows)
+        if table.name == "metadata" and self._history.plan.variant.metadata_mode.startswith("kraft"):
+            self._metadata(table, rows)
+
+    def _ranges(self, table: Table, rows: Columns) -> None:
+        never_none = _NEVER_NONE.get(table.name, ())
+        for column in table.columns:
+            values = rows[column.name]
+            if column.unit in _CODES:
+                wrong = (values != NONE) & ~among(values, np.array(sorted(_CODES[column.unit]), dtype=np.int64))
+            elif column.unit in _RANGES:
+                low, high = _RANGES[column.unit]
+                wrong = (values < low) | (values > high)
+            else:
+                wrong = np.zeros(len(values), dtype=bool)
+            if column.name in never_none:
+                wrong |= values == (MISSING if column.unit == "ns" else NONE)
+            self._tell(table, rows, wrong, f"{column.name} has a value that nothing has")
+
+    def _intervals(self, table: Table, rows: Columns) -> None:
+        for begin, end in _INTERVALS.get(table.name, ()):
+            both = (rows[begin] != MISSING) & (rows[end] != MISSING)
+            self._tell(table, rows, both & (rows[begin] > rows[end]), f"{end} is before {begin}")
+
+    def _partitions(self, table: Table, rows: Columns) -> None:
+        of = rows["partition"]
+        planned = among(of, np.array(sorted(self._cell_of), dtype=np.int64))
+        if not table.partitioned and table.name not in ("commits", "positions", "withheld", "snapshots"):
+            planned |= of == NONE
+        if table.name == "metadata":
+            planned |= of < NONE  # of __consumer_offsets
+        self._tell(table, rows, ~planned, "the plan does not have the partition")
+
+    def _times(self, table: Table, rows: Columns) -> None:
+        for column in table.columns:
+            if column.unit == "ns" and table.name != "clients":
+                outside = self._lives.outside(rows["client"], rows[column.name], since=table.name != "metadata")
+                self._tell(table, rows, outside, f"the client did not run at {column.name}")
+
+    def _sends(self, table: Table, rows: Columns) -> None:
+        """Does each send say the same as its transaction? Is its sequence the only one, and its code that of its outcome?"""
+        same = [rows[name][1:] == rows[name][:-1] for name in ("client", "partition", "sequence")]
+        self._tell(table, rows, np.append(False, np.all(same, axis=0)), "the client sent two records with one sequence")
+        acknowledged = rows["outcome"] == Outcome.OK.value
+        self._tell(table, rows, acknowledged & (rows["code"] != 0), "an acknowledged record has the code of an error")
+        never = acknowledged & (rows["completed_ns"] == MISSING)
+        self._tell(table, rows, never, "an acknowledged record was never acknowledged")
+        inside, of = rows["transaction"] != NONE, self._transactions
+        row = of.rows(rows["client"], rows["transaction"])
+        transactional = among(rows["client"].astype(np.int64), self._transactional)
+        self._tell(
+            table, rows, transactional & ~inside, "the record is in no transaction, as all others of its client are"
+        )
+        known = inside & (row >= 0)
+        self._tell(table, rows, inside & (row < 0), "there is no such transaction")
+        begun, end, outcome = (of.table[name][row] for name in ("begun_ns", "end_invoked_ns", "outcome"))
+        outside = (rows["invoked_ns"] < begun) | ((end != MISSING) & (rows["invoked_ns"] > end))
+        self._tell(table, rows, known & outside, "the record was sent while its transaction was not open")
+        refused = rows["outcome"] == Outcome.FAIL.value  # by produce(): its transaction goes on without it
+        another = known & ~refused & (rows["outcome"] != outcome)
+        self._tell(table, rows, another, "the outcome is not that of the transaction")
+
+    def _instances(self, table: Table, rows: Columns) -> None:
+        """Is each transaction the only one of its number, of an instance of its client, and begun after that?"""
+        numbered = rows["transaction"] != NONE
+        self._tell(table, rows, rows["begun_ns"] == MISSING, "begun_ns has a value that nothing has")
+        self._tell(table, rows, rows["transaction"] < NONE, "transaction has a value that nothing has")
+        of = self._transactions
+        another = numbered & (of.rows(rows["client"], rows["transaction"]) != np.arange(len(numbered)))
+        self._tell(table, rows, another, "the client has another transaction of this number")
+        pairs = list(zip(rows["client"].tolist(), rows["initialised_ns"].tolist(), strict=True))
+        instances = {pair for pair, is_one in zip(pairs, (~numbered).tolist(), strict=True) if is_one}
+        strange = numbered & np.array([pair not in instances for pair in pairs], dtype=bool)
+        self._tell(table, rows, strange, "the client has no instance that was initialised then")
+        self._tell(
+            table, rows, numbered & (rows["begun_ns"] < rows["initialised_ns"]), "begun_ns is before initialised_ns"
+        )
+        open_ = (rows["ended_by"] == NONE) != (rows["end_invoked_ns"] == MISSING)
+        self._tell(table, rows, numbered & open_, "ended_by and end_invoked_ns do not agree")
+        committed = numbered & (rows["outcome"] == Outcome.OK.value) & (rows["ended_by"] != 1)
+        self._tell(table, rows, committed, "a transaction was committed that was to be aborted")
+        of_id = np.array([self._first_with_id(client) for client in rows["client"].tolist()], dtype=np.int64)
+        other = (of_id != NONE) & (rows["transactional_id"] != of_id)
+        self._tell(table, rows, other, "the transactional_id is not the client's")
+        never = numbered & (rows["outcome"] != Outcome.INFO.value) & (rows["completed_ns"] == MISSING)
+        self._tell(table, rows, never, "a transaction that ended was never completed")
+
+    def _first_with_id(self, client: int) -> int:
+        """Returns the first planned client that has the transactional.id of this one. NONE: it has none."""
+        planned = self._planned.get(self._stands_for.get(client, client))
+        if planned is None or planned.transactional_id is None:
+            return NONE
+        return next(c for c, other in self._planned.items() if other.transactional_id == planned.transactional_id)
+
+    @cached_property
+    def _transactional(self) -> np.ndarray:
+        """The clients that send in transactions alone, ascending."""
+        mine = {c for c, planned in self._planned.items() if planned.transactional_id is not None and planned.producer}
+        return np.array(sorted(mine | {c for c, p in self._stands_for.items() if p in mine}), dtype=np.int64)
+
+    @cached_property
+    def _transactions(self) -> "TransactionsAtHand":
+        return TransactionsAtHand(self._history.table("transactions"))
+
+    def _own(self, table: Table, rows: Columns) -> None:
+        """Is a client's row of a partition that it serves, of its group, and of a span that it began?"""
+        names = [name for name in ("client", "partition", "group", "span") if name in rows]
+        if "partition" not in names:
+            return
+        starts = run_starts(rows, names)  # rows of one client and partition mostly follow one another
+        lengths = np.diff(np.append(starts, len(rows["client"])))
+        doubted: dict[str, list[int]] = defaultdict(list)
+        for number, values in enumerate(zip(*(rows[name][starts].tolist() for name in names), strict=True)):
+            of = dict(zip(names, values, strict=True))
+            client, partition = of["client"], of["partition"]
+            planned = self._planned.get(self._stands_for.get(client, client))
+            if planned is not None and partition in self._cell_of and partition not in planned.partitions:
+                doubted[f"{planned.name} does not serve the partition"].append(number)
+            if table.name in _OF_GROUPS and of["group"] != self._groups.get(client, of["group"]):
+                doubted["the group is not the client's"].append(number)
+            if table.name in _OF_OWNERS and (client, partition) not in self._assigned:
+                doubted["the client was never given the partition"].append(number)
+            if table.name in _IN_SPANS and (client, partition, of["span"]) not in self._spans:
+                doubted["the client never began the span"].append(number)
+        for what, numbers in doubted.items():
+            wrong = np.zeros(len(starts), dtype=bool)
+            wrong[numbers] = True
+            self._tell(table, rows, np.repeat(wrong, lengths), what)
+
+    @cached_property
+    def _assigned(self) -> frozenset[tuple[int, int]]:
+        """The partitions that each member was given at some time."""
+        rows = self._history.table("assignments")
+        given = rows["event"] == 1
+        return frozenset(zip(*(rows[name][given].tolist() for name in ("client", "partition")), strict=True))
+
+    @cached_property
+    def _spans(self) -> frozenset[tuple[int, int, int]]:
+        rows = self._history.table("positions")
+        return frozenset(zip(*(rows[name].tolist() for name in ("client", "partition", "span")), strict=True))
+
+    @cached_property
+    def _groups(self) -> Mapping[int, int]:
+        """The group of each member: the one that most of its rows in `assignments` name."""
+        rows = self._history.table("assignments")
+        named = defaultdict[int, Counter[int]](Counter)
+        for client, group in zip(rows["client"].tolist(), rows["group"].tolist(), strict=True):
+            named[client][group] += 1
+        return {client: groups.most_common(1)[0][0] for client, groups in named.items()}
+
+    def _metadata(self, table: Table, rows: Columns) -> None:
+        of_partition = (rows["kind"] == MetadataKind.PARTITION.value) & (
+            rows["source"] == MetadataSource.CONTROLLER_LOG.value
+        )
+        strangers = (rows["isr"] & ~rows["replicas"]) != 0
+        self._tell(table, rows, of_partition & strangers, "a member of the ISR is no replica")
+        leader = rows["leader"]
+        known = of_partition & (leader >= 0) & (leader < 63)
+        leads = (rows["replicas"] >> np.where(known, leader, 0)) & 1
+        self._tell(table, rows, known & (leads == 0), "the leader is no replica")
+
+    def _count_rows(self, table: Table, rows: Columns) -> None:
+        client = rows["client"]
+        client = client[(client >= 0) & (client < RECORDER_CLIENT)]
+        found = self._rows.setdefault(table.name, np.zeros(1 + max(self._stands_for, default=0), dtype=np.int64))
+        client = client[client < len(found)]
+        found += np.bincount(client, minlength=len(found))
+
+    def _compare_with_plan(self) -> None:
+        """Do the tables that were made of the plan say what it says?"""
+        plan, cells, partitions = self._history.plan, self._history.table("cells"), self._history.table("partitions")
+        wanted = {"partition": [p.partition for p in plan.partitions], "cell": [p.cell for p in plan.partitions],
+                  "number": [p.number for p in plan.partitions]}  # fmt: skip
+        same = all(partitions[name].tolist() == values for name, values in wanted.items())
+        if not same or cells["cell"].tolist() != [cell.cell for cell in plan.cells]:
+            self._told[NONE][f"{CONTRADICTION} partitions or cells are not those of plan.json"] = 1
+
+    def _count(self) -> None:
+        """Has each client that closed its files as many rows as it says?"""
+        clients = self._history.table("clients")
+        for client, role, issued, complete in zip(
+            *(clients[name].tolist() for name in ("client", "role", "issued", "complete")), strict=True
+        ):
+            planned = self._planned.get(self._stands_for[client])
+            table = {Role.PRODUCER: "sends", Role.READER: "reads", Role.AUDIT: "reads"}.get(role)
+            if planned is None or table is None or issued == NONE or complete != 1:
+                continue
+            counted = self._rows.get(table)
+            rows = 0 if counted is None else int(counted[client])
+            if rows != issued:
+                cells = {self._cell_of[p] for p in planned.partitions if p in self._cell_of}
+                what = f"{CONTRADICTION} {planned.name} counted {issued:,} records, and {table} has {rows:,}"
+                for cell in cells:
+                    self._told[cell][what] = 1
+
+    def _tell(self, table: Table, rows: Columns, wrong: np.ndarray, what: str) -> None:
+        if not wrong.any():
+            return
+        for cell, count in zip(*np.unique(self._cells(table, rows, wrong), return_counts=True), strict=True):
+            clause = f"{CONTRADICTION} in {{count}} of {table.name} {what}"
+            told = self._told[int(cell)]
+            told[clause] = told.get(clause, 0) + int(count)
+
+    def _cells(self, table: Table, rows: Columns, chosen: np.ndarray) -> np.ndarray:
+        """Returns the cell of each of these rows. NONE: it is of several cells, or of none."""
+        if table.name in _PLANNED:
+            return np.full(int(chosen.sum()), NONE)
+        partition = rows["partition"][chosen].tolist() if "partition" in rows else [NONE] * int(chosen.sum())
+        return np.array(
+            [
+                self._cell_of[p] if p in self._cell_of else self._cell_of_client(c)
+                for p, c in zip(partition, rows["client"][chosen].tolist(), strict=True)
+            ],
+            dtype=np.int64,
+        )
+
+    def _cell_of_client(self, client: int) -> int:
+        planned = self._planned.get(self._stands_for.get(client, client))
+        cells = set() if planned is None else {self._cell_of.get(p, NONE) for p in planned.partitions}
+        return cells.pop() if len(cells) == 1 else NONE
+
+
+def _read(history: History, table: Table) -> Iterator[Columns]:
+    """Yields the rows of a table: of a clustered one a few parts at a time, and nothing of one that is too large."""
+    file = history.files[table.name]
+    if not file.rows or file.rows > ROWS_MAX:
+        return
+    if not table.partitioned:
+        yield history.table(table.name)
+        return
+    batch: list[int] = []
+    for part in file.intact:
+        batch.append(part)
+        if sum(map(file.length_of, batch)) >= AT_ONCE:
+            yield file.read(table.column_names, batch)
+            batch = []
+    if batch:
+        yield file.read(table.column_names, batch)

@@ -1,0 +1,146 @@
+"""Tables that contradict one another: what nobody can have recorded is named, and nothing of its cell is held or violated."""
+
+import numpy as np
+import pytest
+
+from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
+from prozess.harness.app.histories.synthetic.plants import PLANTS
+from prozess.harness.history.contradictions import contradictions
+from prozess.harness.history.convert import History
+from prozess.harness.history.manifest import seal_recorded
+from prozess.harness.history.parquet import TableWriter
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import MISSING, NONE, TABLES
+from prozess.harness.verdict import Verdict
+from tests.support.damages import judged
+
+
+def made(folder, **options):
+    run = RunDirectory(folder)
+    run.create()
+    generate(run, GenerateOptions(**{"rows": 1600, "partitions": 2, "kinds": KINDS} | options), command="test")
+    return run
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("clean") / "run")
+
+
+@pytest.fixture
+def changed(clean):
+    """Changes a column of the first row for which a condition holds, and takes it back at the end of the test."""
+    before = {}
+
+    def change(table, column, value, where=lambda rows: np.ones(len(rows["client"]), dtype=bool)):
+        history = History.open(clean)
+        rows = history.table(table)
+        before.setdefault(table, dict(rows))
+        row = int(np.flatnonzero(where(rows))[0])
+        values = rows[column].copy()
+        values[row] = value(values[row]) if callable(value) else value
+        written(clean, table, {**rows, column: values})
+        return clean
+
+    yield change
+    for table, rows in before.items():
+        written(clean, table, rows)
+    seal_recorded(clean)
+
+
+def written(run, table, rows):
+    with TableWriter(run, TABLES[table]) as writer:
+        if not TABLES[table].partitioned:
+            writer.write(rows)
+            return
+        order = np.lexsort([rows["client"], rows["partition"]])
+        rows = {name: values[order] for name, values in rows.items()}
+        for partition in np.unique(rows["partition"]):
+            mine = rows["partition"] == partition
+            writer.write({name: values[mine] for name, values in rows.items()})
+
+
+CASES = [
+    ("sends", "completed_ns", lambda ns: ns - 10**10, "completed_ns is before invoked_ns"),
+    ("sends", "completed_ns", MISSING, "an acknowledged record was never acknowledged"),
+    ("sends", "code", -7, "an acknowledged record has the code of an error"),
+    ("sends", "outcome", 9, "outcome has a value that nothing has"),
+    ("sends", "partition", NONE, "the plan does not have the partition"),
+    ("clients", "issued", lambda issued: issued + 1, "records, and sends has"),
+    ("sends", "client", 999, "there is no such client"),
+    ("sends", "invoked_ns", -(10**12), "the client did not run at invoked_ns"),
+    ("reads", "client", lambda client: client + 1, "records, and reads has"),
+    ("reads", "span", 4, "the client never began the span"),
+    ("reads", "flags", 64, "flags has a value that nothing has"),
+    ("processed", "group", 17, "the group is not the client's"),
+    ("processed", "done_ns", 10**12, "the client did not run at done_ns"),
+    ("commits", "partition", 0, "does not serve the partition"),
+    ("commits", "completed_ns", lambda ns: ns - 10**10, "completed_ns is before invoked_ns"),
+    ("transactions", "transaction", 70, "there is no such transaction"),
+    ("transactions", "initialised_ns", lambda ns: ns - 5, "the client has no instance that was initialised then"),
+    ("transactions", "ended_by", NONE, "ended_by and end_invoked_ns do not agree"),
+    ("transactions", "completed_ns", MISSING, "a transaction that ended was never completed"),
+    ("commits", "client", lambda client: client + 1, "the client was never given the partition"),
+    ("assignments", "client", NONE, "there is no such client"),
+    ("clients", "ended_ns", -(10**13), "ended_ns is before started_ns"),
+    ("metadata", "isr", 2**9, "a member of the ISR is no replica"),
+    ("metadata", "leader", 9, "the leader is no replica"),
+]
+CHOSEN = {
+    "metadata": lambda rows: rows["kind"] == 1,
+    "transactions": lambda rows: rows["transaction"] != NONE,
+    "sends": lambda rows: rows["client"] != 0,
+    "clients": lambda rows: (rows["role"] == 1) & (rows["issued"] > 0),
+}
+"""Of which row a value is changed: not of a controller, an instance or a sentinel."""
+
+
+@pytest.mark.parametrize(("table", "column", "value", "told"), CASES, ids=[f"{c[0]}.{c[1]}: {c[3]}" for c in CASES])
+def test_what_nobody_can_have_recorded_is_named(changed, table, column, value, told):
+    run = changed(table, column, value, *([CHOSEN[table]] if table in CHOSEN else []))
+    found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
+    assert any(told in clause for clause in found), found
+    assert all(clause.startswith("the tables contradict one another: ") for clause in found)
+
+
+def test_a_record_cannot_be_sent_while_its_transaction_is_not_open(changed):
+    run = changed("transactions", "begun_ns", lambda ns: ns + 10**10, lambda rows: rows["transaction"] == 0)
+    found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
+    assert any("sent while its transaction was not open" in clause for clause in found), found
+
+
+def test_of_a_cell_whose_tables_contradict_one_another_nothing_is_held_and_nothing_violated(changed):
+    # A send that is over before it begins would be a travel in time.
+    run = changed(
+        "sends", "completed_ns", lambda ns: ns - 10**10, lambda rows: (rows["partition"] == 0) & (rows["client"] > 0)
+    )
+    seal_recorded(run)
+    verdict = judged(run)
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert (
+        "The tables contradict one another: in 1 row of sends completed_ns is before invoked_ns"
+        in verdict.unknown_reasons[0]
+    )
+    of = {cell.workload: cell.verdict for cell in verdict.cells}
+    assert of == {"log": "unknown", "transactions": "held", "group": "held", "compaction": "held"}
+
+
+def test_two_sends_of_one_client_with_one_sequence_are_named_and_no_kernel_fails(changed):
+    where = lambda rows: (rows["partition"] == 0) & (rows["client"] > 0) & (rows["sequence"] > 1)  # noqa: E731
+    run = changed("sends", "sequence", lambda sequence: sequence - 2, where)
+    seal_recorded(run)
+    verdict = judged(run)
+    assert verdict.verdict is Verdict.UNKNOWN
+    whys = [anomaly.why for cell in verdict.cells for anomaly in cell.anomalies.values()]
+    assert any("one sequence" in why for why in whys)
+    assert not any("failed" in why for why in whys)
+
+
+def test_nothing_that_was_planted_contradicts_anything(tmp_path):
+    planted = dict.fromkeys(PLANTS, 2)
+    run = made(tmp_path / "planted", rows=20_000, partitions=4, planted=planted, kinds=())
+    assert contradictions(History.open(run)) == {}
+
+
+def test_a_clean_history_contradicts_nothing(clean):
+    assert contradictions(History.open(clean)) == {}
