@@ -2,6 +2,7 @@
 consumers received, and its tombstones."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -66,12 +67,34 @@ class Consumed:
         """`rows` are the rows of `reads` of these consumers."""
         self.sends = index.marked(index.send_of_read[rows])
         """bool[sends]: did one of them receive this record?"""
+        self._index, self._rows = index, rows
         self.furthest = int(index.reads["log_offset"][rows].max(initial=NONE))
         """The greatest offset of a record that one of them received. NONE: they received nothing."""
 
     def beyond(self, offset: np.ndarray) -> np.ndarray:
-        """Returns bool[n]: did nobody read as far as this offset, or does nobody know the offset?"""
-        return np.asarray((offset == NONE) | (offset > self.furthest))
+        """Returns bool[n]: did nobody read past this offset, or does nobody know the offset? A consumer that may have begun
+        anywhere read past what stands between two records of one span of its reading: of 3 and 5 past 4, not past 2."""
+        if self._index.readers_from_start:
+            return np.asarray((offset == NONE) | (offset > self.furthest))
+        first, furthest = self._reach
+        place = np.searchsorted(first, offset) - 1  # the last that begins below it
+        passed = place >= 0
+        passed[passed] = furthest[place[passed]] > offset[passed]
+        return np.asarray((offset == NONE) | ~passed)
+
+    @cached_property
+    def _reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the least offset of each span of reading, ascending, and the greatest of all spans up to it."""
+        reads, rows = self._index.reads, self._rows
+        if not len(rows):
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        offset = reads["log_offset"][rows]
+        starts = np.flatnonzero(
+            differs_from_previous(reads["span"][rows]) | differs_from_previous(reads["client"][rows])
+        )
+        first, last = np.minimum.reduceat(offset, starts), np.maximum.reduceat(offset, starts)
+        order = np.argsort(first, kind="stable")
+        return first[order], np.maximum.accumulate(last[order])
 
 
 def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
@@ -166,6 +189,7 @@ class PartitionIndex(Indexed):
         self.client_acks, self.client_issued = history.client_acks, history.client_issued
         self.client_told_ns = history.client_told_ns
         self.audit_end, self.audited = history.audit_end, history.audited
+        self.readers_from_start = history.readers_from_start
         self.compacted, self.log_start = history.compacted, history.log_start
         self.stored = StoredBatches(history.replicas, history.copies, history.assignment)
 

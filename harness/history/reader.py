@@ -182,6 +182,7 @@ class History:
         return PartitionHistory(
             partition=partition,
             audited=self.plan.audited,
+            readers_from_start=self.plan.readers_from_start,
             sends=sends,
             reads=reads,
             client_role=facts.role,

@@ -158,6 +158,17 @@ class PlannedPartition(Frozen):
     """True means that a step adds it."""
 
 
+class EvidenceGap(Frozen):
+    """What an import could not read, or what nobody could have recorded, of some partitions."""
+
+    partitions: tuple[int, ...]
+    hides: Literal["sends", "reads", "records"]
+    """What may be missing or wrong: what producers were answered, what consumers were given, or both, because nobody knows
+    which record is which, or whether it is still there."""
+    why: str
+    """A clause that names the file, the line and the partition."""
+
+
 class ClientLibrary(Frozen):
     """A client library, and its version. None means the one that prozess runs with, or the variant's."""
 
@@ -283,6 +294,10 @@ class Plan(Frozen):
     known about them."""
     doubts: tuple[str, ...] = ()
     """For a test: why what its clients did cannot be judged as a whole."""
+    gaps: tuple[EvidenceGap, ...] = ()
+    """What an import could not read of the history. Nothing is *held* of a partition with a gap."""
+    readers_from_start: bool = True
+    """True means that consumers began at the beginning of each log: who read past an offset was given what stood there."""
     blind: bool = False
     """True for a test on a cluster of somebody else: neither the nodes' files nor the controllers' log can be read, and
     what only they can show is not judged."""

@@ -260,13 +260,28 @@ UNAUDITED_LOG_VIEWS = {
                max(case when isolation = {COMMITTED} then log_offset end) as furthest_committed
         from given where not by_audit group by partition
     """,
+    "reach_of_span": """
+        select partition, client, span, min(log_offset) as first, max(log_offset) as furthest
+        from given where not by_audit group by partition, client, span
+    """,
+    # What stands between two records of one span, where a consumer may have begun anywhere.
+    "within_span": """
+        select distinct s.partition, s.client, s.sequence
+        from sent s
+        join fact_partitions p on p.partition = s.partition and not p.from_start
+        join reach_of_span r on r.partition = s.partition and r.first < s.log_offset and r.furthest > s.log_offset
+        where s.log_offset != {NONE}
+    """,
     # Acknowledged (or proven by their transaction), and received by no consumer. `passed`: one read beyond.
     "ungiven": f"""
         select s.partition, s.client, s.sequence,
-               s.log_offset != {{NONE}} and coalesce(s.log_offset <= r.furthest, false) as passed
+               s.log_offset != {{NONE}}
+               and case when p.from_start then coalesce(s.log_offset <= r.furthest, false)
+                        else b.client is not null end as passed
         from sent s
         join fact_partitions p on p.partition = s.partition
         left join reach r on r.partition = s.partition
+        left join within_span b on b.partition = s.partition and b.client = s.client and b.sequence = s.sequence
         left join proven_transaction proven
             on proven.partition = s.partition and proven.client = s.client and proven.transaction = s.transaction
         {cleaning("s")}

@@ -64,7 +64,8 @@ FACTS = {
     "fact_clients": "world int, client int, role int, isolation int, issued bigint, acks int, clock int, told_ns bigint",
     "fact_partitions": (
         "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
-        "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int"
+        "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int, "
+        "from_start boolean"
     ),
     "fact_assignment": "partition int, node int",
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
@@ -85,10 +86,10 @@ FACTS = {
 cell does not have is null.
 
 `told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit is
-complete. `retried_in`: the partition to which a group hands on what failed. `session_ns`, `poll_limit_ns`: how long a member
-may be silent, and not poll, without being evicted. `evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a
-group then takes to settle; `stays`: who ends is missed only then. `twins`: one group.instance.id may be two members for a
-while.
+complete. `retried_in`: the partition to which a group hands on what failed. `from_start`: readers began at its beginning.
+`session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`: when
+a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then. `twins`: one
+group.instance.id may be two members for a while.
 `tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open.
 `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `bound_ns`: within
 which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is
@@ -403,6 +404,7 @@ def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *,
             cell is not None and number in cell.derived,
             cell is not None and number in cell.late_partitions,
             retried_in.get(number),
+            partition.readers_from_start,
         )
     )
     facts["fact_assignment"].extend((number, node) for node in partition.assignment)

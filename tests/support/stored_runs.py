@@ -7,7 +7,7 @@ from typing import Any
 
 from prozess.harness.app.histories.imports import ImportOptions, new_directory, write_imported
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
-from prozess.harness.app.histories.verifiable import read_verifiable
+from prozess.harness.app.histories.verifiable.history import read_verifiable
 from prozess.harness.app.testing.recording import Recording
 from prozess.harness.report import report_run
 from prozess.harness.run_directory import RunDirectory

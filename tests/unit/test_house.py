@@ -33,6 +33,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "runs listed, and two of them side by side": 2,
         "import prozess: runs as values and tables, entry points of other packages": 2,
         "blocks of the lines of Jepsen's histories, and what they say together": 2,
+        "what verifiable clients printed: its lines, runs, consumers and gaps, and what a verdict makes of gaps": 6,
         "messages to a webhook": 1,
         "prozess watch": 8,
         "versions of client libraries, what they do where nothing is set, and what later ones fixed": 4,

@@ -53,7 +53,7 @@ def import_jepsen(file: Path, out: Path, options: ImportOptions, *, transactions
 
 def import_verifiable(files: Sequence[Path], out: Path, options: ImportOptions) -> str:
     """Makes a run of what verifiable clients printed, and returns a line that says what it has."""
-    from prozess.harness.app.histories.verifiable import read_verifiable
+    from prozess.harness.app.histories.verifiable.history import read_verifiable
 
     return _imported(out, options, lambda: read_verifiable(files))
 

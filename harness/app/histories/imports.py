@@ -17,7 +17,7 @@ from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
 from prozess.harness.history.row_groups import SHARED_ROWS_MAX
 from prozess.harness.plan.matrix import Combination, expand
-from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
+from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import Limits, Trial
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.plan.work import work_with
@@ -53,6 +53,8 @@ DEFAULTS: Mapping[str, Any] = {"producer.acks": "all", "producer.enable_idempote
 CLIENTS_MAX = RECORDER_CLIENT
 """Ids of clients are below it."""
 PACKED_BITS_MAX, _RADIX_BITS = 63, 16
+OFFSET_MAX = 2**63 - 1
+"""Kafka's protocol numbers records in 64 bits, from 0."""
 PARTITIONS_END = 2**31
 """Kafka's protocol numbers partitions in 32 bits."""
 
@@ -88,7 +90,7 @@ class ImportedClient:
     reads: bool = False
     """Was it given records? What is no producer was."""
     clock: int = 0
-    """Clients on the same clock may be ordered."""
+    """Clients on the same clock may be ordered. NONE = its times prove no order, whatever clocks there are."""
 
 
 class PartitionedRows:
@@ -125,6 +127,10 @@ class Imported:
     """What the other program did to the cluster, as its history states it."""
     notes: Sequence[str] = ()
     """What the user should know of how it was understood."""
+    gaps: Sequence[EvidenceGap] = ()
+    """What could not be read, by dense partition id."""
+    readers_from_start: bool = True
+    """As `Plan.readers_from_start`."""
 
 
 def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:
@@ -232,8 +238,19 @@ def _plan(imported: Imported, options: ImportOptions) -> Plan:
         steps=(),
         controls=(),
         metrics=False,
+        gaps=(*imported.gaps, *_cleaning(imported, combination)),
+        readers_from_start=imported.readers_from_start,
         decide=options.decide,
     )
+
+
+def _cleaning(imported: Imported, combination: Combination) -> tuple[EvidenceGap, ...]:
+    """Returns what compaction may have taken: anything. Which record has which key is not known, and Kafka's cleaner drops
+    records without a key, too: a topic that was made compacted later has some."""
+    if combination.topic.cleanup_policy != "compact" or not imported.topics:
+        return ()
+    why = "compaction may have removed records, and an imported history does not say which key a record has"
+    return (EvidenceGap(partitions=tuple(range(len(imported.topics))), hides="records", why=why),)
 
 
 def _configured(imported: Imported, options: ImportOptions) -> tuple[Trial, Combination]:
@@ -341,6 +358,10 @@ def _reads(client: ImportedClient) -> bool:
     return client.reads or role_named(client.role) is Role.READER
 
 
+def _clock_of(client: ImportedClient, options: ImportOptions) -> int:
+    return 0 if options.same_clock and client.clock != NONE else client.clock
+
+
 def _write_clients(run: RunDirectory, clients: Sequence[ImportedClient], options: ImportOptions) -> None:
     level = Isolation[options.isolation.upper()]
     ids = np.array([c.client for c in clients], dtype=np.int32)
@@ -354,7 +375,7 @@ def _write_clients(run: RunDirectory, clients: Sequence[ImportedClient], options
         "role": np.array(roles, dtype=np.int32),
         "isolation": np.array([level if _reads(c) else Isolation.NOT_A_READER for c in clients], dtype=np.int32),
         "exit_code": NONE,
-        "clock": np.array([0 if options.same_clock else c.clock for c in clients], dtype=np.int32),
+        "clock": np.array([_clock_of(c, options) for c in clients], dtype=np.int32),
         "complete": 1,
     }
     write_table(run, "clients", columns, length=len(clients))

@@ -4,6 +4,7 @@ all. See docs/guarantees.md."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 
@@ -186,12 +187,17 @@ class Tally:
                 yield rule, count
 
 
+_NOTHING_UNCERTAIN: Mapping[int, str] = MappingProxyType({})
+
+
 def tally_of(
     guarantee: Guarantee,
     results: Mapping[int, KernelResult],
     evaluation: Callable[[int, np.ndarray], Evaluation],
+    uncertain: Mapping[int, str] = _NOTHING_UNCERTAIN,
 ) -> Tally:
-    """Judges every witness of these partitions. What an absence finding says where the audit is incomplete is unknown."""
+    """Judges every witness of these partitions. What an absence finding says where the audit is incomplete is unknown, and
+    so is every finding of the partitions `uncertain` (partition → why)."""
     witnesses, judgements = list[np.ndarray](), [np.empty(0, np.int8)]
     rules, possible = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     spoilt: dict[str, None] = {}
@@ -200,9 +206,9 @@ def tally_of(
             continue
         judged = evaluation(partition, result.witnesses)
         judgement = judged.judgement
-        if guarantee.absence and result.incomplete:
+        if why := uncertain.get(partition) or (guarantee.absence and result.incomplete):
             judgement = np.full(len(judgement), Judgement.UNKNOWN, dtype=np.int8)
-            spoilt[result.incomplete] = None
+            spoilt[why] = None
         witnesses.append(result.witnesses)
         judgements.append(judgement)
         rules.append(judged.rule)

@@ -41,6 +41,7 @@ from prozess.harness.guarantees.verdict.evaluation import (
     windows_judged,
 )
 from prozess.harness.guarantees.verdict.expectations import expectation_results
+from prozess.harness.guarantees.verdict.gaps import reasons_of_gaps, uncertain_partitions
 from prozess.harness.guarantees.verdict.sentences import (
     at_risk,
     faults_shown,
@@ -207,6 +208,7 @@ def _judge_cell(
     own_doubts = cell_doubts(plan, cell, evidence)
     contradicted = (*evidence.contradictions.get(cell.cell, ()), *evidence.contradictions.get(NONE, ()))
     unread = None if plan.audited else _unread(cell, found)
+    dropped = reasons_of_gaps(plan, cell)
     judged = {}
     for anomaly, guarantee in TABLE.items():
         if not guarantee.applies(cell.traits):
@@ -216,7 +218,8 @@ def _judge_cell(
             judged[anomaly] = not_deciding(unasked, NOT_OURS)
             continue
         results = results_of(anomaly, cell, found)
-        tally = tally_of(guarantee, results, evaluation_of(anomaly, configuration, envelopes))
+        uncertain = uncertain_partitions(plan, cell, anomaly)
+        tally = tally_of(guarantee, results, evaluation_of(anomaly, configuration, envelopes), uncertain)
         costs.update({rule.id: count for rule, count in tally.by_rule(guarantee)})
         if anomaly == "late" and cell.delivery_bound is not None:
             windows[cell.cell] = windows_judged(cell.delivery_bound, tally)
@@ -225,7 +228,16 @@ def _judge_cell(
             guarantee,
             tally,
             hidden=_why_unknown(
-                guarantee, _gaps(plan, cell, anomaly, tally, unread), tally, missing, evidence, own_doubts, cell=cell
+                guarantee,
+                (
+                    *(dropped if tally.judged or anomaly in WITHOUT_AUDIT else ()),
+                    *_gaps(plan, cell, anomaly, tally, unread),
+                ),
+                tally,
+                missing,
+                evidence,
+                own_doubts,
+                cell=cell,
             ),
             doubt=doubts[0] if doubts else None,
             beyond=beyond or next(iter(contradicted), None),

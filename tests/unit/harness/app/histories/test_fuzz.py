@@ -19,7 +19,7 @@ from prozess.harness.app.histories.imports import ImportOptions, write_imported
 from prozess.harness.app.histories.jepsen.edn import EdnError, read_edn, read_lines
 from prozess.harness.app.histories.jepsen.history import read_jepsen
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
-from prozess.harness.app.histories.verifiable import read_verifiable
+from prozess.harness.app.histories.verifiable.history import read_verifiable
 from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.app.run.judge import judge_run
 from prozess.harness.errors import BadInput, ProzessError

@@ -1,0 +1,1 @@
+"""Histories of what Kafka's verifiable clients printed."""
