@@ -24,7 +24,14 @@ from prozess.harness.app.histories.jepsen.blocks import (
 )
 from prozess.harness.app.histories.jepsen.edn import MAP, EdnValue
 from prozess.harness.app.histories.jepsen.lines import LINE_CHARACTERS_MAX, JepsenOperation, is_number, operations
-from prozess.harness.app.histories.jepsen.reader import OUTCOMES, code_of, pair_of, pairs_of, rebalanced_keys
+from prozess.harness.app.histories.jepsen.reader import (
+    OUTCOMES,
+    code_of,
+    pair_of,
+    pairs_of,
+    rebalanced_keys,
+    without_offset,
+)
 from prozess.harness.app.histories.jepsen.tables import JepsenColumns
 from prozess.harness.errors import BadInput
 from prozess.harness.schema import MISSING, NONE, Outcome
@@ -130,6 +137,8 @@ class _OneByOne:
             match parts:
                 case [":send", key, sent]:
                     offset, value = pair_of(sent)
+                    if without_offset(offset):
+                        offset = None
                     if offset is not None and not is_number(offset):
                         raise Unusual("offset")
                     named = self._named(key)

@@ -13,7 +13,7 @@ import contextlib
 import gc
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -28,7 +28,7 @@ from prozess.harness.app.histories.jepsen.reader import JepsenReader
 from prozess.harness.app.histories.jepsen.tables import JepsenColumns, tables_of
 from prozess.harness.errors import BadInput
 from prozess.harness.history.reader import History
-from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.plan.plan import SENTINEL_CLIENT, EvidenceGap
 from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
 
 
@@ -36,29 +36,107 @@ def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "aut
     """Returns the history in a file. BadInput with the line, the value, the rule and the way out, if it is none of
     Jepsen's."""
     with _no_collection():
-        columns, nemesis = read_at_once(path) or read_one_by_one(path)
-    imported = tables_of(columns, transactions=transactions, title=f"Jepsen's history {path.name}")
-    faults = stated_faults(nemesis)
+        read = read_at_once(path) or read_one_by_one(path)
+    whole = whole_lines_of(path)
+    if whole.others and not len(read.columns.sends["line"]) and not len(read.columns.runs["time"]):
+        raise BadInput(
+            f"{path} has no :send, :poll or :txn. Its operations are {', '.join(whole.others)}: they are of another workload "
+            "than jepsen.tests.kafka. Give a history of that one."
+        )
+    imported = tables_of(read.columns, transactions=transactions, title=f"Jepsen's history {path.name}")
+    faults, gaps = stated_faults(read.nemesis), gaps_of(read, whole, imported)
     told = [f"{len(faults)} faults of its nemesis"] if faults else []
-    return replace(imported, faults=faults, notes=[*imported.notes, *told])
+    told += [f"{len(gaps)} gaps in the evidence"] if gaps else []
+    return replace(imported, faults=faults, notes=[*imported.notes, *told], gaps=gaps)
 
 
-Read = tuple[JepsenColumns, list[tuple[int, str]]]
-"""What a history says, and the lines of its nemesis, each with its number."""
+@dataclass(frozen=True, slots=True)
+class JepsenRead:
+    """What a history says."""
+
+    columns: JepsenColumns
+    nemesis: list[tuple[int, str]]
+    """The lines of its nemesis, each with its number."""
+    uninvoked: Sequence[tuple[int, Set[int]]] = ()
+    """Completions that lack their invocation, although others have one: the line, and the partitions that it names."""
 
 
-def read_at_once(path: Path) -> Read | None:
+# Lines that are missing, or that nobody understands. What they said is not known: neither what was sent nor what was read.
+
+
+_KNOWN = frozenset((b":send", b":poll", b":txn", b":assign", b":subscribe", b":crash", b":debug-topic-partitions"))
+_FUNCTION = re.compile(rb":f\s+(:?[^\s,}]+)")
+_INDEX = re.compile(rb":index\s+([0-9]{1,18})\b")
+_FUNCTIONS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLines:
+    """What the lines of a file say of the file itself."""
+
+    missing: int
+    """How many lines the numbers in :index say are missing. 0: none, or lines have no :index."""
+    others: Sequence[str]
+    """Operations of clients that jepsen.tests.kafka does not have."""
+
+
+def whole_lines_of(path: Path) -> WholeLines:
+    """Looks for lines that are missing. Jepsen numbers the operations of a history 0, 1, 2, … in :index."""
+    last = count = 0
+    others: dict[str, None] = {}
+    with contextlib.suppress(OSError, Unusual):
+        for block in blocks_of(path):
+            found = block.count(b":index ")
+            if found:
+                end = _INDEX.search(block, block.rfind(b":index "))
+                last = int(end[1]) if end else last
+                count += found
+            usual = sum(block.count(b":f " + function + b",") for function in _KNOWN)
+            unknown = set[bytes]() if usual == block.count(b":f ") else set(_FUNCTION.findall(block)) - _KNOWN
+            others |= dict.fromkeys(sorted(_of_clients(block, unknown))) if unknown else {}
+    return WholeLines(max(0, last + 1 - count) if count else 0, list(others)[:_FUNCTIONS_SHOWN])
+
+
+def _of_clients(block: bytes, functions: Set[bytes]) -> set[str]:
+    """Returns those of these functions that a client has, and not only the nemesis."""
+    found = set()
+    for function in functions:
+        line = re.compile(rb"^.*:f\s+" + re.escape(function) + rb"[\s,}].*$", re.MULTILINE)
+        if any(not _OF_NEMESIS_BYTES.search(match[0]) and b":process" in match[0] for match in line.finditer(block)):
+            found.add(function.decode("utf-8", "replace"))
+    return found
+
+
+def gaps_of(read: JepsenRead, whole: WholeLines, imported: Imported) -> list[EvidenceGap]:
+    """Returns what is missing in a history, for the partitions that it may concern."""
+    every = tuple(range(len(imported.topics)))
+    told: list[tuple[tuple[int, ...], str]] = []
+    if whole.missing:
+        told.append((every, f"every key: {whole.missing} lines are missing, by the numbers in :index"))
+    if whole.others:
+        names = ", ".join(whole.others)
+        told.append((every, f"every key: it is not known what operations {names} sent or read"))
+    for line, partitions in read.uninvoked:
+        names = ", ".join(f"key {imported.topics[p][0]}" for p in sorted(partitions)) or "every key"
+        told.append(
+            (tuple(sorted(partitions)) or every, f"{names}: line {line} completes an operation that nobody invoked")
+        )
+    hides: tuple[Literal["sends", "reads"], ...] = ("sends", "reads")
+    return [EvidenceGap(partitions=ids, hides=what, why=why) for ids, why in told if ids for what in hides]
+
+
+def read_at_once(path: Path) -> JepsenRead | None:
     """Reads a history as arrays. None: it is unusual, or wrong, or cannot be read."""
     reader, nemesis = BlockReader(path), list[tuple[int, str]]()
     try:
         for text in blocks_of(path):
             nemesis += of_nemesis(reader.take(text))
-        return reader.columns(), nemesis
+        return JepsenRead(reader.columns(), nemesis)
     except (Unusual, OSError):
         return None
 
 
-def read_one_by_one(path: Path) -> Read:
+def read_one_by_one(path: Path) -> JepsenRead:
     """Reads a history operation by operation. BadInput says what is wrong, and where."""
     reader, nemesis = JepsenReader(str(path)), list[tuple[int, str]]()
     for first, lines in chunks_of(path):
@@ -67,7 +145,7 @@ def read_one_by_one(path: Path) -> Read:
         for operation in operations(path, numbers, lines):
             reader.take(operation)
     reader.end()
-    return reader.recorded.columns(), nemesis
+    return JepsenRead(reader.recorded.columns(), nemesis, reader.uninvoked if reader.invokes else ())
 
 
 def of_nemesis(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -95,6 +173,7 @@ def _no_collection() -> Iterator[None]:
 
 
 _OF_NEMESIS = re.compile(r":process\s+:nemesis\b")
+_OF_NEMESIS_BYTES = re.compile(_OF_NEMESIS.pattern.encode())
 _ENDED_BY = {"kill": "start", "pause": "resume", "start": "stop"}
 VALUE_CHARACTERS_MAX = 300
 """So much of an operation's :value is kept."""

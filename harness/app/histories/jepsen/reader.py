@@ -14,7 +14,7 @@ from prozess.harness.app.histories.jepsen.edn import MAP, EdnValue
 from prozess.harness.app.histories.jepsen.lines import JepsenOperation, bad, is_number, short
 from prozess.harness.app.histories.jepsen.tables import SEND_WIDTH, JepsenRecords
 from prozess.harness.errors import BadInput
-from prozess.harness.schema import Outcome
+from prozess.harness.schema import NONE, Outcome
 
 _OPERATIONS = frozenset(OPERATIONS)
 _MICRO_OPERATIONS = (":send", ":poll")
@@ -59,6 +59,10 @@ class JepsenReader:
         self.processes: dict[int, JepsenProcess] = {}
         self.tells_rebalances = False
         """Has a :rebalance-log been seen? Then the client writes one, and a group moves nothing without a word."""
+        self.uninvoked: list[tuple[int, Set[int]]] = []
+        """Completions without an invocation: the line, and the partitions that it names."""
+        self.invokes = False
+        """Was any operation invoked? If none was, the history has no invocations at all."""
         self.first_ns: int | None = None
         self.clockless: bool | None = None
         """Has the history no :time? None = nothing was taken yet."""
@@ -117,6 +121,7 @@ class JepsenReader:
                 raise self._bad(
                     operation, f"process {operation.process} has not completed its operation of line {line}."
                 )
+            self.invokes = True
             process.invoked = operation
             process.sent = self._sends(process, operation, begun_ns=operation.time_ns)
             return
@@ -128,7 +133,9 @@ class JepsenReader:
                 operation, f"{operation.f} completes {invoked.f} of line {invoked.line}. They must be alike."
             )
         process.invoked, process.sent = None, ()
-        self._complete(process, operation, sent)
+        polled = self._complete(process, operation, sent)
+        if invoked is None:
+            self.uninvoked.append((operation.line, polled | {self.recorded.send_of(row)[0] for row in sent}))
 
     def _micro_operations(self, operation: JepsenOperation) -> list[list[EdnValue]]:
         value = operation.value
@@ -167,7 +174,8 @@ class JepsenReader:
             process.transactions += 1
         return rows
 
-    def _complete(self, process: JepsenProcess, operation: JepsenOperation, sent: Sequence[int]) -> None:
+    def _complete(self, process: JepsenProcess, operation: JepsenOperation, sent: Sequence[int]) -> Set[int]:
+        """Adds what an operation showed, and returns the partitions that it polled records of."""
         recorded, place = self.recorded, 0
         rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
         polled = set[int]()
@@ -179,10 +187,10 @@ class JepsenReader:
                     raise self._bad(
                         operation, f"{short(micro)} is not what was invoked. Sends complete in their order."
                     )
-                if offset is not None:
+                if offset is not None and not without_offset(offset):
                     if not is_number(offset):
                         raise self._bad(
-                            operation, f"offset {short(offset)} of {short(micro)} is no number from 0, or nil."
+                            operation, f"offset {short(offset)} of {short(micro)} is no number from 0, or -1, or nil."
                         )
                     recorded.sends[sent[place] * SEND_WIDTH + 4] = offset
                 place += 1
@@ -196,6 +204,7 @@ class JepsenReader:
         for row in sent:
             recorded.complete(row, operation.time_ns, outcome)
         self._go_on(process, polled, ok=operation.type == ":ok", rebalanced=rebalanced)
+        return polled
 
     def _go_on(
         self, process: JepsenProcess, polled: Iterable[int], *, ok: bool, rebalanced: Iterable[int] = _NOBODY
@@ -292,6 +301,11 @@ def pair_of(value: EdnValue) -> tuple[EdnValue, EdnValue]:
     if isinstance(value, list) and len(value) == 2:
         return value[0], value[1]
     return None, value
+
+
+def without_offset(offset: EdnValue) -> bool:
+    """Returns whether an acknowledgement names no offset: -1, with acks=0 or of a sequence that the broker had already."""
+    return type(offset) is int and offset == NONE
 
 
 def pairs_of(pairs: EdnValue) -> tuple[Sequence[int], Sequence[EdnValue]]:

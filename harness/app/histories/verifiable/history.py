@@ -58,6 +58,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], int] = {}
+        self._here: dict[tuple[str, int], int] = {}
+        """The partitions that the file at hand is about."""
         self._clients: dict[int, RunOfClient] = {}
         self._gaps = EvidenceGaps()
         self._sends: list[Send] = []
@@ -80,6 +82,7 @@ class _Reader:
             )
         hides: Hides = "sends" if producer else "reads"
         self._gaps.begin(file)
+        self._here = {}
         for torn in file.torn:
             self._gaps.add(torn.topic, torn.partition, hides, "is torn", line=torn.line)
         runs = list(runs_of(file.events))
@@ -96,8 +99,12 @@ class _Reader:
                 self._silent += not reader.take(events)
 
     def _partition(self, place: EventPlace) -> int:
-        self._gaps.saw(place.topic)
-        return self._partitions.setdefault((place.topic, place.partition), len(self._partitions))
+        key = place.topic, place.partition
+        found = self._here.get(key)
+        if found is None:
+            self._gaps.saw(place.topic)
+            found = self._here[key] = self._partitions.setdefault(key, len(self._partitions))
+        return found
 
     def _produced(self, client: int, events: Events) -> None:
         own = self._clients[client]

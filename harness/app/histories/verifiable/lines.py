@@ -31,8 +31,7 @@ _PIECE = re.compile(
 """What only a piece of an event has: one of its keys, its beginning, or a hole in the file."""
 _TOPIC = re.compile(r'"topic"\s*:\s*"([^"\\]+)"')
 _PARTITION = re.compile(r'"partition"\s*:\s*([0-9]{1,9})\s*[,}]')
-_ONCE, _ONCE_OFFSET = ('"name":', '"value":'), '"offset":'
-_ONCE_BYTES, _ONCE_OFFSET_BYTES = tuple(key.encode() for key in _ONCE), _ONCE_OFFSET.encode()
+_ONCE_NAME, _ONCE_VALUE, _ONCE_OFFSET = '"name":', '"value":', '"offset":'
 """Keys that an event has at most once: with two of one, the line is what is left of two events."""
 _BRACES_MAX = 10_000
 _DECODER = json.JSONDecoder()
@@ -82,15 +81,20 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
+def _is_known(name: object) -> bool:
+    return isinstance(name, str) and name in _KNOWN
+
+
 def _take(found: FileOfEvents, number: int, line: bytes) -> None:
     if line.startswith(b"{"):
         try:
-            event = json.loads(line)
+            text = line.decode()
+            event, end = _DECODER.raw_decode(text)
         except (ValueError, RecursionError):
-            event = None
-        if type(event) is dict and isinstance(name := event.get("name"), str) and name in _KNOWN:
-            twice = any(line.count(key) > 1 for key in _ONCE_BYTES)
-            if not twice and (line.count(_ONCE_OFFSET_BYTES) <= 1 or "offsets" in event):
+            event, end, text = None, 0, ""
+        if event is not None and text[end:].isspace() and _is_known(event.get("name")):
+            twice = text.count(_ONCE_NAME) > 1 or text.count(_ONCE_VALUE) > 1
+            if not twice and (text.count(_ONCE_OFFSET) <= 1 or "offsets" in event):
                 found.events.append((number, event))
                 return
     if not line.strip():
@@ -115,8 +119,9 @@ def _taken_apart(text: str) -> tuple[list[dict[str, Any]], str]:
             at = text.find("{", at + 1)
             continue
         piece = text[at:end]
-        twice = any(piece.count(key) > 1 for key in _ONCE) or (piece.count(_ONCE_OFFSET) > 1 and "offsets" not in value)
-        if not twice and isinstance(value.get("name"), str) and value["name"] in _KNOWN:
+        twice = piece.count(_ONCE_NAME) > 1 or piece.count(_ONCE_VALUE) > 1
+        twice |= piece.count(_ONCE_OFFSET) > 1 and "offsets" not in value
+        if not twice and _is_known(value.get("name")):
             events.append(value)
         elif not _ABOUT_RECORDS.isdisjoint(value):
             at = text.find("{", at + 1)

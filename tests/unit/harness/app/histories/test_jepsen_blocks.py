@@ -181,8 +181,8 @@ def test_at_once_and_one_by_one_the_same_is_read(folder, seed, block_bytes):
     if at_once is None:
         assert drawn.odd, "whatever is right and has times is read at once"
     else:
-        assert plain(at_once[0]) == plain(one_by_one[0])
-        assert at_once[1] == one_by_one[1]
+        assert plain(at_once.columns) == plain(one_by_one.columns)
+        assert at_once.nemesis == one_by_one.nemesis
 
 
 def test_lines_of_the_usual_kind_are_read_at_once(tmp_path):
