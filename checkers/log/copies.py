@@ -25,6 +25,9 @@ MISSING_THERE = 2
 """The reference has a batch that the other copy lacks."""
 ONLY_THERE = 3
 """The other copy has a batch that the reference lacks."""
+BEHIND = 4
+"""The other copy ends here, and the reference goes on: everything that the reference has from here on is one finding. A
+replica that was down or cut off at the end is like this, and nothing of it is wrong. One in the ISR must not be."""
 COMPARED = (
     "last_offset",
     "leader_epoch",
@@ -61,7 +64,10 @@ def diverged(history: PartitionHistory) -> KernelResult:
 
     Counts (replica, base offset) where a replica differs from the reference, the replica that agrees best with the others;
     `reader` is the replica's broker, `other_client` the reference's; `sequence` and `other_sequence` are base sequences of
-    their batches (NONE: no batch, or no producer id); `case` is DIFFERENT, MISSING_THERE or ONLY_THERE. Judged are batches.
+    their batches (NONE: no batch, or no producer id); `case` is DIFFERENT, MISSING_THERE, ONLY_THERE or BEHIND. Judged are
+    batches. A copy that ends early lacks what others have behind its end: that is counted once, at the first batch that it
+    lacks there. Copies [0, 3, 4] and [0], whose log ends at 3: one finding, BEHIND at 3. Did it end at 1000, there would be
+    two, MISSING_THERE.
     Copies of compacted topics are cleaned at different moments: a batch that one lacks is no difference, but two batches that
     overlap are, unless they were the same one before (CLEANED). O(n) for copies that are equal.
     """
@@ -107,7 +113,12 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
     }
     reference = min(copies, key=lambda one: (sum(len(differences[one, o][0]) for o in copies if o != one), one))
     found = [
-        _copy_witnesses(history.partition, reference, other, *differences[reference, other])
+        _copy_witnesses(
+            history.partition,
+            reference,
+            other,
+            *_behind_once(*differences[reference, other], log_end=history.copies[other].log_end),
+        )
         for other in copies
         if other != reference and len(differences[reference, other][0])
     ]
@@ -171,6 +182,21 @@ def _differences(
     chosen = np.flatnonzero(case)
     sequences = [_sequence(batches, place[chosen]) for batches, place in ((other, there), (one, here))]
     return offsets[chosen], case[chosen], sequences[0], sequences[1]
+
+
+def _behind_once(
+    offset: np.ndarray, case: np.ndarray, sequence: np.ndarray, other_sequence: np.ndarray, *, log_end: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the same differences, with those behind the end of the copy as one: BEHIND, at the first of them."""
+    lacking = (case == MISSING_THERE) & (offset >= log_end)
+    if not lacking.any():
+        return offset, case, sequence, other_sequence
+    first = np.argmax(lacking)  # offsets ascend
+    kept = ~lacking
+    kept[first] = True
+    case = case.copy()
+    case[first] = BEHIND
+    return offset[kept], case[kept], sequence[kept], other_sequence[kept]
 
 
 def _within(offsets: np.ndarray, batches: Batches) -> np.ndarray:

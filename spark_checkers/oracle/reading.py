@@ -159,7 +159,8 @@ READING_QUERIES = {
             where reached >= base_offset
         ),
         compared as (
-            select p.partition, p.base_offset, one.node as one, other.node as other
+            select p.partition, p.base_offset, one.node as one, other.node as other,
+                   not p.compacted and b.header is null and p.base_offset >= other.log_end as behind
             from place p
             join fact_copies one on one.partition = p.partition
             join fact_copies other on other.partition = p.partition and other.node != one.node
@@ -179,8 +180,12 @@ READING_QUERIES = {
             )
             where number = 1
         )
-        select c.partition, c.other as reader, c.base_offset as log_offset
-        from compared c join trusted t on t.partition = c.partition and t.one = c.one
+        select partition, reader, log_offset from (
+            select c.partition, c.other as reader, c.base_offset as log_offset, c.behind,
+                   row_number() over (partition by c.partition, c.other, c.behind order by c.base_offset) as number
+            from compared c join trusted t on t.partition = c.partition and t.one = c.one
+        )
+        where not behind or number = 1
     """,
     "watermark-regression": f"""
         with made as (select partition, since_ns, error_ns from truth where life != life_before),

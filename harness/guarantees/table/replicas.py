@@ -18,8 +18,8 @@ _DIVERGED = Guarantee(
     meaning="Two replicas hold different batches below the high watermark.",
     promise="All in-sync replicas of a partition hold the same batches, below the high watermark.",
     found=(
-        "1 batch differs between two replicas, below the high watermark",
-        "{n} batches differ between replicas, below the high watermark",
+        "1 difference between two replicas, below the high watermark",
+        "{n} differences between replicas, below the high watermark",
     ),
     nothing="no batch of two replicas was compared",
     # Topics with a single replica.
@@ -32,7 +32,7 @@ _DIVERGED = Guarantee(
             effect=RuleEffect.NOT_APPLICABLE,
             when=("out of sync at the end",),
             label="a replica out of sync",
-            reason="one of the two replicas was not in the ISR at the end, so it had not caught up yet",
+            reason="one of the two replicas was not in the ISR at the end: it was down or cut off, or had not caught up yet",
             source="Kafka documentation, design, 'Replicated logs': only in-sync replicas are complete",
         ),
         older_epoch_appended("diverged"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.log.copies import COMPARED, DIFFERENT, MISSING_THERE, ONLY_THERE, diverged
+from prozess.checkers.log.copies import BEHIND, COMPARED, DIFFERENT, MISSING_THERE, ONLY_THERE, diverged
 from prozess.harness.interfaces import CopyFacts, PartitionHistory
 from prozess.harness.schema import NONE, READS, SENDS, Isolation
 from tests.support.cells.partitions import table
@@ -169,3 +169,17 @@ def test_it_finds_something_exactly_where_two_copies_differ(logs, sentinel, star
     result = diverged(history(made, sentinel=sentinel, facts=facts, assignment=tuple(made)))
     assert set(result.witnesses["log_offset"].tolist()) == odd
     assert result.judged == sum(len(one) for one in cut)
+
+
+def test_a_copy_that_ends_early_is_behind_and_that_is_one_finding():
+    ends = {node: CopyFacts(0, 5) for node in (1, 2)}
+    assert found({1: SAME, 2: SAME, 3: SAME[:1]}, facts=ends | {3: CopyFacts(0, 3)}) == [(BEHIND, 3, 3, 1)]
+    assert found({1: SAME, 2: SAME, 3: []}, facts=ends | {3: CopyFacts(0, 0)}) == [(BEHIND, 0, 3, 1)]
+
+
+def test_a_copy_that_ends_early_and_differs_before_its_end_is_diverged_too():
+    ends = {1: CopyFacts(0, 5), 2: CopyFacts(0, 5), 3: CopyFacts(0, 4)}
+    odd = [SAME[0], batch(3, checksum=1)]
+    assert found({1: SAME, 2: SAME, 3: odd}, facts=ends) == [(DIFFERENT, 3, 3, 1), (BEHIND, 4, 3, 1)]
+    hole = [SAME[0]]
+    assert found({1: SAME, 2: SAME, 3: hole}, facts=ends) == [(MISSING_THERE, 3, 3, 1), (BEHIND, 4, 3, 1)]

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from prozess.checkers.log.copies import MISSING_THERE, diverged
+from prozess.checkers.log.copies import BEHIND, diverged
 from prozess.harness.app.run.cluster_state import Inspector
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.interfaces import CopyFacts
@@ -97,7 +97,7 @@ def test_a_difference_in_the_end_reaches_the_kernel(tmp_path):
         brokers.holds(node, batch(0), *([batch(1)] if node != 3 else []))
     brokers.inspector.inspect([0])
     (witness,) = diverged(brokers.history().partition_history(0)).witnesses
-    assert (witness["case"], witness["log_offset"], witness["reader"]) == (MISSING_THERE, 1, 3)
+    assert (witness["case"], witness["log_offset"], witness["reader"]) == (BEHIND, 1, 3)
 
 
 def test_a_copy_that_cannot_be_read_is_told_and_leaves_equality_open(tmp_path):

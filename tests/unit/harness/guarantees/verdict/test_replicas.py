@@ -24,7 +24,7 @@ def judged(found, *, metadata=None, **more):
 def test_copies_in_sync_that_differ_are_a_violation():
     outcome = judged(copies_differ())
     assert (outcome.outcome, outcome.forbidden) == (AnomalyOutcome.VIOLATED, 1)
-    assert "1 batch differs between two replicas" in outcome.reason
+    assert "1 difference between two replicas" in outcome.reason
 
 
 def test_a_copy_that_ended_outside_the_isr_need_not_be_the_same():
