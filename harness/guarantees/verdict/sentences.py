@@ -155,15 +155,20 @@ def _left(cells: Sequence[CellVerdict], omitted: Mapping[str, str]) -> str:
 
 
 def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
-    """Returns what was found that cannot be judged, and why: "lost 1 was found, but …". Empty: nothing was."""
-    unjudged = [a for name in TABLE for a in _in(cells, name, AnomalyOutcome.UNKNOWN).values() if a.count]
+    """Returns what was found that cannot be judged, and why: "lost 1 was found, but …". Empty: nothing was. What is known to
+    be no anomaly, such as a copy that is behind outside the ISR, does not count."""
+    unjudged = [a for name in TABLE for a in _in(cells, name, AnomalyOutcome.UNKNOWN).values() if _open(a)]
     if not unjudged:
         return ""
     counts: dict[str, int] = {}
     for a in unjudged:
-        counts[a.anomaly] = counts.get(a.anomaly, 0) + a.count
+        counts[a.anomaly] = counts.get(a.anomaly, 0) + _open(a)
     found = _list(f"{name} {count:,}" for name, count in counts.items())
     return f"{found} found, but it is unknown whether that is permitted: {unjudged[0].why.rstrip('.')}"
+
+
+def _open(anomaly: CellAnomaly) -> int:
+    return anomaly.forbidden + anomaly.permitted + anomaly.unknown
 
 
 def first_of_many(names: Sequence[str]) -> str:

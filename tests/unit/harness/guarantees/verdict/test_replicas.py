@@ -1,5 +1,7 @@
 """What the judge makes of replicas: copies that differ, and where a leader epoch began."""
 
+from dataclasses import replace
+
 from prozess.harness.guarantees import judge
 from prozess.harness.interfaces import KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
@@ -32,6 +34,16 @@ def test_a_copy_that_ended_outside_the_isr_need_not_be_the_same():
     outcome = judged(copies_differ(), metadata=ended)
     assert (outcome.outcome, outcome.forbidden, outcome.count) == (AnomalyOutcome.HELD, 0, 1)
     assert judged(copies_differ(reader=2), metadata=ended).forbidden == 1
+
+
+def test_a_copy_behind_outside_the_isr_is_not_told_as_found_where_the_cluster_was_never_whole_again():
+    made = plan({"producer.acks": ["all"]})
+    told = replace(evidence(made, metadata=[*failover(1), state(20, 0, 2, 1, (1, 2))]), not_whole=["no broker 3"])
+    verdict = judge(made, findings(made, copies_differ()), told)
+    assert of(verdict, 0, "diverged").outcome is AnomalyOutcome.UNKNOWN
+    assert "diverged" not in verdict.sentence
+    in_sync = judge(made, findings(made, copies_differ(reader=2)), told)
+    assert "diverged 1" in in_sync.sentence
 
 
 def test_an_unclean_election_is_no_excuse_because_followers_truncate_by_epoch():
