@@ -13,9 +13,9 @@ from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.copies import diverged, snapshot_conflict
+from prozess.checkers.log.epochs import epoch_regression
 from prozess.checkers.log.integrity import duplicate, lost, offset_conflict, reordered, unseen
 from prozess.checkers.log.leadership import (
-    epoch_regression,
     two_controllers,
     unclean,
     under_acknowledged,
@@ -94,7 +94,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, counts_of_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
-        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression),
+        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, counts_of_plain=("epochs",)),
         PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, counts_of_plain=("acks_all",)),
         PartitionChecker(anomaly="unclean", kernel=unclean),
         PartitionChecker(anomaly="compacted-away", kernel=compacted_away),

@@ -85,11 +85,14 @@ class Edge:
     span: int
     log_offset: int
     sender: int
+    leader_epoch: int
 
     def goes_on_to(self, other: "Edge") -> bool:
-        """Returns whether the other row, which follows, is the next record for the same client."""
+        """Returns whether the other row, which follows, is the next record for the same client, and of no older leader."""
         return (
             (other.client, other.span, other.log_offset) == (self.client, self.span, self.log_offset + 1)
+            and (other.leader_epoch == NONE) == (self.leader_epoch == NONE)
+            and other.leader_epoch >= self.leader_epoch
             and self.sender != SENTINEL_CLIENT
             and other.sender != SENTINEL_CLIENT
         )
@@ -210,7 +213,8 @@ class Piece:
         ):
             mine = same[(level == Isolation.READ_COMMITTED) == (isolation is Isolation.READ_COMMITTED)]
             at, to = (log.positions.find(reads["log_offset"][rows]) for rows in (mine, mine + 1))
-            apart[mine[(at >= 0) & (to == at + 1)]] = False
+            breaks = _epoch_breaks(reads["leader_epoch"][mine], after=reads["leader_epoch"][mine + 1])
+            apart[mine[(at >= 0) & (to == at + 1) & ~breaks]] = False
         return _beside(reads["log_offset"], apart)
 
     def _asked(self, context: PieceContext) -> np.ndarray:
@@ -315,13 +319,20 @@ def uneven_offsets(reads: Mapping[str, np.ndarray], bounds: Sequence[int]) -> np
 
 
 def _apart(reads: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns, for each two rows that follow one another, whether the same client does not go on by one, or one of them is
-    a sentinel."""
-    sentinel = reads["sender"] == SENTINEL_CLIENT
+    """Returns, for each two rows that follow one another, whether the same client does not go on by one, one of them is a
+    sentinel, or leader epochs do not go on."""
+    sentinel, epoch = reads["sender"] == SENTINEL_CLIENT, reads["leader_epoch"]
     apart = (np.diff(reads["log_offset"]) != 1) | sentinel[1:] | sentinel[:-1]
+    if epoch.strides != (0,):  # not one value for all
+        apart |= _epoch_breaks(epoch[:-1], after=epoch[1:])
     for name in ("client", "span"):
         apart |= reads[name][1:] != reads[name][:-1]
     return np.asarray(apart)
+
+
+def _epoch_breaks(epoch: np.ndarray, *, after: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: is the leader epoch afterwards lower, or is one of the two not known?"""
+    return np.asarray((after < epoch) | ((epoch == NONE) != (after == NONE)))
 
 
 def _goes_on(reads: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -343,7 +354,7 @@ def _beside(offset: np.ndarray, apart: np.ndarray) -> np.ndarray:
 def edges_of(reads: Mapping[str, np.ndarray]) -> list[Edge]:
     """Returns the first row and the last row. Empty if there are no rows."""
     return [
-        Edge(*(int(reads[name][row]) for name in ("client", "span", "log_offset", "sender")))
+        Edge(*(int(reads[name][row]) for name in ("client", "span", "log_offset", "sender", "leader_epoch")))
         for row in ((0, -1) if len(reads["client"]) else ())
     ]
 
@@ -375,6 +386,7 @@ def counts_of(
         "timed": int(np.count_nonzero(clock[plain] != NONE)),
         "timed_reads": int(np.count_nonzero(read & (reader_clock != NONE))),
         "reads": int(np.count_nonzero(read)),
+        "epochs": int(np.count_nonzero(read & (index.reads["leader_epoch"] >= 0))),
         "consumed": int(np.count_nonzero(read & index.by_consumer)),
     }
 

@@ -1,5 +1,5 @@
 """These kernels check leaders: enough in-sync replicas, elections from the ISR, one controller at a time, and high
-watermarks and leader epochs that do not fall."""
+watermarks that do not fall."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -302,36 +302,3 @@ def _previous_of_node(node: np.ndarray) -> np.ndarray:
     same = ~differs_from_previous(node[order])
     previous[order[same]] = order[np.flatnonzero(same) - 1]
     return previous
-
-
-def epoch_regression(history: PartitionHistory) -> KernelResult:
-    """The leader epoch that one broker reports for a partition never falls.
-
-    Source: a leader epoch only rises (KIP-101), and a broker applies the controllers' log in its order (KIP-500). Counts
-    answers (Metadata, by the samples twice a second) with a lower epoch than the same broker's before. Answers of
-    different brokers are not compared, because zombies answer, too. Witness: `reader` reported epoch `sequence` at
-    `end_ns`, after `other_sequence` at `begin_ns`. O(n log n).
-    """
-    table = history.metadata
-    if not len(table["source"]):
-        return KernelResult(no_witnesses(), count=0, judged=0)
-    rows = np.flatnonzero(
-        (table["source"] == MetadataSource.SAMPLE)
-        & (table["kind"] == MetadataKind.PARTITION)
-        & (table["leader_epoch"] >= 0)
-    )
-    rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]
-    node, epoch, time_ns = (table[name][rows] for name in ("node", "leader_epoch", "time_ns"))
-    later = np.flatnonzero(~differs_from_previous(node))
-    later = later[epoch[later] < epoch[later - 1]]
-    count = len(later)
-    later = later[:WITNESSES_MAX]
-    columns: dict[str, np.ndarray | int] = {
-        "partition": history.partition,
-        "reader": node[later],
-        "sequence": epoch[later],
-        "other_sequence": epoch[later - 1],
-        "begin_ns": time_ns[later - 1],
-        "end_ns": time_ns[later],
-    }
-    return KernelResult(make_witnesses(len(later), columns), count, judged=len(rows))

@@ -214,6 +214,23 @@ class RealTimeCase(IntEnum):
     """It was read before it was sent."""
 
 
+# Cases of `epoch-regression`. The kernel finds them, and rules judge them.
+
+
+class EpochCase(IntEnum):
+    """Says where a leader epoch fell, as the `case` of witnesses of `epoch-regression`. No case is 1, which facts about lost
+    records take for an offset that another record has taken."""
+
+    ANSWERED = 0
+    """A broker answered with a lower epoch than before."""
+    IN_LOG = 2
+    """The segments of a replica have a batch of a lower epoch behind one of a higher."""
+    AUDITED = 3
+    """The audit got a record of a lower epoch behind one of a higher."""
+    READ = 4
+    """A consumer got a record of a lower epoch behind one of a higher."""
+
+
 # Cases of `not-exactly-once`. The kernel finds them, and rules judge them.
 
 

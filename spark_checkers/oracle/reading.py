@@ -212,12 +212,26 @@ READING_QUERIES = {
             and b.time_ns <= a.asked_after_ns
     """,
     "epoch-regression": """
-        select partition, node as reader, time_ns as end_ns, leader_epoch as sequence from (
+        select partition, node as reader, time_ns as end_ns, cast(leader_epoch as bigint) as sequence from (
             select *, lag(leader_epoch) over (partition by partition, node order by time_ns, row) as before
             from metadata
             where source = {SAMPLE} and kind = {OF_PARTITION} and leader_epoch >= 0 and partition != {NONE}
         )
         where leader_epoch < before
+        union all
+        select partition, node, read_ns, cast(leader_epoch as bigint) from (
+            select *, lag(leader_epoch) over (partition by partition, node, step order by row) as before,
+                   lag(last_offset) over (partition by partition, node, step order by row) as reached
+            from replicas where leader_epoch >= 0
+        )
+        where leader_epoch < before and base_offset > reached
+        union all
+        select partition, client, read_ns, cast(leader_epoch as bigint) from (
+            select *, lag(leader_epoch) over (partition by partition, client, span order by row) as before,
+                   lag(log_offset) over (partition by partition, client, span order by row) as reached
+            from reads where leader_epoch >= 0
+        )
+        where leader_epoch < before and log_offset > reached
     """,
     "under-acknowledged": """
         with state as (

@@ -39,6 +39,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "versions of client libraries, what they do where nothing is set, and what later ones fixed": 4,
         "rows that become tables with Spark, and files joined by their footers": 2,
         "releases of Kafka": 1,
+        "leader epochs along logs": 1,
         "row groups that small partitions share": 1,
         "what a process of its own tries in a namespace, without an import of ours": 1,
         "large partitions of groups and of transactions, in pieces": 4,

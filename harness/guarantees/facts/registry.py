@@ -78,6 +78,7 @@ from prozess.harness.guarantees.table.rules import CellConfiguration, Version
 from prozess.harness.interfaces.witnesses import (
     STALLED_NS,
     CopyCase,
+    EpochCase,
     GroupCase,
     ProgressCase,
     RealTimeCase,
@@ -571,6 +572,16 @@ FACTS: Mapping[str, Fact] = {
     "sent before it was read": Fact(
         "the record was sent before anybody read it: what is wrong is where another record stands",
         of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] != RealTimeCase.READ_UNSENT),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "found along the log": Fact(
+        "the leader epoch falls along a log, or along what a reader got of it, and not in a broker's answers",
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] != EpochCase.ANSWERED),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "found by a consumer": Fact(
+        "the leader epoch falls along what a consumer got, which may be of two states of the log",
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == EpochCase.READ),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "read_uncommitted": Fact(

@@ -96,12 +96,12 @@ REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT, _OUT_OF_SEQUENCE)
 
 
 _SENT = "sent before it was read"
+"""Whatever becomes of a log, nobody can be given what is not sent yet."""
 
 
-def _of_sent(rule: Rule) -> Rule:
-    """Returns the rule for records that were sent when they were read. Whatever becomes of a log, nobody can be given what
-    is not sent yet."""
-    return replace(rule, when=(*rule.when, _SENT), perhaps=(*rule.perhaps, _SENT) if rule.perhaps else ())
+def _if(fact: str, rule: Rule) -> Rule:
+    """Returns the rule for those witnesses alone of which this fact holds, too."""
+    return replace(rule, when=(*rule.when, fact), perhaps=(*rule.perhaps, fact) if rule.perhaps else ())
 
 
 _TIME_TRAVEL = Guarantee(
@@ -121,7 +121,7 @@ _TIME_TRAVEL = Guarantee(
     source="Kafka documentation, design, 'Replicated logs': a leader appends at the end; every copy of a send is appended "
     "after its invocation, retries included; 'Only committed messages are ever given out to the consumer'",
     rules=(
-        _of_sent(topic_deleted("time-travel")),
+        _if(_SENT, topic_deleted("time-travel")),
         Rule(
             id="time-travel/acks-0",
             when=("acks=0", "tail"),
@@ -139,7 +139,7 @@ _TIME_TRAVEL = Guarantee(
             change="acks=all",
             source="Kafka documentation, producer configuration acks; KAFKA-20554",
         ),
-        *map(_of_sent, hard("time-travel", unclean="cutoff", wiped="wiped")),
+        *(_if(_SENT, rule) for rule in hard("time-travel", unclean="cutoff", wiped="wiped")),
         older_epoch_appended("time-travel"),
     ),
 )
@@ -156,18 +156,25 @@ _WATERMARK_REGRESSION = Guarantee(
     source=f"KIP-207: a new leader answers only when its high watermark has reached its epoch; {HW_SOURCE}",
     rules=hard("watermark-regression", unclean="unclean between the answers", wiped="wiped after the read"),
 )
+
+
 _EPOCH_REGRESSION = Guarantee(
     anomaly="epoch-regression",
-    meaning="A broker answered with a lower leader epoch than before.",
-    promise="The leader epoch that a broker reports never goes back.",
-    found=(
-        "1 answer had a lower leader epoch than an earlier one",
-        "{n} answers had a lower leader epoch than an earlier one",
-    ),
-    nothing="no broker was asked for leader epochs",
+    meaning="A leader epoch fell: in a broker's answers, along a replica's log, or along the records that a reader got.",
+    promise="The leader epoch of a partition never goes back, neither in what a broker reports nor along the log.",
+    found=("1 time a leader epoch went back", "{n} times a leader epoch went back"),
+    nothing="no broker was asked for leader epochs, and no log or read has any",
     nothing_is_unknown=False,
-    source="KIP-101: leader epochs only rise; KIP-500: a broker applies the controllers' log in its order",
-    rules=(topic_deleted("epoch-regression", "topic made anew in between"),),
+    source="KIP-101, KIP-279: leader epochs only rise, and a follower cuts its log to that of its leader before it appends; "
+    "KIP-500: a broker applies the controllers' log in its order",
+    rules=(
+        topic_deleted("epoch-regression", "topic made anew in between"),
+        *(
+            _if("found by a consumer", rule)
+            for rule in hard("epoch-regression", unclean="unclean before", wiped="wiped before")
+        ),
+        _if("found along the log", older_epoch_appended("epoch-regression")),
+    ),
 )
 _UNDER_ACKNOWLEDGED = Guarantee(
     anomaly="under-acknowledged",

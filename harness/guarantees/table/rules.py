@@ -448,6 +448,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "controller was cut off": (FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
     "coordinator out": (FAULT, EFFECT, AIM),
+    "found by a consumer": (CLIENTS,),
     "read_uncommitted": (CLIENTS,),
     "read_uncommitted inside": (CLIENTS,),
     "order of writes": (CLIENTS,),

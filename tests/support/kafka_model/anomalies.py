@@ -308,6 +308,26 @@ class Spoiler:
         self.facts.metadata.append(fell)
         return {"epoch-regression": 1}
 
+    def epoch_fell_as_read(self) -> Expected | None:
+        """A reader was told an older epoch than before at a higher offset."""
+        told = [row for row in self.facts.rows() if row["leader_epoch"] > 0 and row["log_offset"] not in self.touched]
+        if not told:
+            return None
+        row = self.rng.choice(told)
+        self.touched.add(row["log_offset"])
+        row["leader_epoch"] = self.rng.choice((row["leader_epoch"] - 1, NONE))
+        return {}
+
+    def epoch_fell_in_logs(self) -> Expected | None:
+        """From some batch on, the copies say that they are of an older epoch."""
+        batches = self.facts.disks.batches
+        if not batches:
+            return None
+        first = self.rng.choice(batches)["base_offset"]
+        for row in batches:
+            row["leader_epoch"] += int(row["base_offset"] < first)
+        return {}
+
     def too_few_in_sync(self) -> Expected | None:
         """By the controllers' log one replica was in sync for long before and after a send that acks=all acknowledged."""
         entry = self._entry(lambda e, send: send["outcome"] == OK and ACKS[e.client] == -1)

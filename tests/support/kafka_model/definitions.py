@@ -1,6 +1,10 @@
 """Definitions of anomalies as one would write them on paper, record by record and in squares of time: what the kernels, which
 are vectorised, must agree with where what was planted does not say how much there is."""
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
@@ -72,3 +76,28 @@ def under_acknowledged(history: PartitionHistory) -> int:
         wanted = min(history.min_insync_replicas or NONE, 3)
         found += bool(before) and all(isr.bit_count() < wanted for isr in (*before, *within))
     return found
+
+
+def epochs_fall(history: PartitionHistory) -> int:
+    """How often a leader epoch falls from one batch of a copy to the next, or from one record that a reader got to the next
+    of the same span at a higher offset. What has no epoch is left out."""
+    last: dict[tuple[int, ...], tuple[int, int]] = {}
+    found = 0
+    for *whose, offset, end, epoch in (*_rows_of(history.replicas, "node", "step", "base_offset", "last_offset"),):
+        found += _falls(last, (0, *whose), offset, end, epoch)
+    for *whose, offset, end, epoch in (*_rows_of(history.reads, "client", "span", "log_offset", "log_offset"),):
+        found += _falls(last, (1, *whose), offset, end, epoch)
+    return found
+
+
+def _rows_of(table: Mapping[str, np.ndarray], *names: str) -> list[tuple[int, ...]]:
+    return list(zip(*(table[name].tolist() for name in (*names, "leader_epoch")), strict=True)) if table else []
+
+
+def _falls(
+    last: dict[tuple[int, ...], tuple[int, int]], whose: tuple[int, ...], offset: int, end: int, epoch: int
+) -> bool:
+    if epoch == NONE:
+        return False
+    before, last[whose] = last.get(whose), (end, epoch)
+    return before is not None and offset > before[0] and epoch < before[1]

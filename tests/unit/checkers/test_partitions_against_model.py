@@ -15,7 +15,7 @@ from tests.support.anomalies import OF_PARTITIONS
 from tests.support.examples import examples
 from tests.support.kafka_model import compaction
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
-from tests.support.kafka_model.definitions import time_travel, under_acknowledged
+from tests.support.kafka_model.definitions import epochs_fall, time_travel, under_acknowledged
 from tests.support.kafka_model.partition import epoch_at, facts
 
 KERNELS = select(OF_PARTITIONS).kernels
@@ -38,7 +38,11 @@ def findings(history: PartitionHistory) -> list[Finding]:
 
 def with_squares(history: PartitionHistory, planted: Mapping[str, int]) -> Counter[str]:
     """What was planted, and what that must show of anomalies which any record out of its place brings about."""
-    squares = {"time-travel": time_travel(history), "under-acknowledged": under_acknowledged(history)}
+    squares = {
+        "time-travel": time_travel(history),
+        "under-acknowledged": under_acknowledged(history),
+        "epoch-regression": epochs_fall(history),
+    }
     return +(Counter(planted) + Counter(squares))
 
 

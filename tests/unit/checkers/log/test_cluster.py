@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from prozess.checkers.log.epochs import epoch_regression
 from prozess.checkers.log.leadership import (
     LATER_EPOCH,
     SAME_EPOCH,
-    epoch_regression,
     two_controllers,
     unclean,
     under_acknowledged,

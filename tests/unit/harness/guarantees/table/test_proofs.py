@@ -34,7 +34,7 @@ from prozess.harness.guarantees.table.rules import (
     proofs_of,
 )
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces.witnesses import CopyCase, GroupCase, RealTimeCase, SnapshotCase, StallCase
+from prozess.harness.interfaces.witnesses import CopyCase, EpochCase, GroupCase, RealTimeCase, SnapshotCase, StallCase
 from prozess.harness.schema import MISSING, FaultPhase, MetadataKind, ObservationKind, Outcome
 from tests.support.cells.evidence import UNCLEAN, evidence, fault, nothing_left, ns, plan, state, strike, witnesses
 
@@ -147,6 +147,7 @@ SEEN: Mapping[str, Seen] = {
     "coordinator out": Seen(STABLE, fault(0, "pause", [2], 3, 5), aimed=True),
     "commits of one alone": Seen(),
     "sent before it was read": of_case(RealTimeCase.READ),
+    "found by a consumer": of_case(EpochCase.READ),
     "read_uncommitted": of_case(1),
     "read_uncommitted inside": of_case(1),
     "order of writes": of_case(2),

@@ -1,0 +1,121 @@
+"""This kernel checks that leader epochs never fall: in what one broker reports, along a log, and along what readers get."""
+
+import numpy as np
+
+from prozess.checkers.alignment import rows_where
+from prozess.checkers.lookup import differs_from_previous
+from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import (
+    WITNESSES_MAX,
+    EpochCase,
+    join_witnesses,
+    make_witnesses,
+)
+from prozess.harness.schema import MetadataKind, MetadataSource, Role, of_clients
+
+
+def epoch_regression(history: PartitionHistory) -> KernelResult:
+    """The leader epoch of a partition never falls: neither in the answers of one broker, nor along a log.
+
+    Source: a leader epoch only rises, each leader appends under its own, and a follower cuts its log to that of its leader
+    before it appends (KIP-101, KIP-279); a broker applies the controllers' log in its order (KIP-500). Counts falls, by
+    `case` (EpochCase). ANSWERED: answers (Metadata, by the samples twice a second) with a lower epoch than the same broker's
+    before; answers of different brokers are not compared, because zombies answer, too. IN_LOG: batches of one replica's
+    segments with a lower epoch than the batch in front. AUDITED and READ: records that the audit, or a consumer, got with a
+    lower epoch than the record it got before, at a lower offset of the same span. Epochs 0, 3, 3, 1, 2 along a log fall once,
+    from 3 to 1.
+
+    Witness: `reader` (a broker, or a client) has epoch `sequence` at `log_offset` and `end_ns`, after `other_sequence` at
+    `other_offset` and `begin_ns`. O(n log n) for n answers, O(n) for batches and reads.
+    """
+    parts = [_answers(history), _batches(history), _reads(history)]
+    found = join_witnesses(witnesses for witnesses, _ in parts)
+    return KernelResult(found[:WITNESSES_MAX], len(found), sum(judged for _, judged in parts))
+
+
+def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
+    table = history.metadata
+    rows = np.flatnonzero(
+        (table["source"] == MetadataSource.SAMPLE)
+        & (table["kind"] == MetadataKind.PARTITION)
+        & (table["leader_epoch"] >= 0)
+    )
+    rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]
+    node, epoch, time_ns = (table[name][rows] for name in ("node", "leader_epoch", "time_ns"))
+    later = np.flatnonzero(~differs_from_previous(node))
+    later = later[epoch[later] < epoch[later - 1]]
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "reader": node[later],
+        "sequence": epoch[later],
+        "other_sequence": epoch[later - 1],
+        "begin_ns": time_ns[later - 1],
+        "end_ns": time_ns[later],
+        "case": int(EpochCase.ANSWERED),
+    }
+    return make_witnesses(len(later), columns), len(rows)
+
+
+def _batches(history: PartitionHistory) -> tuple[np.ndarray, int]:
+    """Returns falls along the logs of replicas. Batches of old formats have no epoch. Two that overlap were not read of one
+    state of the log, if the broker ran while its segments were read."""
+    table = history.replicas
+    if not table or not len(table["node"]):
+        return make_witnesses(0, {}), 0
+    copy = table["node"].astype(np.int64) << 32 | (table["step"] + 1)
+    order = np.argsort(copy, kind="stable")
+    order = order[table["leader_epoch"][order] >= 0]
+    epoch, copy = table["leader_epoch"][order], copy[order]
+    fell = np.flatnonzero((epoch[1:] < epoch[:-1]) & (copy[1:] == copy[:-1]))
+    before, after = order[fell], order[fell + 1]
+    behind = table["base_offset"][after] > table["last_offset"][before]
+    before, after = before[behind], after[behind]
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "reader": table["node"][after],
+        "sequence": table["leader_epoch"][after],
+        "other_sequence": table["leader_epoch"][before],
+        "log_offset": table["base_offset"][after],
+        "other_offset": table["base_offset"][before],
+        "begin_ns": table["read_ns"][before],
+        "end_ns": table["read_ns"][after],
+        "case": int(EpochCase.IN_LOG),
+    }
+    return make_witnesses(len(after), columns), len(order)
+
+
+def _reads(history: PartitionHistory) -> tuple[np.ndarray, int]:
+    """Returns falls along what readers got. Of what nobody audited only consumers are readers."""
+    reads = history.reads
+    epoch, client = reads["leader_epoch"], reads["client"]
+    if epoch.strides == (0,) and len(epoch):  # one value for all
+        return make_witnesses(0, {}), len(epoch) if int(epoch[0]) >= 0 else 0
+    judged = int(np.count_nonzero(epoch >= 0))
+    before = rows_where(len(epoch) - 1, lambda rows: epoch[rows.start + 1 : rows.stop + 1] < epoch[rows])
+    after = before + 1
+    unknown = epoch[after] < 0
+    if unknown.any():  # the next of which it is known
+        known = np.append(np.flatnonzero(epoch >= 0), len(epoch))
+        after[unknown] = known[np.searchsorted(known, after[unknown])]
+        before, after = before[after < len(epoch)], after[after < len(epoch)]
+    fell = (epoch[after] < epoch[before]) & (reads["log_offset"][after] > reads["log_offset"][before])
+    for name in ("client", "span"):
+        fell &= reads[name][after] == reads[name][before]
+    audit = of_clients(history.client_role, client[after], unknown=0) == Role.AUDIT.value
+    if not history.audited:
+        fell &= ~audit
+    before, after, audit = before[fell], after[fell], audit[fell]
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "reader": client[after],
+        "sequence": epoch[after],
+        "other_sequence": epoch[before],
+        "log_offset": reads["log_offset"][after],
+        "other_offset": reads["log_offset"][before],
+        "begin_ns": reads["read_ns"][before],
+        "end_ns": reads["read_ns"][after],
+        "seen_ns": reads["read_ns"][after],
+        "leader_epoch": epoch[after],
+        "case": np.where(audit, int(EpochCase.AUDITED), int(EpochCase.READ)),
+    }
+    return make_witnesses(len(after), columns), judged
