@@ -114,7 +114,7 @@ def test_unclean_elections_may_lose_what_acks_all_acknowledged():
     ) in said(found, "weak")
     assert said(found, "change") == [
         "change: unclean.leader.election.enable=false: rules out lost, offset-conflict, dirty-read, time-travel, "
-        "watermark-regression, unclean"
+        "watermark-regression, epoch-regression, unclean"
     ]
     assert not {"lost", "dirty-read"} & promised(found)
 
