@@ -28,7 +28,9 @@ def hanging(history: CellHistory) -> KernelResult:
     Example: the bound is 50 s. An abort at 10 s returned at 70 s: a witness. One at 80 s had not returned when its client
     was killed at 100 s: it says nothing, and is not judged.
     """
-    calls = _calls(_own(history), _ends(history.tables["clients"], history.tables["heartbeats"]))
+    calls = _own(
+        history, _calls(history.tables["transactions"], _ends(history.tables["clients"], history.tables["heartbeats"]))
+    )
     bound_ns = history.bounds.transaction_call_ns
     long = np.flatnonzero(calls["end_ns"] - calls["begin_ns"] >= bound_ns)
     returned = calls["returned"].copy()
@@ -37,13 +39,13 @@ def hanging(history: CellHistory) -> KernelResult:
     return KernelResult(_witnesses(shown, history, bound_ns), count=len(long), judged=int(returned.sum()))
 
 
-def _own(history: CellHistory) -> Columns:
-    """Returns the rows of `transactions` of the cell. A fencer serves all cells: of its rows those with transactional.ids
-    of the cell's clients."""
-    rows, clients = history.tables["transactions"], history.tables["clients"]
+def _own(history: CellHistory, calls: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the calls of the cell. A fencer serves all cells, one call after the other: of its calls those with
+    transactional.ids of the cell's clients."""
+    clients = history.tables["clients"]
     fencers = clients["client"][clients["role"] == Role.SENTINEL.value]
-    mine = ~np.isin(rows["client"], fencers) | np.isin(rows["transactional_id"], clients["client"])
-    return rows if mine.all() else {name: values[mine] for name, values in rows.items()}
+    mine = ~np.isin(calls["client"], fencers) | np.isin(calls["transactional_id"], clients["client"])
+    return calls if mine.all() else {name: values[mine] for name, values in calls.items()}
 
 
 def _ends(clients: Columns, heartbeats: Columns) -> dict[int, int]:
@@ -84,6 +86,7 @@ def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
         "case": case,
         "returned": returned,
         "outcome": rows["outcome"][order],
+        "transactional_id": rows["transactional_id"][order],
     }
     return {name: values[made] for name, values in columns.items()}
 

@@ -87,6 +87,7 @@ def test_a_fencer_serves_many_cells_and_each_has_its_own_calls():
     clients = [{"client": 0, "ended_ns": MISSING}, {"client": 3, "ended_ns": MISSING, "role": Role.SENTINEL}]
     result = hanging(cell_of(EMPTY, EMPTY, rows, clients=clients, heartbeats=beating(3, 4 * BOUND_NS)))
     assert result.witnesses["begin_ns"].tolist() == [0]
+    assert result.witnesses["end_ns"].tolist() == [2 * BOUND_NS], "it went on to the call of another cell"
 
 
 def test_a_client_that_stood_still_is_told_apart():
