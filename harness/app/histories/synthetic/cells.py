@@ -432,12 +432,13 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
 
 
 def heartbeats(cell: GeneratedCell) -> Columns:
-    """Rows of `heartbeats`: every member of a group, and who writes in transactions, is heard of until all have ended. Of a
-    member that was silent for longer than its session nobody knows whether it still owned a partition, and of a producer that
-    nobody heard of, whether it waited for its commit."""
+    """Rows of `heartbeats`: every member of a group, and every client with transactions, is heard of until all have ended.
+    Nobody knows whether a member that was silent for longer than its session still owned a partition, nor for how long a
+    client waited of which nothing was heard."""
     time_ns = np.arange(FIRST_NS, cell.end_ns + 2 * SECOND_NS, HEARTBEAT_NS)
-    members = np.unique(cell.readers if cell.kind == "group" else cell.partitions[0].producers)
-    return {"client": np.repeat(members, len(time_ns)), "time_ns": np.tile(time_ns, len(members))}
+    transacting = [*cell.partitions[0].producers.tolist(), cell.zombie, cell.successor]
+    clients = np.unique(cell.readers if cell.kind == "group" else transacting)
+    return {"client": np.repeat(clients, len(time_ns)), "time_ns": np.tile(time_ns, len(clients))}
 
 
 def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, events: np.ndarray) -> Columns:

@@ -108,8 +108,9 @@ def test_planted_witnesses_are_a_table_with_the_names_and_types_of_found_ones(tm
     assert planted.equals(PLANTED)
     assert [found.field(name) for name in planted.names] == list(planted)
     rows = pq.read_table(run.planted).select(["anomaly", "partition"]).to_pydict()
-    assert rows["anomaly"] == ["duplicate", "late", "late", "lost", "lost"]
-    assert rows["partition"][1:3] == sorted(rows["partition"][1:3]) == rows["partition"][3:]
+    gap = ["out-of-sequence"] * 2  # where the lost records are not, the sequences of their producer have a gap
+    assert rows["anomaly"] == ["duplicate", "late", "late", "lost", "lost", *gap]
+    assert rows["partition"][1:3] == sorted(rows["partition"][1:3]) == rows["partition"][3:5] == rows["partition"][5:]
 
 
 def test_one_witness_that_is_moved_is_seen_whatever_it_is_of(tmp_path):
@@ -276,7 +277,9 @@ def test_plants_that_cannot_be_are_said(text, said):
 
 def test_plants_are_read():
     assert parse_plants(" lost=5, torn=0,,duplicate=12 ") == {"lost": 5, "duplicate": 12}
-    assert expected_findings({"compacted-away": 2, "lost": 1}, cells=2) == {"compacted-away": 2, "lost": 3, "late": 1}
+    assert expected_findings({"compacted-away": 2, "lost": 1}, cells=2) == {
+        "compacted-away": 2, "lost": 3, "late": 1, "out-of-sequence": 1,
+    }  # fmt: skip
     assert expected_findings({"two-controllers": 2}, cells=3) == {"two-controllers": 6}
 
 
@@ -307,7 +310,7 @@ def test_the_command_leaves_a_manifest_or_nothing(tmp_path, monkeypatch, capsys)
     assert called("--rows", "2000", "--plant", "lost=9999") == ExitCode.BAD_INPUT
     assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
     assert called("--rows", "2000", "--plant", "lost=3,torn=2", "--seed", "5") == 0
-    assert "a check finds lost 3, late 3, torn 2" in capsys.readouterr().out
+    assert "a check finds lost 3, late 3, out-of-sequence 3, torn 2" in capsys.readouterr().out
     manifest = json.loads((tmp_path / "out" / "source.json").read_text(encoding="utf-8"))
     assert (manifest["planted"], manifest["seed"]) == ({"lost": 3, "torn": 2}, 5)
     assert manifest["command"].startswith("prozess generate --out")
