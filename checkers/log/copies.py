@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
+from prozess.harness.errors import Contradicted
 from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
@@ -314,6 +315,8 @@ def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> 
     offsets = np.array(sorted(o for o, n in noted if n == node and o <= copy.log_end), dtype=np.int64)
     if not len(offsets) and not len(mine):
         return {"case": np.empty(0, dtype=np.int32)}
+    if not np.isin(told["snapshot_offset"], offsets).all():
+        raise Contradicted(f"node {node} has entries of a producer snapshot that it does not have")
     states = _states(history.replicas, node, copy.log_start)
     producers = distinct(np.concatenate([states.producer, told["producer_id"]]))
     # Every pair there could be, in the order (producer, offset): a key of its own for each.

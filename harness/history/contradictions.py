@@ -35,6 +35,7 @@ from prozess.harness.schema import (
     StepOutcome,
     Table,
     Tristate,
+    role_named,
 )
 
 ROWS_MAX = 50_000_000
@@ -139,7 +140,7 @@ class _Sought:
         self._stands_for = dict(zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True))
         self._known = np.array(sorted({*self._planned, *self._stands_for, RECORDER_CLIENT, NONE}), dtype=np.int64)
         self._lives = Lives(clients)
-        self._rows: dict[str, np.ndarray] = {}
+        self._rows: dict[str, Counter[int]] = {}
         self._told: dict[int, dict[str, int]] = defaultdict(dict)
 
     def found(self) -> Mapping[int, tuple[str, ...]]:
@@ -164,6 +165,8 @@ class _Sought:
             self._partitions(table, rows)
         if self._ours:
             self._times(table, rows)
+        if self._ours and table.name == "clients":
+            self._clients(table, rows)
         if self._ours and table.name == "sends":
             self._sends(table, rows)
         if self._ours and table.name == "commits":
@@ -214,6 +217,16 @@ class _Sought:
             if column.unit == "ns" and table.name != "clients":
                 outside = self._lives.outside(rows["client"], rows[column.name], since=table.name != "metadata")
                 self._tell(table, rows, outside, f"the client did not run at {column.name}")
+
+    def _clients(self, table: Table, rows: Columns) -> None:
+        """Clients are numbered on and on, and each does what the one was planned for that it stands for."""
+        self._tell(table, rows, rows["client"] >= len(rows["client"]), "there is no such client")
+        stands_for = [self._planned.get(planned) for planned in rows["planned"].tolist()]
+        self._tell(
+            table, rows, np.array([one is None for one in stands_for], dtype=bool), "planned is no client of the plan"
+        )
+        roles = [NONE if one is None else role_named(one.role).value for one in stands_for]
+        self._tell(table, rows, rows["role"] != roles, "the role is not the planned one")
 
     def _sends(self, table: Table, rows: Columns) -> None:
         """Does each send say the same as its transaction? Is its sequence the only one, and its code that of its outcome?"""
@@ -340,9 +353,8 @@ class _Sought:
     def _count_rows(self, table: Table, rows: Columns) -> None:
         client = rows["client"]
         client = client[(client >= 0) & (client < RECORDER_CLIENT)]
-        found = self._rows.setdefault(table.name, np.zeros(1 + max(self._stands_for, default=0), dtype=np.int64))
-        client = client[client < len(found)]
-        found += np.bincount(client, minlength=len(found))
+        counted = self._rows.setdefault(table.name, Counter())
+        counted.update(dict(zip(*(values.tolist() for values in np.unique(client, return_counts=True)), strict=True)))
 
     def _compare_with_plan(self) -> None:
         """Do the tables that were made of the plan say what it says?"""
@@ -363,8 +375,7 @@ class _Sought:
             table = {Role.PRODUCER: "sends", Role.READER: "reads", Role.AUDIT: "reads"}.get(role)
             if planned is None or table is None or issued == NONE or complete != 1:
                 continue
-            counted = self._rows.get(table)
-            rows = 0 if counted is None else int(counted[client])
+            rows = self._rows[table][client] if table in self._rows else 0
             if rows != issued:
                 cells = {self._cell_of[p] for p in planned.partitions if p in self._cell_of}
                 what = f"{CONTRADICTION} {planned.name} counted {issued:,} records, and {table} has {rows:,}"

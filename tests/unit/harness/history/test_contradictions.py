@@ -83,6 +83,7 @@ CASES = [
     ("commits", "client", lambda client: client + 1, "the client was never given the partition"),
     ("assignments", "client", NONE, "there is no such client"),
     ("clients", "ended_ns", -(10**13), "ended_ns is before started_ns"),
+    ("clients", "client", 2**30, "there is no such client"),
     ("metadata", "isr", 2**9, "a member of the ISR is no replica"),
     ("metadata", "leader", 9, "the leader is no replica"),
 ]
