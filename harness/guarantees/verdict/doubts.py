@@ -77,7 +77,8 @@ def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
         outcome = int(steps["outcome"][rows[-1]])  # of a table that contradicts itself it may be none
         if outcome in (StepOutcome.DONE, StepOutcome.MISSED):
             continue
-        how = {StepOutcome.TIMED_OUT: "timed out", StepOutcome.FAILED: "failed"}.get(outcome, "was skipped")
+        ways = {StepOutcome.TIMED_OUT.value: "timed out", StepOutcome.FAILED.value: "failed"}
+        how = ways.get(outcome, "was skipped")
         detail = text_of(evidence.dictionaries, "detail", int(steps["detail"][rows[-1]]))
         later = len(plan.steps) - number - 1
         depends = f"; the {later} steps after it depended on it" if later > 1 else ""

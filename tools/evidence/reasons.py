@@ -1,0 +1,361 @@
+"""Why a change that a check does not notice does no harm, or what is not there to notice it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tools.evidence.changes import WAYS
+
+ALL = tuple(WAYS)
+MOVED = ("less", "greater", "another's")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Says why columns of a table that were changed in these ways leave a verdict *held*, as a sentence."""
+
+    table: str
+    columns: tuple[str, ...]
+    ways: tuple[str, ...]
+    why: str
+    missing: bool = False
+    """The change ought to be noticed, and nothing is there that would."""
+
+
+_RECORDER = "prozess itself writes this table, and a row says the same whichever of its processes wrote it."
+_PERMITS = "This decides what is permitted. In a clean history nothing was found that needs an excuse."
+
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "sends",
+        ("invoked_ns",),
+        MOVED,
+        "A send that began earlier, or later and still before its acknowledgement, overlaps others as before. "
+        "Nothing is concluded of sends that overlap.",
+    ),
+    Reason(
+        "sends",
+        ("completed_ns",),
+        MOVED,
+        "An acknowledgement is noticed when its callback runs, which may be late: the time is an upper bound, "
+        "and a later one claims less.",
+    ),
+    Reason(
+        "sends",
+        ("log_offset",),
+        ("none",),
+        "An acknowledgement without an offset is one (acks=0, a duplicate sequence). The record is looked for "
+        "by its identity.",
+    ),
+    Reason(
+        "sends",
+        ("key",),
+        ("none",),
+        "A key that is NONE is no key, or one that nobody told. Outside of compacted topics it is compared with none.",
+    ),
+    Reason(
+        "sends",
+        ("partition",),
+        MOVED,
+        "The record of an aborted transaction is shown to nobody, and nobody may ask where it is.",
+    ),
+    Reason(
+        "sends",
+        ("outcome",),
+        ("greater",),
+        "A record that produce() refused is no part of its transaction. Nobody compares it with what the "
+        "transaction's readers got.",
+        missing=True,
+    ),
+    Reason("sends", ("size",), ALL, "Sizes say what the traffic was. What a record contains is known by its checksum."),
+    Reason(
+        "reads",
+        ("read_ns",),
+        MOVED,
+        "A record may be read at any time after it was sent. The bound on delivery counts for readers that "
+        "follow, and not for audits.",
+    ),
+    Reason(
+        "reads",
+        ("key",),
+        ALL,
+        "Where the producer sent no key, or did not tell it, as one that writes in transactions, there is "
+        "nothing to compare it with.",
+    ),
+    Reason("reads", ("origin",), ALL, "Only a copy has an origin. In cells that copy nothing nobody asks for it."),
+    Reason(
+        "reads",
+        ("sent_partition",),
+        ("none",),
+        "A record need not say where it was sent: those of verifiable clients do not. Its identity says it.",
+    ),
+    Reason(
+        "reads",
+        ("leader_epoch",),
+        ALL,
+        "One row that names an epoch has no other with which it could disagree.",
+    ),
+    Reason(
+        "processed",
+        ("done_ns",),
+        MOVED,
+        "Processing takes as long as it takes, and counts as done before a commit or after it.",
+    ),
+    Reason(
+        "processed",
+        ("sequence", "sender"),
+        ("none",),
+        "A step need not say which record it processed: a member that could not read the identity does not. "
+        "Its offset says it.",
+    ),
+    Reason(
+        "transactions",
+        ("begun_ns", "end_invoked_ns", "completed_ns"),
+        MOVED,
+        "A transaction that was open for longer, or whose end was noticed later, claims less: a commit is "
+        "noticed when the call returns.",
+    ),
+    Reason("transactions", ("code",), MOVED, "A code says why something failed, and nothing is judged by it."),
+    Reason(
+        "commits",
+        ("invoked_ns", "completed_ns"),
+        MOVED,
+        "A commit whose interval is longer overlaps more others, and nothing is concluded of commits that overlap.",
+    ),
+    Reason(
+        "commits",
+        ("log_offset",),
+        ("less",),
+        "A commit below the position repeats work and loses none. One that is below an earlier commit is a regression.",
+    ),
+    Reason(
+        "commits",
+        ("position",),
+        ("greater", "another's", "none"),
+        "A commit may be behind the position of its member: it promises less than was done.",
+    ),
+    Reason(
+        "commits",
+        ("outcome", "mode"),
+        ALL,
+        "A commit that failed, or is in doubt, promises nothing. The way in which it was made is for people.",
+    ),
+    Reason(
+        "assignments",
+        ("client", "partition", "event"),
+        MOVED,
+        "The end of an ownership at the end of a trial: another member had it, or it ended in another way. "
+        "Nobody owned the partition afterwards.",
+    ),
+    Reason("assignments", ("partition",), ("none",), "A callback without partitions changes no ownership."),
+    Reason(
+        "assignments",
+        ("done_ns",),
+        ("greater",),
+        "A partition is owned from the call on, however long the callback takes.",
+    ),
+    Reason(
+        "assignments",
+        ("incremental",),
+        ALL,
+        "Each callback is recorded with all partitions that it concerns. Whether it was incremental is for people.",
+    ),
+    Reason(
+        "positions",
+        ("time_ns",),
+        MOVED,
+        "A span begins with its first row of reads. The time of the position is for people, and for the bound "
+        "on readers that stand still.",
+    ),
+    Reason(
+        "positions",
+        ("log_offset",),
+        ALL,
+        "The first record of a span is not compared with the position from which it began.",
+        missing=True,
+    ),
+    Reason(
+        "positions",
+        ("event",),
+        MOVED,
+        "A position on assignment and one after a seek both begin a span, and order is judged within one.",
+    ),
+    Reason(
+        "observations",
+        ("time_ns",),
+        MOVED,
+        "What was seen at the end of a trial stands, whenever in its course it was seen.",
+    ),
+    Reason(
+        "observations",
+        ("leader_epoch",),
+        ALL,
+        "An answer that names an epoch is compared with answers of the same leader.",
+    ),
+    Reason("metadata", ("client",), ALL, _RECORDER),
+    Reason(
+        "metadata",
+        ("time_ns", "elr", "last_known_elr", "replicas", "leader", "recovering"),
+        ALL,
+        _PERMITS,
+    ),
+    Reason(
+        "metadata",
+        ("log_position",),
+        ALL,
+        "Rows are in the order of the controllers' log already. That positions ascend with times is not checked.",
+        missing=True,
+    ),
+    Reason(
+        "metadata",
+        ("topic_id_high", "topic_id_low"),
+        ALL,
+        "A partition whose topic was made anew begins another log. With one row of a partition there is no "
+        "other id to differ from.",
+    ),
+    Reason(
+        "metadata",
+        ("node",),
+        ALL,
+        "The row of a partition names its leader elsewhere; of a controller each epoch has one row.",
+    ),
+    Reason(
+        "metadata",
+        ("leader_epoch",),
+        ALL,
+        "The epoch in the controllers' log is not compared with the one in the batches of replicas that its "
+        "leader appended.",
+        missing=True,
+    ),
+    Reason("replicas", ("client",), ALL, _RECORDER),
+    Reason(
+        "replicas",
+        ("read_ns",),
+        MOVED,
+        "The segments of nodes that have ended do not change: when they are read says nothing.",
+    ),
+    Reason(
+        "replicas",
+        (
+            "base_offset",
+            "checksum",
+            "base_timestamp_ms",
+            "max_timestamp_ms",
+            "node",
+            "step",
+            "records",
+            "size",
+            "attributes",
+        ),
+        ALL,
+        "Replicas of a compacted log are cleaned at different times, so their batches differ. What is "
+        "compared is the newest record of each key, which the audit shows.",
+    ),
+    Reason(
+        "heartbeats",
+        ("client", "time_ns"),
+        MOVED,
+        "A process starves if nobody hears of it for a second. One heartbeat of ten in a second is not missed.",
+    ),
+    Reason(
+        "clients",
+        ("started_ns", "ended_ns"),
+        ALL,
+        "A client that lived for longer, or to the end, may have recorded what it did; what it recorded "
+        "outside of its life is noticed.",
+    ),
+    Reason(
+        "clients",
+        ("issued",),
+        ("none",),
+        "A client that was killed did not count. Then its rows are all that is known, and none of them is missed.",
+    ),
+    Reason(
+        "clients",
+        ("exit_code",),
+        ALL,
+        "How a client ended that closed its files itself is said by the run stage, by name.",
+    ),
+    Reason("clients", ("os_pid",), ALL, "The number of a process is for people who look for it in logs."),
+    Reason("partitions", ("client",), ALL, _RECORDER),
+    Reason(
+        "partitions",
+        ("replicas", "topic", "preferred_leader"),
+        ALL,
+        "The table is a copy of the plan for other readers. A check takes the plan itself.",
+    ),
+    Reason("cells", ("client",), ALL, _RECORDER),
+    Reason(
+        "cells", ("name",), ALL, "The table is a copy of the plan for other readers. A check takes the plan itself."
+    ),
+    Reason("faults", ("client",), ALL, _RECORDER),
+    Reason(
+        "faults",
+        ("time_ns", "kind", "phase", "node", "peer", "effect"),
+        ALL,
+        "A fault decides what is permitted, and nothing was found that needs an excuse. That its phases "
+        "follow one another, all of one kind, is not checked.",
+        missing=True,
+    ),
+    Reason("faults", ("detail",), ALL, "A text for people."),
+    Reason("steps", ("client",), ALL, _RECORDER),
+    Reason(
+        "steps",
+        ("awaited_ns", "fired_ns", "done_ns"),
+        ALL,
+        "Whether a step was done is what its outcome says. The times are for the timeline.",
+    ),
+    Reason("steps", ("detail",), ALL, "A text for people."),
+    Reason("snapshots", ("client",), ALL, _RECORDER),
+    Reason(
+        "snapshots", ("read_ns",), ALL, "Files of nodes that have ended do not change: when they are read says nothing."
+    ),
+    Reason(
+        "snapshots",
+        ("step",),
+        ("none",),
+        "Then it counts as one that was read at the end, as nearly all are.",
+    ),
+    Reason(
+        "snapshots",
+        ("coordinator_epoch",),
+        MOVED,
+        "Replicas agree about the coordinator's epoch by the markers in their logs, which are compared.",
+    ),
+    Reason(
+        "snapshots",
+        ("snapshot_offset",),
+        ALL,
+        "A snapshot of another offset is compared with none, if no other replica has one there.",
+    ),
+    Reason(
+        "snapshots",
+        (
+            "producer_id",
+            "last_offset",
+            "timestamp_ms",
+            "transaction_offset",
+            "partition",
+            "node",
+            "step",
+            "producer_epoch",
+            "last_sequence",
+            "offset_delta",
+        ),
+        ALL,
+        "Of a compacted log the batches that a snapshot describes may be gone, and it is compared with nothing.",
+    ),
+    Reason("metrics", ("client",), ALL, "Whoever took the sample, it is of the same node."),
+    Reason(
+        "metrics",
+        ("time_ns", "value_micro", "metric", "node", "partition", "absent"),
+        ALL,
+        "One sample of many. Metrics decide alerts, and readers that stand still, which need samples of a "
+        "stretch of time.",
+    ),
+)
+"""What is not noticed, in the order of the tables."""
+
+
+def reasons_for(table: str, column: str, way: str) -> Sequence[Reason]:
+    """Returns the reasons that cover a change."""
+    return [one for one in REASONS if one.table == table and column in one.columns and way in one.ways]
