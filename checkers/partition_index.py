@@ -480,6 +480,8 @@ class PartitionIndex(Indexed):
             key = self.reads["key"][shown]
             return distinct(found[~self.may_be_cleaned(record_key=key, offset=found, tombstone=tombstone)])
         named = self.reads["log_offset"][rows[by_consumer]]
+        if not self.stored.whole:  # nothing shows what all replicas have, and nobody's sends need be read
+            return distinct(found)
         first = self.sentinel_sends
         if len(self.confirmed_sends) + first < len(self.send_confirmed):
             told = first + np.flatnonzero(self.send_position[first:] < 0)

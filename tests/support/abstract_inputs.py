@@ -8,7 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.facts.registry import FACTS, Happened
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate
 from prozess.harness.schema import Tristate
 
@@ -28,6 +28,8 @@ def valid(configuration: CellConfiguration) -> bool:
     return not configuration.idempotent or (configuration.acks == "all" and configuration.retries)
 
 
+VARIED_MAX = 8
+"""Up to so many events of an anomaly are tried in every combination: three truth values of each, in each configuration."""
 STRONGEST = CellConfiguration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
 NOTHING = Happened(moved=Tristate.NO, unclean=Tristate.NO, destroyed=Tristate.NO)
 FAILOVER = Happened(moved=Tristate.YES, unclean=Tristate.NO, destroyed=Tristate.NO)
@@ -80,14 +82,31 @@ class Inputs:
     def __init__(self, anomaly: str, truths: tuple[int, ...] = (0, 1)) -> None:
         self.guarantee, self.configurations = TABLE[anomaly], configurations_of(anomaly)
         self.names = events_of(anomaly)
-        grid = np.array(list(product(truths, repeat=len(self.names))), dtype=np.int8)
-        grid = grid.reshape(len(truths) ** len(self.names), -1)
+        grid = self._grid(truths)
         if {"committed", "tail"} <= set(self.names):  # one record cannot be both
             both = (grid[:, self.names.index("committed")] == 1) & (grid[:, self.names.index("tail")] == 1)
             grid = grid[~both]
         self.events = np.tile(grid, (len(self.configurations), 1))
         self.which = np.repeat(np.arange(len(self.configurations)), len(grid))
         self.found = evaluate(self.guarantee, self.fact, len(self.which))
+
+    def _grid(self, truths: tuple[int, ...]) -> np.ndarray:
+        """Returns the combinations of events: all of them, or where these are too many, those in which all events of rules
+        that excuse vary with all events of one known defect, and the traces of the other defects are alike."""
+        groups = [frozenset(self.names)]
+        if len(self.names) > VARIED_MAX:
+            rules = self.guarantee.rules
+            excusing, naming = ([r for r in rules if (r.effect in NEVER_EXCUSES) == names] for names in (False, True))
+            always = {name.removeprefix("not ") for rule in excusing for name in rule.when} & set(self.names)
+            groups = [frozenset(always | {*rule.when, *rule.perhaps} & set(self.names)) for rule in naming]
+            assert max(map(len, groups)) <= VARIED_MAX, "one defect has too many traces to be tried"
+        grids = []
+        for group in dict.fromkeys(groups):
+            for rest in truths if len(group) < len(self.names) else truths[:1]:
+                values = [truths if name in group else (rest,) for name in self.names]
+                combinations = list(product(*values))
+                grids.append(np.array(combinations, dtype=np.int8).reshape(len(combinations), len(self.names)))
+        return np.concatenate(grids)
 
     def fact(self, name: str) -> np.ndarray:
         given = FACTS[name].of_configuration

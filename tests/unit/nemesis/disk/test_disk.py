@@ -157,8 +157,8 @@ def test_a_full_disk_of_a_cut_and_killed_node_is_healed_in_any_order(bench, orde
         ("clock", {}, "to be seen"),
         ("clock", {"offset_ms": 3}, "to be seen"),
         ("corrupt-file", {"file": "everything"}, "file"),
-        ("power-loss", {"flag": 2}, "it takes none"),
-        ("disk-hang", {"seconds": 2}, "it takes none"),
+        ("power-loss", {"flag": 2}, "is not a known key; remove it"),
+        ("disk-hang", {"seconds": 2}, "is not a known key; remove it"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_when_planned(fault, parameters, words):
