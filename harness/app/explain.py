@@ -1,5 +1,5 @@
-"""`prozess explain`: says in sentences what an anomaly, a rule, a fault, a scenario, a word of the tables or a finished run
-means."""
+"""`prozess explain`: says in sentences what an anomaly, a rule, a fault, a scenario, a ticket, a word of the tables or a
+finished run means."""
 
 import difflib
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from prozess.checkers.registry import CHECKERS
 from prozess.harness import catalogue
+from prozess.harness.app.tickets import explain_id, known_ids
 from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput
@@ -186,14 +187,17 @@ def explain(subject: str) -> None:
         lines = _fault(subject)
     elif subject in _OUTCOMES:
         lines = _outcome(AnomalyOutcome(subject))
-    elif subject in SCENARIOS:
-        lines = _scenario(subject)
+    elif subject in SCENARIOS or subject in known_ids():
+        lines = _scenario(subject) if subject in SCENARIOS else explain_id(subject)
     elif (word := _OTHER_NAMES.get(subject, subject)) in _WORDS:
         meaning, source = _WORDS[word]
         lines = iter((f"[bold]{subject}[/bold]  {escape(meaning)}", f"source     {escape(source)}"))
     else:
         raise BadInput(
-            _unknown(subject, [*TABLE, *_facts(), *rules, *catalogue.FAULTS, *_OUTCOMES, *_WORDS, *_OTHER_NAMES])
+            _unknown(
+                subject,
+                [*TABLE, *_facts(), *rules, *catalogue.FAULTS, *_OUTCOMES, *_WORDS, *_OTHER_NAMES, *known_ids()],
+            )
         )
     for line in lines:
         out.print(line, soft_wrap=True)
@@ -216,8 +220,8 @@ def _unknown(subject: str, known: list[str]) -> str:
     near = difflib.get_close_matches(subject, known, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     return (
-        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, and not a run "
-        f"directory. {hint}"
+        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, no ticket that "
+        f"prozess knows, and not a run directory. {hint}"
         f"Anomalies: {', '.join(TABLE)}. Facts: {', '.join(_facts())}. Faults: {', '.join(catalogue.FAULTS)}. "
         f"Words: {', '.join(_WORDS)}."
     )

@@ -7,8 +7,10 @@ from prozess.harness.app.explain import explain
 from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.app.run.judge import judge_run
+from prozess.harness.app.tickets import ids_in
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table.rules import DEFECTS
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.report.words import MEANINGS
 from prozess.harness.run_directory import RunDirectory
@@ -38,6 +40,32 @@ def test_every_rule_is_explained_with_what_its_facts_mean(rule, guarantee, capsy
     told = flat(capsys.readouterr().out)
     assert guarantee.promise in told
     assert told.count(" fact ") == len(rule.when)
+
+
+NAMED = sorted(
+    ids_in(f"{TABLE} {DEFECTS}").union(
+        *(
+            ids_in(path.read_text("utf-8"))
+            for folder, pattern in (("trials", "*.toml"), ("docs", "*.md"))
+            for path in (ROOT / folder).glob(pattern)
+        )
+    )
+)
+"""Every ticket and proposal that the table, a trial or a page names."""
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_ticket_and_proposal_that_is_named_anywhere_is_explained(name, capsys):
+    explain(name)
+    printed = flat(capsys.readouterr().out)
+    assert printed.startswith(f"{name} ")
+    assert " named by " in printed or " page " in printed
+    assert (name in DEFECTS) == (" status " in printed and f"status {name}, " in printed)
+
+
+def test_a_ticket_that_nothing_names_is_refused_with_near_ones():
+    with pytest.raises(BadInput, match=r"no ticket that prozess knows.*Did you mean KAFKA-"):
+        explain("KAFKA-15592")
 
 
 @pytest.mark.parametrize(
