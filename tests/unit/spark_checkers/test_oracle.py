@@ -90,7 +90,7 @@ def test_every_anomaly_of_the_second_opinion_is_known_and_its_text_is_filled():
 
 def test_only_the_views_that_a_text_needs_are_made_and_each_after_those_that_it_is_made_of():
     assert needed_views(["commit-ahead"]) == ()
-    assert needed_views(["corrupt"]) == ("given",)
+    assert needed_views(["corrupt"]) == ("given", "sent")
     views = needed_views(["resurrected"])
     assert set(views) >= {"given", "log", "first_copy", "sent"}
     assert views.index("given") < views.index("log") < views.index("first_copy")
