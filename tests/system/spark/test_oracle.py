@@ -72,6 +72,8 @@ FAMILIES = tuple(
             "log.copies",
             "log.sequences",
             "log.leadership",
+            "log.epochs",
+            "log.real_time",
             "progress.succession",
             "progress.leaders",
         ),
