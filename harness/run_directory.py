@@ -23,6 +23,7 @@ recovery.json      list of what the cluster did not reach in time when it was he
                    so far
 hanging.json       list of the transactions that were still open when the audit began, and what became of them
                    (harness/app/run/administration.py); missing = nobody looked
+limits.json        list of what a stage of the run awaited for longer than its limit; missing = nothing
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table; partitioned tables have one row group per partition
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
@@ -143,6 +144,10 @@ class RunDirectory:
     @property
     def recovery(self) -> Path:
         return self.path / "recovery.json"
+
+    @property
+    def limits(self) -> Path:
+        return self.path / "limits.json"
 
     @property
     def hanging(self) -> Path:

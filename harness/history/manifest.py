@@ -41,6 +41,7 @@ RECORDED = (
     "versions.json",
     "cluster.json",
     "recovery.json",
+    "limits.json",
     "hanging.json",
     "dead_clients.json",
     "application.json",

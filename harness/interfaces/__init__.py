@@ -212,16 +212,16 @@ class Workload(Protocol):
         """Returns the clients that ended although nobody asked them to: name → exit code and last output."""
         ...
 
-    def finish_sends(self, *, timeout_s: float) -> None:
+    def finish_sends(self, *, timeout_s: float) -> Sequence[str]:
         """Ends sending: clients send no new records, wait for outstanding acknowledgements until the limit, and then
-        the producers end."""
+        the producers end. Returns the names of those that had to be ended."""
         ...
 
-    def drain(self, *, timeout_s: float) -> None:
+    def drain(self, *, timeout_s: float) -> Sequence[str]:
         """Lets consumer groups finish their work. It is called after the faults are healed and after `finish_sends`.
 
         Members go on until they have processed all records, or until nothing moves any more. Then they end in order,
-        and the committed offsets are looked up. Without groups there is nothing to do.
+        and the committed offsets are looked up. Without groups there is nothing to do. Returns what was awaited in vain.
         """
         ...
 
@@ -236,8 +236,8 @@ class Workload(Protocol):
         called."""
         ...
 
-    def close(self) -> None:
-        """Ends every client. It is safe to call this twice."""
+    def close(self) -> Sequence[str]:
+        """Ends every client. It is safe to call this twice. Returns the names of those that had to be killed."""
         ...
 
 

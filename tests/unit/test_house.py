@@ -47,7 +47,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "the two audits of a partition, and what its replicas have by offset; batches in sequence": 3,
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
         "processes of a large check, and what the C library does with memory that it frees": 2,
-        "promises of progress: kernels, bounds, peace, guarantees, SQL": 7,
+        "promises of progress: kernels, bounds, peace, guarantees, SQL; limits of stages": 8,
         "which code another machine runs, who may write into a shared place of results, mistakes in trials, tickets": 4,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
         "groups that settle, leaders and controllers, nodes out of reach, how long a cluster was left in peace": 6,

@@ -195,20 +195,23 @@ class Clients:
             if not p.killed and not (p.may_be_fenced and p.exit_code == ClientExit.FATAL)
         }
 
-    def finish_sends(self, *, timeout_s: float) -> None:
+    def finish_sends(self, *, timeout_s: float) -> Sequence[str]:
         """Ends all sending: the producers end when every report has come, or at the limit. What is open then stays
-        INFO."""
+        INFO. Returns the names of those that did not end by themselves."""
         producers = self._processes.running(SENDING)
         for process in producers:
             process.expected_to_end = True
         self._processes.tell(producers, messages.FinishCommand(timeout_s=timeout_s))
-        if not self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S):
+        ended = self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S)
+        late = [] if ended else [p.name for p in producers if p.running]
+        if late:
             self._processes.end(producers)
         self._exits.note(self._processes.clients.values())
+        return late
 
-    def drain(self, *, timeout_s: float) -> None:
+    def drain(self, *, timeout_s: float) -> Sequence[str]:
         """Drains groups and copiers, see `FinalPhase.drain`."""
-        self._ending.drain(timeout_s=timeout_s)
+        return self._ending.drain(timeout_s=timeout_s)
 
     def fence(self, *, timeout_s: float) -> Mapping[str, str]:
         """Ends every open transaction, see `FinalPhase.fence`."""
@@ -218,10 +221,12 @@ class Clients:
         """Audits every partition, see `FinalPhase.audit`."""
         return self._ending.audit(timeout_s=timeout_s)
 
-    def close(self) -> None:
-        """Ends every client. Safe to call twice."""
+    def close(self) -> Sequence[str]:
+        """Ends every client. Safe to call twice. Returns the names of those that did not stop when they were asked to."""
+        before = {p.client for p in self._processes.clients.values() if p.killed}
         self._processes.close()
         self._exits.note(self._processes.clients.values())
+        return [p.name for p in self._processes.clients.values() if p.killed and p.client not in before]
 
     def _taken(self, planned: PlannedClient, process: ClientProcess) -> None:
         """Follows a restarted producer too, and has it do what the others do."""

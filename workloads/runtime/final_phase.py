@@ -47,22 +47,27 @@ class FinalPhase:
     ) -> None:
         self._planned, self._processes, self._launching, self._clock = planned, processes, launching, clock
 
-    def drain(self, *, timeout_s: float) -> None:
+    def drain(self, *, timeout_s: float) -> Sequence[str]:
         """Waits until members of groups have processed what is left, and ends them. Copiers copy what is left, as far
         as they commit it, and end. Members that are tools, and copiers, do not know what is left: what they commit
-        is followed. Nothing to do where there are none."""
+        is followed. Nothing to do where there are none. Returns what was awaited in vain."""
+        vain: list[str] = []
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
         drain = Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
         followed = self._follow(self._partitions_of(("java-member",)), until_ns)
         if partitions := self._partitions_of(MEMBERS):
             members = self._processes.running(MEMBERS)
-            drain.until_done(members, partitions, timeout_s=timeout_s)
-            self._answers(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
-            drain.end(members)
+            # What gives up earlier, because nothing moves, is what the checkers of groups look at.
+            done = drain.until_done(members, partitions, timeout_s=timeout_s)
+            if not done and self._clock.monotonic_ns() >= until_ns and any(m.running for m in members):
+                vain.append("members of groups did not read every partition to its end")
+            vain += self._silent(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
+            vain += drain.end(members)
         if partitions := self._partitions_of(COPYING):
             followed = self._follow(partitions, until_ns)
-            self._answers(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
-            drain.end(self._processes.running(COPYING))
+            vain += self._silent(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
+            vain += drain.end(self._processes.running(COPYING))
+        return vain
 
     def fence(self, *, timeout_s: float) -> Mapping[str, str]:
         """Initialises every transactional.id once more, over the observer's listeners, so that no transaction stays
@@ -167,6 +172,11 @@ class FinalPhase:
             )
         return found
 
+    def _silent(self, processes: list[ClientProcess], kind: type[A], *, limit_s: float) -> list[str]:
+        """Waits for the answers of these clients, and says which of them did not come."""
+        answers = self._answers(processes, kind, limit_s=limit_s)
+        return [self._silence(p.name) for p in processes if p.client not in answers]
+
     def _result(
         self, written: Mapping[int, int], missing: Mapping[int, str], answers: Mapping[int, messages.AuditedEvent]
     ) -> AuditResult:
@@ -241,14 +251,17 @@ class Drain:
             self._clock.sleep(INTERVAL_S)
         return False
 
-    def end(self, members: Sequence[ClientProcess]) -> None:
+    def end(self, members: Sequence[ClientProcess]) -> list[str]:
         """Ends the members: they make their last commits and leave their groups. Those that still run after END_S are
-        killed."""
+        ended, and it says which."""
         for member in members:
             member.expected_to_end = True
         self._processes.tell(members, messages.StopCommand())
-        if not self._processes.wait(members, timeout_s=END_S):
-            self._processes.end(members)
+        if self._processes.wait(members, timeout_s=END_S):
+            return []
+        late = [f"{member.name} did not leave within {END_S:g} s" for member in members if member.running]
+        self._processes.end(members)
+        return late
 
     def _listen(self, members: Sequence[ClientProcess], said: dict[int, dict[int, tuple[int, bool]]]) -> int:
         """Takes the newest report of each member, and returns how many records they processed in all."""

@@ -27,13 +27,14 @@ from prozess.harness.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
+from prozess.harness.app.run.limits import StageLimits, of_audit, of_fencing, of_open_transactions
 from prozess.harness.app.run.message_rows import MessageRows
 from prozess.harness.app.run.metrics_sampler import MetricsSampler
 from prozess.harness.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
 from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.clock import NS_PER_S, wait_until
 from prozess.harness.config.existing_clusters import only_if
-from prozess.harness.errors import ProzessError
+from prozess.harness.errors import NotReady, ProzessError
 from prozess.harness.history.convert import finish_recording
 from prozess.harness.interfaces import Cluster, Node, Progress, Workload
 from prozess.harness.plan.plan import Plan, read_plan
@@ -65,6 +66,7 @@ class RunStage:
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self.topics = TrialTopics(plan, self.admin, self.workload, self.recorder)
         self.recovery = Recovery(run, events.emit)
+        self.limits = StageLimits(run, events.emit)
         if (messages := self.cluster.messages) is not None:
             unwritten = partial(events.emit, "message-not-recorded")
             messages.on_message = MessageRows(
@@ -81,7 +83,7 @@ class RunStage:
             at_exit.callback(self._keep_ground_truth)
             at_exit.callback(self._keep_replicas)
             at_exit.callback(self._take_down)
-            at_exit.callback(self.workload.close)
+            at_exit.callback(self._end_clients)
             at_exit.callback(self._heal_in_the_end)
             self._bring_up()
             at_exit.enter_context(Sampler(self.plan, self.cluster, self.recorder, self.clock))
@@ -166,10 +168,12 @@ class RunStage:
             self.recovery.attempt(self._wait_whole)
             self.workload.command(ResumeSends(kind="resume_sends"))
             self.clock.sleep(self.plan.settle_s)
-            self.workload.finish_sends(timeout_s=self.plan.limits.drain_s)
+            drain_s = self.plan.limits.drain_s
+            sending = self.workload.finish_sends(timeout_s=drain_s)
+            self.limits.note("the end of sending", drain_s, [f"{name} did not end by itself" for name in sending])
             if not self.recovery.failed:
                 self.recovery.attempt(self._wait_whole)
-            self.workload.drain(timeout_s=self.plan.limits.drain_s)
+            self.limits.note("the drain", drain_s, self.workload.drain(timeout_s=drain_s))
 
     def _heal(self) -> None:
         with self.clock.shielded():
@@ -180,10 +184,12 @@ class RunStage:
 
     def _audit(self) -> None:
         with self._phase("audit"):
-            unfenced = self.workload.fence(timeout_s=self.plan.limits.audit_s)
+            audit_s = self.plan.limits.audit_s
+            unfenced = self.workload.fence(timeout_s=audit_s)
+            self.limits.note("the fencing before the audit", audit_s, of_fencing(unfenced))
             if unfenced:
                 self.events.emit("not-fenced", transactional_ids=dict(unfenced))
-            end_hanging(
+            hanging = end_hanging(
                 self.plan,
                 self.run,
                 self.cluster,
@@ -193,9 +199,14 @@ class RunStage:
                 unfenced=unfenced,
                 emit=self.events.emit,
             )
-            result = self.workload.audit(timeout_s=self.plan.limits.audit_s)
+            self.limits.note("the end of all transactions before the audit", None, of_open_transactions(hanging))
+            result = self.workload.audit(timeout_s=audit_s)
+            self.limits.note("the audit", audit_s, of_audit(result))
             first = next(iter(result.incomplete.values()), "")
             self.events.emit("audited", complete=len(result.complete), incomplete=len(result.incomplete), first=first)
+
+    def _end_clients(self) -> None:
+        self.limits.note("the end of the clients", None, [f"{name} had to be killed" for name in self.workload.close()])
 
     def _heal_in_the_end(self) -> None:
         self._heal()
@@ -237,7 +248,11 @@ class RunStage:
     def _phase(self, name: str, **details: object) -> Iterator[None]:
         begun_ns = self.clock.monotonic_ns()
         self.events.emit("phase", name=name, **details)
-        yield
+        try:
+            yield
+        except NotReady as error:
+            self.limits.note(f"the phase {name}", None, [str(error)])
+            raise
         took_s = (self.clock.monotonic_ns() - begun_ns) / NS_PER_S
         self.events.emit("phase-done", name=name, took_s=round(took_s, 3), traffic=self._totals())
 

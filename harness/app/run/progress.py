@@ -289,8 +289,8 @@ class ProgressView:
                 )
             case "not-whole":
                 self._console.print(f"[red]the cluster did not recover: {escape(event['text'])}[/red]")
-            case "mended":
-                self._console.print(f"{escape(event['text'])}")
+            case "mended" | "limit-reached" as kind:
+                self._console.print(escape(event["text"]), style="red" if kind == "limit-reached" else None)
             case "hanging-transactions":
                 for text in event["found"]:
                     self._console.print(f"hanging transaction, {escape(text)}")

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,8 @@ class Evidence:
     """Why tables cannot be what happened, as clauses: by cell; NONE: of the whole trial."""
     not_whole: Sequence[str] = ()
     """What the run waited for in vain after it had undone the faults, and what it saw last."""
+    limits: Sequence[str] = ()
+    """The limits that a stage of the run ran into, and what it awaited."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """Anomalies whose check failed: name → why."""
     natures: Mapping[str, FaultNature] = field(default_factory=lambda: NATURES)
@@ -166,7 +169,8 @@ class Evidence:
             sends=partial(_columns_in, history.files["sends"]) if history.rows("sends") else None,
             wall_zero_ns=_wall_zero_ns(run),
             dead_clients=read_object(dead) if dead.exists() else {},
-            not_whole=_not_whole(run),
+            not_whole=_texts(run.recovery),
+            limits=_texts(run.limits),
             contradictions=contradictions(history),
         )
 
@@ -450,13 +454,12 @@ def _wall_zero_ns(run: RunDirectory) -> int | None:
     return sum(int(told[name]) for name in needed) if all(name in told for name in needed) else None
 
 
-def _not_whole(run: RunDirectory) -> Sequence[str]:
-    """Returns what was still missing after healing; nothing for an imported run, or for one that ended before it
-    healed."""
-    lacking = read_json(run.recovery) if run.recovery.exists() else []
-    if not isinstance(lacking, list):
-        raise HistoryUnreadable(f"{run.recovery} holds no JSON list. Make the run again, or put back the file.")
-    return [str(what) for what in lacking]
+def _texts(path: Path) -> Sequence[str]:
+    """Returns what a file of the run lists; nothing for an imported run, or for one that ended before it came so far."""
+    told = read_json(path) if path.exists() else []
+    if not isinstance(told, list):
+        raise HistoryUnreadable(f"{path} holds no JSON list. Make the run again, or put back the file.")
+    return [str(what) for what in told]
 
 
 def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:

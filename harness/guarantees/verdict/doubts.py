@@ -64,7 +64,8 @@ def trial_doubts(plan: Plan, evidence: Evidence, expectations: Sequence[Expectat
     )
     not_whole = (f"{NOT_WHOLE}: {lacking}" for lacking in evidence.not_whole)
     own = (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *expectation_doubts(expectations))
-    return (*plan.doubts, *evidence.contradictions.get(NONE, ()), *not_whole, *own, *incomplete)
+    sure = (*plan.doubts, *evidence.contradictions.get(NONE, ()))
+    return (*evidence.limits, *sure, *not_whole, *own, *incomplete)
 
 
 def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:

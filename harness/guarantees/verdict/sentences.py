@@ -113,6 +113,7 @@ def trial_sentence(
     match verdict:
         case Verdict.VIOLATED:
             more = f"{_and_unknown(cells)}{_ended_early(evidence)}"
+            first = f" ({_limits(evidence)})" if evidence.limits else ""
             known = _counts(cells, "known")
             perhaps = (
                 f" Possibly by {said}; nothing that was recorded proves it."
@@ -120,18 +121,28 @@ def trial_sentence(
                 else ""
             )
             if all(a.by_known_defects for c in cells for a in c.anomalies.values() if a.verdict is Verdict.VIOLATED):
-                return f"Violated, only by known defects ({known}): {_violations(plan, cells)}{under}.{more}{left}"
+                return (
+                    f"Violated{first}, only by known defects ({known}): {_violations(plan, cells)}{under}.{more}{left}"
+                )
             of_them = f" By known defects: {known}." if known else ""
-            return f"Violated: {_violations(plan, cells)}{under}. Nothing permits that.{of_them}{perhaps}{more}{left}"
+            return f"Violated{first}: {_violations(plan, cells)}{under}. Nothing permits that.{of_them}{perhaps}{more}{left}"
         case Verdict.HELD:
             kept = f"{_kept(plan, cells)} {_promises(plan, omitted, chosen)}"
             return f"Held: {kept}{under}.{_costs(costs)}{_ended_early(evidence)}{left}"
         case _:
-            why = _found_unjudged(cells) or (reasons[0].rstrip(".") if reasons else "nothing was judged")
+            found = _found_unjudged(cells)
+            said = "; ".join(filter(None, (_limits(evidence), found))) if evidence.limits else found
+            why = said or (reasons[0].rstrip(".") if reasons else "nothing was judged")
             held = sum(cell.verdict is Verdict.HELD for cell in cells)
             more = f" (and {number_of(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
             of_cells = f"{held} of {number_of(len(cells), 'cell')} held{under}."
             return f"Unknown: {why}{more}. {of_cells}{_costs(costs)}{left}"
+
+
+def _limits(evidence: Evidence) -> str:
+    """Says which limit of its own the run ran into, the first of several."""
+    more = f" (and {number_of(len(evidence.limits) - 1, 'more limit')})" if evidence.limits[1:] else ""
+    return f"{evidence.limits[0]}{more}" if evidence.limits else ""
 
 
 def _promises(plan: Plan, omitted: Mapping[str, str], chosen: Collection[str]) -> str:

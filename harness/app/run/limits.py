@@ -1,0 +1,44 @@
+"""What a stage of a run awaited for longer than its limit. It is noted in `limits.json`, and the verdict says it first."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from prozess.harness.interfaces import AuditResult
+from prozess.harness.interfaces.cluster import HangingTransaction
+from prozess.harness.run_directory import RunDirectory, write_json
+
+
+class StageLimits:
+    """Notes each limit that a stage ran into. `emit` writes an event."""
+
+    def __init__(self, run: RunDirectory, emit: Callable[..., None]) -> None:
+        self._run, self._emit = run, emit
+        self._noted: list[str] = []
+
+    def note(self, stage: str, limit_s: float | None, awaited: Sequence[str]) -> None:
+        """Notes what the stage awaited in vain; nothing if there is nothing. Many are told as the first and a number."""
+        if not awaited:
+            return
+        more = f", and {len(awaited) - 1:,} more" if awaited[1:] else ""
+        limit = "its limit" if limit_s is None else f"its limit of {limit_s:g} s"
+        text = f"{stage} ran into {limit}: {awaited[0].rstrip('.')}{more}"
+        if text not in self._noted:
+            self._noted.append(text)
+            write_json(self._run.limits, self._noted)
+            self._emit("limit-reached", text=text)
+
+
+def of_fencing(unfenced: Mapping[str, str]) -> list[str]:
+    """Says which transactional.ids could not be initialised before the audit."""
+    return [f"transactional.id {text} could not be initialised once more ({why})" for text, why in unfenced.items()]
+
+
+def of_open_transactions(found: Collection[HangingTransaction]) -> list[str]:
+    """Says which transactions were open when the audit began, and were not ended."""
+    return [one.text for one in found if not one.ended]
+
+
+def of_audit(result: AuditResult, *, topics_may_go: bool = False) -> list[str]:
+    """Says which readings of partitions did not come to their end. `topics_may_go`: somebody else may have deleted topics, so
+    only those count that ran out of time."""
+    whys = sorted(result.incomplete.items())
+    return [f"partition {p}: {why}" for (p, _), why in whys if not topics_may_go or "within the limit" in why]
