@@ -225,7 +225,13 @@ def test_clients_that_somebody_still_holds_neither_send_nor_log_when_their_fixtu
     consumer = client(recording, kafka, RecordedConsumer, group_id="g")
     consumer.subscribe([TOPIC])
     consumer.poll(0.1)
-    assert len(clients_main_threads(before)) == 2
+    wait_until(  # a thread for a broker has the name of the main thread that starts it until it runs
+        lambda: len(clients_main_threads(before)) == 2,
+        awaited="one main thread of each client",
+        timeout_s=60,
+        last_seen=lambda: str(threads()),
+        clock=SystemClock(),
+    )
     recording.conclude()
     kafka.down()
     Producer.produce(producer, TOPIC, "late", on_delivery=lambda *told: reported.append(told))  # what seals cannot stop
