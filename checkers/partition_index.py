@@ -72,9 +72,15 @@ class Consumed:
         """The greatest offset of a record that one of them received. NONE: they received nothing."""
 
     def beyond(self, offset: np.ndarray) -> np.ndarray:
-        """Returns bool[n]: did nobody read past this offset, or does nobody know the offset? A consumer that may have begun
-        anywhere read past what stands between two records of one span of its reading: of 3 and 5 past 4, not past 2."""
-        if self._index.readers_from_start:
+        """Returns bool[n]: did nobody read past this offset, or does nobody know the offset?"""
+        if self._index.readers_begin == "anywhere":
+            return self.not_within(offset)
+        return np.asarray((offset == NONE) | (offset > self.furthest))
+
+    def not_within(self, offset: np.ndarray) -> np.ndarray:
+        """Returns bool[n]: is this offset one that no consumer must have come by, or one that nobody knows? A consumer that
+        may have begun anywhere came by what stands between two records of one reach: of 3 and 5 by 4, not by 2."""
+        if self._index.readers_begin == "start":
             return np.asarray((offset == NONE) | (offset > self.furthest))
         first, furthest = self._reach
         place = np.searchsorted(first, offset) - 1  # the last that begins below it
@@ -84,15 +90,16 @@ class Consumed:
 
     @cached_property
     def _reach(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the least offset of each span of reading, ascending, and the greatest of all spans up to it."""
+        """Returns the first offset of each reach, ascending, and the greatest of all reaches up to it. A reach is a span of
+        reading, together with those in which its client went on; NONE = it began at the beginning."""
         reads, rows = self._index.reads, self._rows
         if not len(rows):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        offset = reads["log_offset"][rows]
-        starts = np.flatnonzero(
-            differs_from_previous(reads["span"][rows]) | differs_from_previous(reads["client"][rows])
-        )
-        first, last = np.minimum.reduceat(offset, starts), np.maximum.reduceat(offset, starts)
+        offset, flags = reads["log_offset"][rows], reads["flags"][rows]
+        other_span = differs_from_previous(reads["span"][rows]) & ((flags & ReadFlag.GOES_ON.value) == 0)
+        starts = np.flatnonzero(other_span | differs_from_previous(reads["client"][rows]))
+        least = np.where((flags & ReadFlag.FROM_START.value) != 0, NONE, offset)
+        first, last = np.minimum.reduceat(least, starts), np.maximum.reduceat(offset, starts)
         order = np.argsort(first, kind="stable")
         return first[order], np.maximum.accumulate(last[order])
 
@@ -189,7 +196,7 @@ class PartitionIndex(Indexed):
         self.client_acks, self.client_issued = history.client_acks, history.client_issued
         self.client_told_ns = history.client_told_ns
         self.audit_end, self.audited = history.audit_end, history.audited
-        self.readers_from_start = history.readers_from_start
+        self.readers_begin = history.readers_begin
         self.compacted, self.log_start = history.compacted, history.log_start
         self.stored = StoredBatches(history.replicas, history.copies, history.assignment)
 

@@ -580,6 +580,10 @@ class ReadFlag(IntEnum):
     ANONYMOUS = 2
     """A copy by a client that is not ours. It has no identity of its own, so sender, sequence and sent_partition are
     NONE."""
+    FROM_START = 4
+    """Of an import, at the first read of a span: the span began at the beginning of the partition."""
+    GOES_ON = 8
+    """Of an import, at the first read of a span: the client went on where its span before ended, or further back."""
 
 
 class ObservationKind(IntEnum):

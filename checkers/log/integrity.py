@@ -22,6 +22,9 @@ LOST_ABSENT = 0
 LOST_REPLACED = 1
 """Case of `lost`: another record stands at its offset (`other_*`). An acks=1 acknowledgement that conflicts with the log
 counts here, too: its record is not in the log, or it stands elsewhere and nothing is lost."""
+LOST_OR_BEFORE = 2
+"""Case of `lost`: nobody audited, somebody read a later offset, and no consumer is known to have come by this one: each
+may have begun behind it."""
 
 REORDERED_OR_COPY = 1
 """Case of `reordered`: this may instead be a second copy of a record whose first copy was cleaned away."""
@@ -34,7 +37,8 @@ def lost(history: PartitionHistory) -> KernelResult:
     https://kafka.apache.org/documentation/#producerconfigs_acks. Counts records. Not judged: sends that were completed
     after the sentinel was sent and may stand behind it; what retention or compaction may have removed; a record whose
     place holds an unreadable one (that is `corrupt`). Records without offset that one of these may be make the result
-    incomplete. `case`: LOST_ABSENT, LOST_REPLACED. O(n), and O(k log k) for the k records that the log does not confirm.
+    incomplete. `case`: LOST_ABSENT, LOST_REPLACED, LOST_OR_BEFORE. O(n), and O(k log k) for the k records that the log
+    does not confirm.
     """
     index = PartitionIndex.of(history)
     sends = index.sends
@@ -70,7 +74,8 @@ def lost(history: PartitionHistory) -> KernelResult:
 
 def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelResult:
     """Judges `lost` without an audit. A record is missing if consumers read past its offset and none of them received
-    it. No record is missing if consumers received all of them once more after the last send was over."""
+    it; LOST_OR_BEFORE if none of them is known to have come by. No record is missing if consumers received all of them
+    once more after the last send was over."""
     sends, never = index.sends, _NeverGiven.of(history)
     rows, reached = never.rows, never.reached
     lost_rows = rows[~index.consumed.beyond(sends["log_offset"][rows])]
@@ -86,6 +91,8 @@ def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelR
         sequence=sends["sequence"][shown],
         offset=sends["log_offset"][shown],
     )
+    in_doubt = index.consumed.not_within(witnesses["log_offset"]) & (witnesses["case"] == LOST_ABSENT)
+    witnesses["case"][in_doubt] = LOST_OR_BEFORE
     return KernelResult(witnesses, len(lost_rows), reached)
 
 

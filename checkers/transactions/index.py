@@ -366,7 +366,7 @@ def _excused(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     stand behind the sentinel, may have been cleaned, or may be one that could not be read."""
     sends, log = index.sends, index.visible
     if not index.audited:
-        return index.consumed_committed.beyond(sends["log_offset"][rows])
+        return index.consumed_committed.not_within(sends["log_offset"][rows])
     if index.incomplete(Isolation.READ_COMMITTED):
         return np.ones(len(rows), dtype=bool)
     offset = sends["log_offset"][rows]

@@ -182,7 +182,7 @@ class History:
         return PartitionHistory(
             partition=partition,
             audited=self.plan.audited,
-            readers_from_start=self.plan.readers_from_start,
+            readers_begin=self.plan.readers_begin,
             sends=sends,
             reads=reads,
             client_role=facts.role,

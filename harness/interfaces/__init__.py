@@ -38,7 +38,7 @@ from prozess.harness.interfaces.cluster import (
 )
 from prozess.harness.interfaces.witnesses import no_latencies, no_windows
 from prozess.harness.plan.bounds import Bounds
-from prozess.harness.plan.plan import Cell, PlannedClient
+from prozess.harness.plan.plan import Cell, PlannedClient, ReadersBegin
 from prozess.harness.plan.schedule import ClientCommand
 from prozess.harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
 
@@ -284,9 +284,8 @@ class PartitionHistory:
     """False means that nobody audited the partition, as in an imported history. Reads of the role AUDIT are then what
     acknowledgements and consumers' reads reveal of the log (`prozess.harness.history.participants`), and `audit_end` is
     empty."""
-    readers_from_start: bool = True
-    """Of a partition that nobody audited: False means that a consumer may have begun at any offset, so that it missed only
-    what stands between two records of one span of its reading."""
+    readers_begin: ReadersBegin = "start"
+    """Of a partition that nobody audited: where consumers began to read."""
     client_told_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """int64[clients]: the client must have been told the outcome of every record that it sent before this moment.
     MISSING means that it did not live so long, or records only what it was told."""

@@ -49,6 +49,10 @@ SENTINEL_CLIENT = 0
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 
 
+ReadersBegin = Literal["start", "unsaid", "anywhere"]
+"""Where consumers begin to read a partition that nobody audits. start: at its beginning, so that whoever read past an offset
+was given what stood there. unsaid: `reads.flags` has it where it is known. anywhere: at any offset, so that a consumer owes
+only what stands between two records of one span of its reading."""
 Carrier = Literal["value", "header", "content"]
 """Where a record carries its identity. value: in the fixed header of its value; header: in a record header beside it;
 content: nowhere, so only its key and value are compared."""
@@ -296,8 +300,8 @@ class Plan(Frozen):
     """For a test: why what its clients did cannot be judged as a whole."""
     gaps: tuple[EvidenceGap, ...] = ()
     """What an import could not read of the history. Nothing is *held* of a partition with a gap."""
-    readers_from_start: bool = True
-    """True means that consumers began at the beginning of each log: who read past an offset was given what stood there."""
+    readers_begin: ReadersBegin = "start"
+    """Where consumers began to read. What stands below is owed to nobody."""
     blind: bool = False
     """True for a test on a cluster of somebody else: neither the nodes' files nor the controllers' log can be read, and
     what only they can show is not judged."""

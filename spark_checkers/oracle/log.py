@@ -260,24 +260,35 @@ UNAUDITED_LOG_VIEWS = {
                max(case when isolation = {COMMITTED} then log_offset end) as furthest_committed
         from given where not by_audit group by partition
     """,
-    "reach_of_span": """
-        select partition, client, span, min(log_offset) as first, max(log_offset) as furthest
-        from given where not by_audit group by partition, client, span
+    # A reach: a span, and those in which its client went on.
+    "reach_of_client": """
+        with spans as (
+            select partition, client, span, any_value(isolation) as isolation, max(log_offset) as furthest,
+                   min(if((flags & {FROM_START}) != 0, {NONE}, log_offset)) as first,
+                   1 - max(if((flags & {GOES_ON}) != 0, 1, 0)) as begins
+            from given where not by_audit group by partition, client, span
+        ),
+        numbered as (
+            select *, sum(begins) over (partition by partition, client order by span) as reach from spans
+        )
+        select partition, client, any_value(isolation) as isolation, min(first) as first, max(furthest) as furthest
+        from numbered group by partition, client, reach
     """,
-    # What stands between two records of one span, where a consumer may have begun anywhere.
-    "within_span": """
-        select distinct s.partition, s.client, s.sequence
+    # What stands between two records of one reach, where a consumer may have begun anywhere. `level`: of the consumer.
+    "within_reach": """
+        select distinct s.partition, s.client, s.sequence, r.isolation as level
         from sent s
-        join fact_partitions p on p.partition = s.partition and not p.from_start
-        join reach_of_span r on r.partition = s.partition and r.first < s.log_offset and r.furthest > s.log_offset
+        join fact_partitions p on p.partition = s.partition and p.readers_begin != 'start'
+        join reach_of_client r on r.partition = s.partition and r.first < s.log_offset and r.furthest > s.log_offset
         where s.log_offset != {NONE}
     """,
+    "within_span": "select distinct partition, client, sequence from within_reach",
     # Acknowledged (or proven by their transaction), and received by no consumer. `passed`: one read beyond.
     "ungiven": f"""
         select s.partition, s.client, s.sequence,
                s.log_offset != {{NONE}}
-               and case when p.from_start then coalesce(s.log_offset <= r.furthest, false)
-                        else b.client is not null end as passed
+               and case when p.readers_begin = 'anywhere' then b.client is not null
+                        else coalesce(s.log_offset <= r.furthest, false) end as passed
         from sent s
         join fact_partitions p on p.partition = s.partition
         left join reach r on r.partition = s.partition
@@ -627,8 +638,14 @@ UNAUDITED_TRANSACTION_VIEWS = {
     """,
     "record": """
         select s.partition, s.world, s.client, s.sequence, s.transaction, s.shown,
-               not s.shown and s.log_offset != {NONE} and coalesce(s.log_offset <= r.furthest_committed, false) as missing
-        from queued s left join reach r on r.partition = s.partition
+               not s.shown and s.log_offset != {NONE}
+               and case when p.readers_begin = 'start' then coalesce(s.log_offset <= r.furthest_committed, false)
+                        else b.client is not null end as missing
+        from queued s
+        join fact_partitions p on p.partition = s.partition
+        left join reach r on r.partition = s.partition
+        left join within_reach b
+            on b.partition = s.partition and b.client = s.client and b.sequence = s.sequence and b.level = {COMMITTED}
     """,
 }
 """The views that are made in another way without an audit."""

@@ -45,6 +45,8 @@ CONSTANTS = {
     "SENTINEL": SENTINEL_CLIENT,
     "CORRUPT": int(ReadFlag.CORRUPT),
     "ANONYMOUS": int(ReadFlag.ANONYMOUS),
+    "FROM_START": int(ReadFlag.FROM_START),
+    "GOES_ON": int(ReadFlag.GOES_ON),
     "PRODUCER": int(Role.PRODUCER),
     "AUDIT": int(Role.AUDIT),
     "SENTINEL_ROLE": int(Role.SENTINEL),
@@ -65,7 +67,7 @@ FACTS = {
     "fact_partitions": (
         "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
         "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int, "
-        "from_start boolean"
+        "readers_begin string"
     ),
     "fact_assignment": "partition int, node int",
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
@@ -86,7 +88,7 @@ FACTS = {
 cell does not have is null.
 
 `told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit is
-complete. `retried_in`: the partition to which a group hands on what failed. `from_start`: readers began at its beginning.
+complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where consumers began.
 `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`: when
 a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then. `twins`: one
 group.instance.id may be two members for a while.
@@ -404,7 +406,7 @@ def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *,
             cell is not None and number in cell.derived,
             cell is not None and number in cell.late_partitions,
             retried_in.get(number),
-            partition.readers_from_start,
+            partition.readers_begin,
         )
     )
     facts["fact_assignment"].extend((number, node) for node in partition.assignment)

@@ -56,10 +56,14 @@ class Jepsen:
         self.line(process, "invoke", "txn", asked)
         self.line(process, kind, "txn", done)
 
-    def assign(self, process: int, keys: Sequence[Any], f: str = "assign") -> None:
+    def assign(self, process: int, keys: Sequence[Any], f: str = "assign", **extra: Any) -> None:
         """Assign, or subscribe."""
-        self.line(process, "invoke", f, keys)
-        self.line(process, "ok", f, keys)
+        self.line(process, "invoke", f, keys, **extra)
+        self.line(process, "ok", f, keys, **extra)
+
+    def assign_from_start(self, process: int, keys: Sequence[Any]) -> None:
+        """Assign, and seek to the beginning."""
+        self.assign(process, keys, **{"seek_to_beginning?": True})
 
     def write(self, path: Path) -> Path:
         path.write_text("\n".join(self.lines) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
 from prozess.harness.history.row_groups import SHARED_ROWS_MAX
 from prozess.harness.plan.matrix import Combination, expand
-from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient, PlannedPartition
+from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient, PlannedPartition, ReadersBegin
 from prozess.harness.plan.trial import Limits, Trial
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.plan.work import work_with
@@ -129,8 +129,8 @@ class Imported:
     """What the user should know of how it was understood."""
     gaps: Sequence[EvidenceGap] = ()
     """What could not be read, by dense partition id."""
-    readers_from_start: bool = True
-    """As `Plan.readers_from_start`."""
+    readers_begin: ReadersBegin = "unsaid"
+    """As `Plan.readers_begin`."""
 
 
 def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:
@@ -239,7 +239,7 @@ def _plan(imported: Imported, options: ImportOptions) -> Plan:
         controls=(),
         metrics=False,
         gaps=(*imported.gaps, *_cleaning(imported, combination)),
-        readers_from_start=imported.readers_from_start,
+        readers_begin=imported.readers_begin,
         decide=options.decide,
     )
 

@@ -384,6 +384,8 @@ LIFE_FACTS: Mapping[str, Fact] = {
 
 READ_UNCOMMITTED_CASE = 1
 """`case` of witnesses of `aborted-read` and `early-read`: a read_uncommitted consumer."""
+LOST_OR_BEFORE_CASE = 2
+"""`case` of witnesses of `lost`: or every consumer began behind it."""
 REORDERED_OR_COPY_CASE = 1
 """`case` of witnesses of `reordered`: or a second copy, whose first was cleaned away."""
 BY_WRITES_CASES = (2, 3)
@@ -593,6 +595,11 @@ FACTS: Mapping[str, Fact] = {
         "the transaction that read the record uses read_uncommitted",
         of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
         could=lambda h: possibly(h.read_uncommitted_inside),
+    ),
+    "may have begun behind it": Fact(
+        "no consumer is known to have come by: each may have begun behind the record",
+        of_witnesses=lambda _, witnesses: doubt_unless(as_truth(witnesses["case"] == LOST_OR_BEFORE_CASE), known=False),
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "may be a second copy": Fact(
         "the log was compacted, so the record may be a second copy whose first copy is gone",

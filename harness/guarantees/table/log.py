@@ -56,6 +56,15 @@ _LOST = Guarantee(
     rules=(
         topic_deleted("lost"),
         Rule(
+            id="lost/begun-behind",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("may have begun behind it",),
+            label="consumers that may have begun later",
+            reason="somebody read a later offset, and no consumer is known to have read before the record and past it, or "
+            "to have begun at the beginning",
+            source="Kafka documentation, consumer configuration auto.offset.reset: latest, by default, begins at the end",
+        ),
+        Rule(
             id="lost/acks-0",
             when=("acks=0", "not committed"),
             label="acks=0",

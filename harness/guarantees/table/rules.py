@@ -470,6 +470,7 @@ themselves."""
 NEVER_CERTAIN = frozenset(
     {
         "may be a second copy",
+        "may have begun behind it",
         "the machine stood still",
         "reader stood still",
         "whoever waited stood still",

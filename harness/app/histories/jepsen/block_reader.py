@@ -7,6 +7,7 @@ Whatever is wrong, or more than these arrays can hold, is `Unusual`: then `reade
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ from prozess.harness.app.histories.jepsen.reader import (
 )
 from prozess.harness.app.histories.jepsen.tables import JepsenColumns
 from prozess.harness.errors import BadInput
-from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
 
 BLOCK_BYTES = 1 << 20
 """So much text is read at once: few enough to stay in a core's cache."""
@@ -471,17 +472,26 @@ class _Whole:
         at, pair = line[order], process[order] * self._partitions + partition[order]
         new = np.ones(len(order), dtype=bool)
         new[1:] = (np.diff(pair) != 0) | runs["alone"][order][1:]
+        begins = np.zeros(len(order), dtype=np.int64)
         later = np.flatnonzero(~new)
-        new[later] = self._broken(at[later - 1], at[later], pair[later])
+        broken, moved = self._broken(at[later - 1], at[later], pair[later])
+        new[later] = broken
+        begins[later[broken & ~moved]] = int(ReadFlag.GOES_ON)
+        alone = runs["alone"][order]
+        started = np.flatnonzero(new & ~alone)
+        previous = np.where(np.diff(pair, prepend=-1) == 0, np.append(-1, at[:-1]), -1)
+        begins[started[self._from_start(previous[started], at[started], pair[started])]] = int(ReadFlag.FROM_START)
         span = np.empty(len(order), dtype=np.int64)
-        begins = np.zeros(len(order), dtype=bool)
-        begins[order] = new
-        first = np.flatnonzero(begins)
+        is_first = np.zeros(len(order), dtype=bool)
+        is_first[order] = new
+        first = np.flatnonzero(is_first)
         by_process = first[stable_order([process[first]])]
         of = process[by_process]
         span[by_process] = np.arange(len(of)) - np.searchsorted(of, of) + 1
         source = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
         span[order] = span[order[source]]
+        how = np.empty(len(order), dtype=np.int64)
+        how[order] = begins
         return {
             "process": process,
             "partition": partition,
@@ -489,26 +499,58 @@ class _Whole:
             "time": self._lines["time"][line],
             "start": runs["start"],
             "count": runs["count"],
+            "begins": how,
         }
 
-    def _broken(self, before: np.ndarray, after: np.ndarray, pair: np.ndarray) -> np.ndarray:
-        """bool[n]: does no span go on from the row `before` to the row `after`, in which a pair (process and partition) was
-        given records?
+    def _broken(self, before: np.ndarray, after: np.ndarray, pair: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns two bool[n]: does no span go on from the row `before` to the row `after`, in which a pair (process and
+        partition) was given records? And was its consumer moved between the two?
 
         After an abort a client may go back or not (KAFKA-17582). It may have been moved by what its process did between the
         two, or by a rebalance.
         """
-        broken = (self._lines["type"][before] != OK) & (before != after)
-        moved, keeping = self._moves()
-        moves = self._ordinals(moved)
+        failed = (self._lines["type"][before] != OK) & (before != after)
+        moved = self._moved(before, after, pair)
+        return np.asarray(failed | moved), moved
+
+    def _moved(self, before: np.ndarray, after: np.ndarray, pair: np.ndarray) -> np.ndarray:
+        """bool[n]: did anything move the consumer of a pair in the rows from `before` to `after`, without it?"""
+        is_move, keeping = self._moves
+        moves = self._ordinals(is_move)
         count = moves[after] - moves[before]
-        asked = np.flatnonzero((count > 0) & ~broken)
+        moved = count > 0
+        asked = np.flatnonzero(moved)
         kept = self._between(keeping, before[asked], after[asked], pair[asked])
-        broken[asked] = kept < count[asked]
+        moved[asked] = kept < count[asked]
         lost = self._tables["lost"]
         if len(lost["line"]):
-            broken |= self._between((lost["line"], lost["partition"]), before, after, pair) > 0
-        return np.asarray(broken)
+            moved |= self._between((lost["line"], lost["partition"]), before, after, pair) > 0
+        return np.asarray(moved)
+
+    def _from_start(self, previous: np.ndarray, at: np.ndarray, pair: np.ndarray) -> np.ndarray:
+        """bool[n]: is the span that a pair begins in the row `at` one from the beginning of its partition? Its consumer went
+        there after the row `previous` (-1: there is none), and nothing moved it since."""
+        items, rows = self._tables["items"], len(self._process)
+        kind, f = self._lines["type"], self._lines["f"]
+        seeks = (kind == OK) & (f == ASSIGN) & self._lines["seeks"]
+        chosen = np.flatnonzero(seeks[items["line"]])
+        found = np.zeros(len(at), dtype=bool)
+        if not len(chosen):
+            return found
+        row, partition = items["line"][chosen], items["partition"][chosen]
+        packed = np.unique((self._process[row] * self._partitions + partition) * rows + row)
+        place = np.searchsorted(packed, pair * rows + at) - 1
+        sought = packed[place] - pair * rows  # of another pair: below zero, or none at all
+        asked = np.flatnonzero((place >= 0) & (sought > previous) & (sought >= 0))
+        is_move, keeping = self._moves
+        moves = self._ordinals(is_move)
+        since, until, of = sought[asked], at[asked], pair[asked]
+        count = moves[until] - moves[since] - 1  # the seek itself is one
+        kept = self._between(keeping, since, until, of)
+        lost = self._tables["lost"]
+        gone = self._between((lost["line"], lost["partition"]), since, until, of) if len(lost["line"]) else 0
+        found[asked] = (kept >= count) & (gone == 0)
+        return found
 
     def _between(
         self, events: tuple[np.ndarray, np.ndarray], before: np.ndarray, after: np.ndarray, pair: np.ndarray
@@ -522,6 +564,7 @@ class _Whole:
         first, end = (np.searchsorted(packed, pair * rows + row) for row in (before, after))
         return np.asarray(end - first)
 
+    @cached_property
     def _moves(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """Returns bool[rows]: is it an operation after which its process goes on with no key but those that it keeps? And
         what each of these keeps: (row, partition)."""

@@ -29,7 +29,7 @@ from prozess.harness.app.histories.jepsen.tables import JepsenColumns, tables_of
 from prozess.harness.errors import BadInput
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import SENTINEL_CLIENT, EvidenceGap
-from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role
 
 
 def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "auto") -> Imported:
@@ -423,14 +423,36 @@ class _Exporter:
         bounds = np.flatnonzero(np.diff(reads["read_ns"], prepend=reads["read_ns"][0] - 1))
         spans: dict[int, int] = {}
         offsets, partitions, span = (reads[name].tolist() for name in ("log_offset", "partition", "span"))
+        goes_on = ((reads["flags"] & ReadFlag.GOES_ON) != 0).tolist()
+        assigned, undone = self._first_assignment(reads, keys), self._undone(partitions, goes_on)
         for begin, end in zip(bounds.tolist(), [*bounds[1:].tolist(), len(values)], strict=True):
             now_ns = int(reads["read_ns"][begin])
-            if any(spans.get(partitions[row]) != span[row] for row in range(begin, end)):
-                for listed in ("[]", f"[{keys}]"):
+            if any(spans.get(partitions[row]) != span[row] and not goes_on[row] for row in range(begin, end)):
+                for listed in ("[]", assigned):
                     yield _Operation(process, now_ns, now_ns, ":assign", listed, listed)
+                assigned = f"[{keys}]"
             given: dict[int, list[str]] = {}
             for row in range(begin, end):
                 spans[partitions[row]] = span[row]
                 given.setdefault(partitions[row], []).append(f"[{offsets[row]} {values[row]}]")
             shown = ", ".join(f"{self._key(p)} [{' '.join(pairs)}]" for p, pairs in given.items())
-            yield _Operation(process, now_ns, now_ns, ":poll", "[[:poll]]", f"[[:poll {{{shown}}}]]")
+            kind = ":info" if undone.intersection(range(begin, end)) else ":ok"
+            yield _Operation(process, now_ns, now_ns, ":poll", "[[:poll]]", f"[[:poll {{{shown}}}]]", kind)
+
+    def _first_assignment(self, reads: dict[str, np.ndarray], keys: str) -> str:
+        """Returns the value of a consumer's first assignment. It seeks to the beginning, if it began there in each partition,
+        as our own readers do."""
+        _, first = np.unique(reads["partition"], return_index=True)
+        ours = self._history.plan.audited and self._history.clients.role[reads["client"][0]] == Role.READER
+        sought = ours or ((reads["flags"][first] & ReadFlag.FROM_START) != 0).all()
+        return f"[{keys}]{', :seek-to-beginning? true' if sought else ''}"
+
+    def _undone(self, partitions: Sequence[int], goes_on: Sequence[bool]) -> set[int]:
+        """Returns the last row of each span after which its consumer went on in another: the poll came to nothing."""
+        latest: dict[int, int] = {}
+        found = set[int]()
+        for row, (partition, again) in enumerate(zip(partitions, goes_on, strict=True)):
+            if again and partition in latest:
+                found.add(latest[partition])
+            latest[partition] = row
+        return found

@@ -14,7 +14,7 @@ from prozess.harness.app.histories.jepsen.edn import MAP, EdnValue
 from prozess.harness.app.histories.jepsen.lines import JepsenOperation, bad, is_number, short
 from prozess.harness.app.histories.jepsen.tables import SEND_WIDTH, JepsenRecords
 from prozess.harness.errors import BadInput
-from prozess.harness.schema import NONE, Outcome
+from prozess.harness.schema import NONE, Outcome, ReadFlag
 
 _OPERATIONS = frozenset(OPERATIONS)
 _MICRO_OPERATIONS = (":send", ":poll")
@@ -39,6 +39,8 @@ class JepsenProcess:
     spans: int = 0
     span: dict[int, int] = field(default_factory=dict)
     """Partition → span."""
+    begins: dict[int, int] = field(default_factory=dict)
+    """Partition → the ReadFlag that says where its consumer begins the next span, if that is known."""
 
     def new_span(self) -> int:
         self.spans += 1
@@ -48,6 +50,17 @@ class JepsenProcess:
         """Ends the spans of these partitions: where their consumer reads on is not known."""
         for partition in partitions:
             self.span.pop(partition, None)
+            self.begins.pop(partition, None)
+
+    def go_back(self, partitions: Iterable[int]) -> None:
+        """Ends the spans of these partitions: their consumer reads on where each ended, or further back."""
+        for partition in partitions:
+            if self.span.pop(partition, None) is not None:
+                self.begins[partition] = int(ReadFlag.GOES_ON)
+
+    def forget(self) -> None:
+        """Ends all spans: nothing is known of where their consumer reads on."""
+        self.span, self.begins = {}, {}
 
 
 class JepsenReader:
@@ -216,9 +229,9 @@ class JepsenReader:
         """
         process.lose(rebalanced)
         if not ok:
-            process.lose(polled)
+            process.go_back(polled)
         if process.subscribed and not self.tells_rebalances:
-            process.span = {}
+            process.forget()
 
     def _polled(
         self, process: JepsenProcess, operation: JepsenOperation, shown: EdnValue, rebalanced: Set[int]
@@ -238,10 +251,11 @@ class JepsenReader:
                     own = process.new_span()
                     self.recorded.add_reads(process.number, partition, own, operation.time_ns, (offset,), (code,))
                 continue
-            span = process.span.get(partition)
+            span, begins = process.span.get(partition), 0
             if span is None:
                 span = process.span[partition] = process.new_span()
-            self.recorded.add_reads(process.number, partition, span, operation.time_ns, offsets, codes)
+                begins = process.begins.pop(partition, 0)
+            self.recorded.add_reads(process.number, partition, span, operation.time_ns, offsets, codes, begins=begins)
         return polled
 
     def _pairs(self, operation: JepsenOperation, key: EdnValue, pairs: EdnValue) -> tuple[Sequence[int], Sequence[int]]:
@@ -262,8 +276,9 @@ class JepsenReader:
     def _move(self, process: JepsenProcess, operation: JepsenOperation) -> None:
         """Takes an assignment, or a crash: which spans go on."""
         if operation.f == ":crash":
-            process.span = {}
-        process.lose(self._rebalanced(operation) if operation.extra else ())
+            process.forget()
+        rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
+        process.lose(rebalanced)
         if operation.f not in _MOVES or operation.type == ":fail":
             return
         subscribes = operation.f == ":subscribe"
@@ -277,6 +292,9 @@ class JepsenReader:
         )
         process.subscribed = subscribes
         process.span = {p: span for p, span in process.span.items() if certain and p in kept}
+        process.begins = {p: begins for p, begins in process.begins.items() if certain and p in kept}
+        if operation.type == ":ok" and not subscribes and operation.extra.get(":seek-to-beginning?"):
+            process.begins = dict.fromkeys(kept - rebalanced, int(ReadFlag.FROM_START))
 
     # Names.
 

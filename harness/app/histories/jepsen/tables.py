@@ -22,9 +22,9 @@ from prozess.harness.schema import MISSING, NONE, Outcome
 
 SEND_COLUMNS = ("process", "partition", "value", "begun", "offset", "completed", "outcome", "line", "transaction")
 """The numbers that are kept for each send."""
-RUN_COLUMNS = ("process", "partition", "span", "time", "start", "count")
+RUN_COLUMNS = ("process", "partition", "span", "time", "start", "count", "begins")
 """The numbers that are kept for the records of one partition that one poll gave: `start` is the first one's place among all
-records."""
+records; `begins` is the ReadFlag that says how a span begins here, or 0."""
 SEND_WIDTH, RUN_WIDTH = len(SEND_COLUMNS), len(RUN_COLUMNS)
 COMMIT, ABORT = 1, 2
 """`transactions.ended_by`."""
@@ -85,10 +85,18 @@ class JepsenRecords:
         self.sends[row * SEND_WIDTH + 6] = outcome
 
     def add_reads(
-        self, process: int, partition: int, span: int, time_ns: int, offsets: Sequence[int], values: Sequence[int]
+        self,
+        process: int,
+        partition: int,
+        span: int,
+        time_ns: int,
+        offsets: Sequence[int],
+        values: Sequence[int],
+        *,
+        begins: int = 0,
     ) -> None:
         """Adds records of one partition that one poll returned."""
-        self._runs.extend((process, partition, span, time_ns, len(self._offsets), len(offsets)))
+        self._runs.extend((process, partition, span, time_ns, len(self._offsets), len(offsets), begins))
         self._offsets.extend(offsets)
         self._values.extend(values)
 
@@ -189,7 +197,7 @@ class _Reads:
                     order = np.argsort(known)
                     rows["sequence"][~sent] = unsent + order[np.searchsorted(known, values, sorter=order)]
                     sent_partition = np.where(sent, partition, NONE)
-                yield rows | {"partition": partition, "flags": 0, "sent_partition": sent_partition}
+                yield rows | {"partition": partition, "sent_partition": sent_partition}
             unsent += len(known)
 
     def _rows(
@@ -208,7 +216,11 @@ class _Reads:
         sequence, sender, sent = self._sent.of(partition, value)
         if sent is not None:
             sequence, sender = np.where(sent, sequence, value), np.where(sent, sender, np.int32(self._unknown_sender))
+        flags = np.zeros(last - first, dtype=np.int32)
+        begun = np.flatnonzero((runs["begins"][chosen] != 0) & (begin >= first))
+        flags[begin[begun] - first] = runs["begins"][chosen[begun]]
         rows = {
+            "flags": flags,
             "client": self.client[chosen][of_run],
             "read_ns": runs["time"][chosen][of_run],
             "log_offset": self._columns.offsets[record],

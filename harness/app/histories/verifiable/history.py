@@ -171,7 +171,7 @@ class _Reader:
             others=self._others(start_ms),
             notes=[*notes, *([f"{len(gaps):,} gaps in the evidence"] if gaps else [])],
             gaps=gaps,
-            readers_from_start=False,
+            readers_begin="anywhere",
         )
 
     def _send_columns(self, start_ms: int) -> dict[str, np.ndarray]:

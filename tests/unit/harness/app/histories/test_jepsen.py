@@ -5,7 +5,7 @@ import pytest
 from prozess.harness.app.histories.jepsen.history import read_jepsen
 from prozess.harness.errors import BadInput
 from prozess.harness.verdict import AnomalyOutcome, Verdict
-from tests.support.edn_histories import Jepsen
+from tests.support.edn_histories import Jepsen, found
 
 
 @pytest.fixture
@@ -56,10 +56,73 @@ def test_what_was_read_past_and_never_given_is_lost_and_what_nobody_reached_is_u
 def test_a_loss_is_forbidden_once_the_user_states_that_no_copy_was_destroyed(history, tmp_path):
     history.send(0, 5, 0, 0)
     history.send(0, 5, 1, 1)
+    history.assign_from_start(1, [5])
     history.poll(1, {5: [[1, 1]]})
     _, verdict = history.checked(tmp_path, faults="none")
     assert outcomes(verdict)["lost"] is AnomalyOutcome.VIOLATED
     assert verdict.verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize(
+    ("begins", "outcome"),
+    [
+        ("sought", AnomalyOutcome.VIOLATED),
+        ("sought, kept", AnomalyOutcome.VIOLATED),
+        ("sought before an abort", AnomalyOutcome.VIOLATED),
+        ("read before", AnomalyOutcome.VIOLATED),
+        ("read before, aborted", AnomalyOutcome.VIOLATED),
+        ("not said", AnomalyOutcome.UNKNOWN),
+        ("assigned", AnomalyOutcome.UNKNOWN),
+        ("sought in doubt", AnomalyOutcome.UNKNOWN),
+        ("sought, other key", AnomalyOutcome.UNKNOWN),
+        ("sought, crashed", AnomalyOutcome.UNKNOWN),
+        ("sought, dropped", AnomalyOutcome.UNKNOWN),
+        ("sought, rebalanced", AnomalyOutcome.UNKNOWN),
+        ("sought, subscribed", AnomalyOutcome.UNKNOWN),
+        ("read before, crashed", AnomalyOutcome.UNKNOWN),
+    ],
+)
+def test_a_record_is_certainly_lost_only_if_a_consumer_came_by(history, tmp_path, begins, outcome):
+    """Three records, and nobody got the second: a consumer that began at the end of the log need not have got it."""
+    for n in range(3):
+        history.send(0, 5, n, n)
+    history.poll(7, {5: [[0, 0]]})
+    _begin(history, begins)
+    history.poll(1, {5: [[2, 2]]})
+    _, verdict = history.checked(tmp_path, faults="none")
+    assert verdict.findings["lost"] == 1, "by Jepsen's definition"
+    assert outcomes(verdict)["lost"] is outcome
+    assert verdict.verdict is (Verdict.VIOLATED if outcome is AnomalyOutcome.VIOLATED else Verdict.UNKNOWN)
+
+
+def _begin(history, begins):
+    if begins == "sought in doubt":
+        history.line(1, "info", "assign", [5], **{"seek_to_beginning?": True})
+    elif begins.startswith("sought"):
+        history.assign_from_start(1, [6] if "other key" in begins else [5, 6])
+    elif begins.startswith("read before"):
+        history.poll(1, {5: [[0, 0]]}, kind="fail" if "aborted" in begins else "ok")
+    then = {
+        "kept": lambda: history.assign(1, [5]),
+        "before an abort": lambda: history.poll(1, {5: [[0, 0]]}, kind="info"),
+        "crashed": lambda: history.line(1, "info", "crash", None),
+        "dropped": lambda: (history.assign(1, [6]), history.assign(1, [5])),
+        "rebalanced": lambda: history.poll(1, {}, rebalance_log=[{":keys": [5]}]),
+        "assigned": lambda: history.assign(1, [5]),
+        "other key": lambda: history.assign(1, [5]),
+        "subscribed": lambda: history.assign(1, [5], "subscribe"),
+    }
+    for what, happens in then.items():
+        if begins.endswith(what):
+            happens()
+
+
+def test_a_record_is_certainly_lost_where_another_stands_wherever_consumers_began(history, tmp_path):
+    history.send(0, 5, 0, 0)
+    history.send(2, 5, 1, 0)
+    history.poll(1, {5: [[0, 0]]})
+    _, verdict = history.checked(tmp_path, faults="none")
+    assert outcomes(verdict)["lost"] is AnomalyOutcome.VIOLATED
 
 
 def test_with_acks_1_a_loss_is_no_violation(history, tmp_path):
@@ -199,13 +262,25 @@ def test_an_assignment_that_keeps_a_key_keeps_its_position(history, tmp_path):
 def test_a_transaction_of_which_some_records_are_read_past_is_torn(history, tmp_path):
     history.txn(0, [[":send", 5, 0], [":send", 6, 0]], [[":send", 5, [0, 0]], [":send", 6, [0, 0]]])
     history.txn(0, [[":send", 6, 1]], [[":send", 6, [2, 1]]])
+    history.assign_from_start(1, [5, 6])
     history.poll(1, {5: [[0, 0]], 6: [[2, 1]]})
     assert history.found(tmp_path) == {"torn": 1, "lost": 1}
+
+
+def test_a_transaction_of_which_some_records_stand_where_a_consumer_may_have_begun_later_is_not_torn(history, tmp_path):
+    history.txn(0, [[":send", 5, 0], [":send", 6, 0]], [[":send", 5, [0, 0]], [":send", 6, [0, 0]]])
+    history.txn(0, [[":send", 6, 1]], [[":send", 6, [2, 1]]])
+    history.assign(1, [5, 6])
+    history.poll(1, {5: [[0, 0]], 6: [[2, 1]]})
+    _, verdict = history.checked(tmp_path, faults="none")
+    assert found(verdict) == {"lost": 1}
+    assert verdict.verdict is Verdict.UNKNOWN
 
 
 def test_a_committed_transaction_of_which_nothing_is_given_is_lost(history, tmp_path):
     history.txn(0, [[":send", 5, 0], [":send", 5, 1]], [[":send", 5, [0, 0]], [":send", 5, [1, 1]]])
     history.txn(0, [[":send", 5, 2]], [[":send", 5, [3, 2]]])
+    history.assign_from_start(1, [5])
     history.poll(1, {5: [[3, 2]]})
     assert history.found(tmp_path) == {"lost-transaction": 2, "lost": 2}
 

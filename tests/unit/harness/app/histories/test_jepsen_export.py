@@ -44,7 +44,9 @@ def test_transactions_there_and_back(tmp_path):
     history.txn(0, [[":send", 5, 0], [":send", 6, 0]], [[":send", 5, [0, 0]], [":send", 6, [0, 0]]])
     history.txn(0, [[":send", 6, 1]], [[":send", 6, [2, 1]]])
     history.txn(2, [[":send", 5, 3]], [[":send", 5, 3]], kind="fail")
-    history.poll(1, {5: [[0, 0], [2, 3]], 6: [[2, 1]]})
+    history.assign_from_start(1, [5, 6])
+    history.poll(1, {5: [[0, 0], [2, 3]], 6: [[2, 1]]}, kind="info")
+    history.poll(1, {6: [[2, 1]]})
     run, verdict = history.checked(tmp_path)
     assert found(verdict) == {"torn": 1, "lost": 1, "aborted-read": 1}
     assert again(run, tmp_path) == found(verdict)
