@@ -8,7 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.facts.registry import FACTS, Happened
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
+from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES, CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate
 from prozess.harness.schema import Tristate
 
@@ -92,13 +92,16 @@ class Inputs:
 
     def _grid(self, truths: tuple[int, ...]) -> np.ndarray:
         """Returns the combinations of events: all of them, or where these are too many, those in which all events of rules
-        that excuse vary with all events of one known defect, and the traces of the other defects are alike."""
+        that excuse vary with all events of one known defect, and the traces of the other defects are alike; what is never
+        certain varies with the events that excuse."""
         groups = [frozenset(self.names)]
         if len(self.names) > VARIED_MAX:
             rules = self.guarantee.rules
             excusing, naming = ([r for r in rules if (r.effect in NEVER_EXCUSES) == names] for names in (False, True))
             always = {name.removeprefix("not ") for rule in excusing for name in rule.when} & set(self.names)
-            groups = [frozenset(always | {*rule.when, *rule.perhaps} & set(self.names)) for rule in naming]
+            doubts = always & NEVER_CERTAIN
+            groups = [frozenset(always - doubts | {*rule.when, *rule.perhaps} & set(self.names)) for rule in naming]
+            groups += [frozenset(always)] if doubts else []
             assert max(map(len, groups)) <= VARIED_MAX, "one defect has too many traces to be tried"
         grids = []
         for group in dict.fromkeys(groups):
