@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prozess.harness.app.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
-from prozess.harness.config.known_properties import Setting, default_of, properties_of
+from prozess.harness.config.known_properties import Setting, default_of, is_true, properties_of
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import Rule, parse_version
 
@@ -250,21 +250,22 @@ def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concer
         base["topic.min_insync_replicas"],
         _blame("min.insync.replicas", base["topic.min_insync_replicas"], origins.get("topic.min_insync_replicas")),
     )
-    waits = parts.producer is not None and base["producer.acks"] == "all"
+    alone = parts.producer is None and parts.consumer is None  # topic and brokers, whoever the clients are
+    waits = alone or (parts.producer is not None and base["producer.acks"] == "all")
     if factor_told:
         yield from _of_topic(parts, factor, minimum if minimum_told and waits else None)
     for framework_topic in FRAMEWORK_TOPICS:
         yield from _of_framework(parts, framework_topic)
     if servers.broker is None and not defaults_hold:
         return
-    internal = [OFFSETS] if parts.consumer is not None else []
-    internal += [TRANSACTIONS] if parts.transactional else []
+    internal = [OFFSETS] if alone or parts.consumer is not None else []
+    internal += [TRANSACTIONS] if alone or parts.transactional else []
     if parts.consumer is not None and servers.broker is not None and set(SHARES.settings) & set(servers.broker):
         internal.append(SHARES)  # whether members share is in no file: told of what somebody has set
     for topic in internal:
         yield from _of_internal(parts, topic)
     unclean = (servers.broker or {}).get("unclean.leader.election.enable")
-    if parts.consumer is not None and unclean is not None and unclean.value.lower() == "true":
+    if (alone or parts.consumer is not None) and unclean is not None and is_true(unclean.value):
         yield Concern(
             rule=UNCLEAN_OFFSETS,
             what="unclean elections of __consumer_offsets are allowed, too: committed offsets may be lost, and "
@@ -424,7 +425,7 @@ def _of_framework(parts: ConfigurationParts, topic: FrameworkTopic) -> Iterator[
 
 def _set(name: str, told: dict[str, Setting]) -> _Value | None:
     setting = told.get(name)
-    if setting is None or not setting.value.isdigit():  # -1: what the brokers have
+    if setting is None or not setting.value.isdecimal():  # -1: what the brokers have
         return None
     return _Value(int(setting.value), _blame(name, setting.value, setting.origin))
 
@@ -449,7 +450,7 @@ def _of_broker(parts: ConfigurationParts, name: str) -> _Value | None:
     setting: Setting | None = (parts.servers.broker or {}).get(name)
     known = properties_of("broker", "java", parts.version)
     text = setting.value if setting is not None else default_of(name, known)
-    if not text.isdigit():
+    if not text.isdecimal():
         return None
     return _Value(int(text), _blame(name, text, setting.origin if setting is not None else None))
 

@@ -266,7 +266,7 @@ def _of_broker(
 
 def _refused(change: SettingChange, version: str) -> Iterator[ToldLine]:
     before, after = change.before or "", change.after or ""
-    if change.name in THREADS and before.isdigit() and after.isdigit():
+    if change.name in THREADS and before.isdecimal() and after.isdecimal():
         was, now = int(before), int(after)
         if now < was // 2 or now > was * 2:
             rule = "a running broker at most halves or doubles a number of threads (DynamicThreadPool)"

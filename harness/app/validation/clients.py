@@ -246,7 +246,7 @@ def _refuse_java_consumer(reader: SettingReader, *, new: bool) -> None:
         _refuse(reader, "group.remote.assignor", why, "Leave it out, or set group.protocol=consumer.")
     identity = reader.given("group.instance.id")
     if identity is not None and (
-        not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", identity.value.strip()) or identity.value.strip() in (".", "..")
+        not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", trimmed(identity.value)) or trimmed(identity.value) in (".", "..")
     ):
         why = "must be at most 249 letters, digits, '.', '_' and '-' (JoinGroupRequest.validateGroupInstanceId)"
         _refuse(reader, "group.instance.id", why, "Change it, or leave it out.")

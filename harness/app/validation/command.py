@@ -50,6 +50,7 @@ from prozess.harness.app.validation.terminal import (
 )
 from prozess.harness.app.validation.trial import ConfigurationParts, doubts_of_client, doubts_of_kafka
 from prozess.harness.clock import NS_PER_S, SystemClock
+from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
 from prozess.harness.config.known_properties import CLIENTS, Client, Settings, properties_of
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.history.reader import History
@@ -337,10 +338,11 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     """Reads the files and returns their settings as those of a trial. BadInput for what is wrong with them."""
     from prozess.clusters.install.jars import refuse_unpublished
 
-    if given.producer is None and given.consumer is None and not given.applications:
+    files = (given.producer, given.consumer, given.topic, given.broker, given.compose)
+    if not any(files) and given.cluster is None and not given.applications:
         raise BadInput(
             "There is nothing to validate. Give --producer, --consumer or --application, and what there is of "
-            "--topic, --broker."
+            "--topic, --broker. Topic and brokers can be validated alone, too."
         )
     if given.commits is not None and given.commits not in COMMITS:
         raise BadInput(f"--commits {given.commits!r} is not known. Known: {', '.join(COMMITS)}.")
@@ -350,18 +352,21 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     }  # fmt: skip
     readings = read_all(files, given.applications, given.profiles, given.topic_name)
     producer, consumer = settings_of(readings, "producer"), settings_of(readings, "consumer")
-    if producer is None and consumer is None:
-        raise BadInput(_no_client(given, readings))
+    topic, broker = settings_of(readings, "topic"), settings_of(readings, "broker")
+    elsewhere = given.cluster is not None or given.compose is not None
+    if not any((producer, consumer, topic, broker)) and not elsewhere:
+        raise BadInput(_nothing_found(given, readings))
     live = None
     if given.cluster is not None:
         both = {**(consumer or {}), **(producer or {})}
         logging_in = {name: setting for name, setting in both.items() if placeholder_in(setting.value) is None}
         live = read_cluster(given.cluster, given.cluster_topic, logging_in, given.kafka_version)
     told = next((each.kafka_version for each in readings if each.kafka_version is not None), None)
-    version = given.kafka_version or (live.version if live is not None else told or DEFAULT_VERSION)
-    clients = _clients(given.client, readings, version)
     if given.compose is not None:
         readings.append(_compose(given.compose, given.service))
+    usual = LAST_WITH_ZOOKEEPER if "zookeeper.connect" in (settings_of(readings, "broker") or {}) else DEFAULT_VERSION
+    version = given.kafka_version or (live.version if live is not None else told or usual)
+    clients = _clients(given.client, readings, version)
     origin = "--kafka-version" if given.kafka_version else "" if live is not None or told is None else "a file"
     doubts = list(doubts_of_kafka(version, origin, refuse_unpublished))
     releases = {
@@ -396,11 +401,11 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     )
 
 
-def _no_client(given: ValidationInput, readings: Sequence[Reading]) -> str:
+def _nothing_found(given: ValidationInput, readings: Sequence[Reading]) -> str:
     told = "; ".join(reading.summary() for reading in readings)
     doubts = [each.sentence() for reading in readings for each in reading.unclear[:2]]
     return (
-        f"No producer's and no consumer's settings were found in {told}. "
+        f"No settings of a producer, a consumer, a topic or brokers were found in {told}. "
         + (f"Not understood: {'; '.join(doubts)}. " if doubts else "")
         + "Give the file that has them, or write those that matter down with Kafka's names in a .properties "
         "file (--producer, --consumer)."

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import javaproperties
 import yaml
 
-from prozess.harness.config.known_properties import Setting, Settings
+from prozess.harness.config.known_properties import Setting, Settings, trimmed
 from prozess.harness.errors import BadInput
 
 Scope = Literal["producer", "consumer", "topic", "broker"]
@@ -38,6 +38,20 @@ class Unclear:
     def sentence(self) -> str:
         """Returns this as a sentence for people."""
         return f"{self.origin}: {self.name} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfReleases:
+    """A setting that only some releases of Kafka have, or whose value only some take."""
+
+    name: str
+    setting: Setting
+    since: tuple[int, ...]
+    """The first of them."""
+    removed: tuple[int, ...]
+    """The first release after them."""
+    why: str
+    """What is wrong with it in another release, as the end of a sentence whose subject is the name."""
 
 
 @dataclass(slots=True)
@@ -69,6 +83,8 @@ class Reading:
     """What a person must be told of the format: what no file of it tells."""
     own: dict[str, Setting] = field(default_factory=dict)
     """The framework's own settings that were understood and decide something: `processing.guarantee`."""
+    of_releases: list[OfReleases] = field(default_factory=list)
+    """What is unclear where the client is of another release: which one it is no file says."""
     internal: dict[str, Setting] = field(default_factory=dict)
     """What topics are set to that a framework makes for itself, by the file's names: `offset.storage.replication.factor`."""
     profiles: bool = False
@@ -113,6 +129,7 @@ class Reading:
             stands_in=other.stands_in or self.stands_in,
             notes=list(dict.fromkeys(self.notes + other.notes)),
             own=self.own | other.own,
+            of_releases=self.of_releases + other.of_releases,
             internal=self.internal | other.internal,
             profiles=self.profiles or other.profiles,
             over=(self.path, *self.over),
@@ -381,8 +398,8 @@ def _properties(text: str, path: Path) -> Properties:
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
-                _put(found, element.key, element.value.strip(), f"{path}:{line}")
-                _put(found.documents[-1], element.key, element.value.strip(), f"{path}:{line}")
+                _put(found, element.key, trimmed(element.value), f"{path}:{line}")
+                _put(found.documents[-1], element.key, trimmed(element.value), f"{path}:{line}")
             elif re.fullmatch(r"[#!]---[ \t\r\n]*", element.source):
                 found.documents.append({})
             line += element.source.count("\n")

@@ -137,7 +137,7 @@ def _extra_s(step: Step) -> float:
 
 def _seconds(text: str) -> float:
     """Returns milliseconds as seconds. The cluster refuses what is no number; it counts as Kafka's longest default."""
-    return int(text) / 1000 if text.isdigit() else 18.0
+    return int(text) / 1000 if text.isdecimal() else 18.0
 
 
 def _unseen_commits(group: GroupConfiguration) -> str:

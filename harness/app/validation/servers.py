@@ -156,7 +156,7 @@ def _of_variant(found: Translated, servers: Settings) -> None:
     roles = servers.get("process.roles")
     if "zookeeper.connect" in servers:
         found.set("variant.metadata_mode", "zookeeper", servers["zookeeper.connect"])
-    elif roles is not None and {"broker", "controller"} <= {role.strip() for role in roles.value.split(",")}:
+    elif roles is not None and {"broker", "controller"} <= {trimmed(role) for role in roles.value.split(",")}:
         found.set("variant.metadata_mode", "kraft-combined", roles)
     for name, setting in servers.items():
         if not _OF_THE_MACHINE.match(name):

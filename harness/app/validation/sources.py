@@ -18,7 +18,7 @@ from prozess.harness.app.validation.reading import (
     placeholder_in,
 )
 from prozess.harness.app.validation.servers import REPLICATION
-from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant
+from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant, version_numbers
 from prozess.harness.config.existing_clusters import OF_LOGGING_IN, Login, login_here, refuse_bad_servers
 from prozess.harness.config.known_properties import Client, Setting, Settings, check, properties_of, versions
 from prozess.harness.errors import BadInput
@@ -30,10 +30,10 @@ def read_file(
     """Reads the wanted parts of a file with the first format that recognises it. BadInput for a file that
     is not there, is not what its ending says, or breaks its format's rules."""
     document = documents.load(path)
+    of_servers = set(wanted) <= {"topic", "broker"}
+    known = (each for each in formats.FORMATS if not (of_servers and isinstance(each, formats.TOLD_BY_CLIENTS_NAMES)))
     try:
-        chosen = next(
-            (each for each in (*formats.FORMATS, formats.BY_SIGHT) if each.recognises(document, path)), formats.PLAIN
-        )
+        chosen = next((each for each in (*known, formats.BY_SIGHT) if each.recognises(document, path)), formats.PLAIN)
         if profiles and isinstance(chosen, formats.OfProfiles):
             chosen = chosen.in_profiles(profiles)
         if topic_name is not None and isinstance(chosen, formats.OfTopics):
@@ -146,6 +146,10 @@ def settle(reading: Reading, clients: Mapping[Scope, Client], version: str, rele
             else:
                 continue
             del settings[name]
+    for one in reading.of_releases:
+        numbers = version_numbers(next((releases[s] for s in reading.scopes if s in releases), version))
+        if not one.since <= numbers < one.removed:
+            reading.doubt(one.name, one.setting.origin, one.why)
     if not reading.understood:
         raise BadInput(nothing_understood(reading))
 

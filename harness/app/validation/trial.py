@@ -2,7 +2,7 @@
 the versions it is for."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prozess.harness.app.validation.clients import Translated
@@ -14,7 +14,7 @@ from prozess.harness.config.known_properties import Client, alike, librdkafka_ve
 from prozess.harness.config.librdkafka_fixes import later_fixes_told
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.guarantees.table.rules import parse_version
-from prozess.harness.plan.matrix import OLDEST_JAVA
+from prozess.harness.plan.matrix import JAVA_COMMITS, OLDEST_JAVA
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import FaultAction, Step, TakeOver
@@ -26,6 +26,8 @@ FAULTS_OF = "safe"
 """The trial whose steps `validate` takes: every fault, one after the other, each healed."""
 CONTROL = {"producer.acks": "1", "producer.retries": "max", "producer.max_in_flight": 5}
 """Of the control: it is expected to lose where leaders die."""
+SAFE_PRODUCER = {"producer.acks": "all", "producer.enable_idempotence": True}
+"""Of a trial's own producers, where nobody gave one."""
 HASTE = {
     "topic.properties.segment.ms": 1000,
     "topic.properties.internal.segment.bytes": 65536,
@@ -106,6 +108,9 @@ class ConfigurationParts:
                 "file's are; segments roll and are cleaned within seconds (segment.ms, min.cleanable.dirty.ratio), so that "
                 "it happens at all; groups and transactions run on topics that are not compacted"
             )
+        java = self.consumer is not None and self.consumer.base["group.client"] == "java"
+        if self.consumer is not None and java and (why := why_no_java_member(self.consumer.base)):
+            notes.append(f"the trials' members are librdkafka's, whatever the file's are: {why}")
         return list(dict.fromkeys(notes))
 
     def trial(
@@ -173,12 +178,11 @@ class ConfigurationParts:
             mine["transaction.standby"] = True  # a step has every transactional.id taken over
             found.append(_workload(_TRANSACTION_CELL, topic | mine))
         if self.consumer is not None:
-            safe = {"producer.acks": "all", "producer.enable_idempotence": True}
-            mine = _librdkafka(producer) if producer and not self.transactional else safe
-            group = self._of_its_version(_scope(settings, "group"), "group")
+            mine = _librdkafka(producer) if producer and not self.transactional else SAFE_PRODUCER
+            group = self._of_its_version(_scope(_as_members_can(settings), "group"), "group")
             found.append(_workload("group", topic | mine | _work(group) | group))
-        if not found:
-            raise BadInput("There is nothing to put on trial. Give --producer or --consumer.")
+        if not found:  # topic and brokers alone: a producer that asks all of them for all they promise
+            found.append(_workload("log", topic | SAFE_PRODUCER))
         if control:
             plain = {key: value for key, value in topic.items() if not key.startswith("topic.properties.")}
             found.append(_workload("log", plain | CONTROL))
@@ -197,6 +201,11 @@ class ConfigurationParts:
     def compacted(self) -> bool:
         """Returns whether the topic is compacted: then records need keys, which only one workload gives them."""
         return bool(self.servers.base.get("topic.cleanup_policy") == "compact")
+
+    @property
+    def zookeeper(self) -> bool:
+        """Returns whether ZooKeeper keeps the cluster's metadata."""
+        return variant_of(self.servers, self.version).metadata_mode == "zookeeper"
 
     @property
     def transactional(self) -> bool:
@@ -234,6 +243,24 @@ def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:
     return plain | {"producer.client": "librdkafka"}
 
 
+def _as_members_can(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings with librdkafka's members where Kafka's own program cannot be such a member: it commits in two
+    ways, and ends where there is no position. What commits by itself stays Java's: there the two clients differ."""
+    if settings["group.client"] != "java" or why_no_java_member(settings) is None:
+        return settings
+    javas = ("group.properties.", "group.client_version")
+    plain = {key: value for key, value in settings.items() if not key.startswith(javas)}
+    return plain | {"group.client": "librdkafka"}
+
+
+def why_no_java_member(settings: Mapping[str, Any]) -> str | None:
+    """Returns why a trial runs librdkafka's members in the place of Java's, as a clause; None if it runs Java's."""
+    if settings["group.auto_offset_reset"] == "error":
+        return "Kafka's VerifiableConsumer ends where there is no position (NoOffsetForPartitionException)"
+    commit = settings["group.commit"]
+    return None if commit in JAVA_COMMITS else f"Kafka's VerifiableConsumer does not commit as you say, {commit}"
+
+
 def _work(group: dict[str, Any]) -> dict[str, Any]:
     """Returns what members do for each record, where their client can be told.
 
@@ -267,8 +294,19 @@ def _steps(parts: ConfigurationParts) -> list[Step]:
         told = step.model_dump_json()
         if ("member(" in told and not has_group) or ('"take_over"' in told and not has_transactions):
             continue
-        kept.append(step)
+        kept.append(_of_zookeeper(step) if parts.zookeeper else step)
     return kept
+
+
+def _of_zookeeper(step: Step) -> Step:
+    """Returns the step for a cluster without controllers of its own: where a broker is cut off from those, it is cut off from
+    ZooKeeper, which keeps the metadata there."""
+    do = step.do
+    if not isinstance(do, FaultAction) or do.parameters.get("others") != "controllers":
+        return step
+    parameters = {**do.parameters, "others": "zookeepers"}
+    renamed = step.name.replace("the controller alone", "ZooKeeper alone")
+    return step.model_copy(update={"name": renamed, "do": do.model_copy(update={"parameters": parameters})})
 
 
 # Which versions a configuration is for: one that was never published is refused, and of one whose properties nobody

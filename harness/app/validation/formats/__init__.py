@@ -36,6 +36,9 @@ PLAIN: Format = Plain()
 """The format of files that no other format recognises."""
 BY_SIGHT: Format = Others()
 """Formats that prozess recognises by name, and does not read."""
+TOLD_BY_CLIENTS_NAMES: tuple[type, ...] = (Librdkafka,)
+"""Formats that are told by the names of clients' properties alone: a file that was given for brokers or a topic, which have
+some of these names, too, is none of them."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from pathlib import Path
 from prozess.harness.app.validation.reading import (
     SCOPES,
     FileValue,
+    OfReleases,
     Reading,
     Scope,
     entries,
@@ -267,6 +268,12 @@ _KEEP_OUR_OWN = {
 }
 """What Streams sets itself whatever the file says, and logs a warning."""
 _EXACTLY_ONCE = "exactly_once_v2"
+_EXACTLY_ONCE_BEFORE = ("exactly_once", "exactly_once_beta")
+"""Its names until they were removed: a producer for each task (KIP-129), and one for each thread (KIP-447)."""
+_REMOVED = (4, 0)
+_STREAMS_PROTOCOL = (4, 1)
+"""The first release whose Streams has `group.protocol` of its own: classic or streams (KIP-1071)."""
+_NEVER = (10**6,)
 
 
 class Streams:
@@ -290,7 +297,7 @@ class Streams:
         for name, setting in sorted(found, key=lambda pair: _weight(pair[0])):
             reading.notes += [setting.note] if setting.note else []
             _take_streams(name, setting, reading)
-        exactly_once = guarantee is not None and guarantee.value == _EXACTLY_ONCE
+        exactly_once = guarantee is not None and guarantee.value in (_EXACTLY_ONCE, *_EXACTLY_ONCE_BEFORE)
         _set_as_streams_does(reading, guarantee if exactly_once else None)
         reading.commits = Setting("sync-after", "Kafka Streams, which commits what it has processed")
         return reading
@@ -304,11 +311,10 @@ def _guarantee(found: Sequence[tuple[str, Setting]], reading: Reading) -> Settin
         why = f"is a placeholder: what {placeholder_in(setting.value)} stands for is not in the file"
         reading.doubt("processing.guarantee", setting.origin, why)
         return None
-    if setting.value in ("exactly_once", "exactly_once_beta"):
+    if setting.value in _EXACTLY_ONCE_BEFORE:
         why = f"is {setting.value}, which Kafka 4.0 removed (KIP-732): write {_EXACTLY_ONCE}"
-        reading.doubt("processing.guarantee", setting.origin, why)
-        return None
-    if setting.value != _EXACTLY_ONCE:
+        reading.of_releases.append(OfReleases("processing.guarantee", setting, (0,), _REMOVED, why))
+    elif setting.value != _EXACTLY_ONCE:
         raise BadInput(
             f"{setting.origin}: processing.guarantee = {setting.value!r} must be at_least_once or {_EXACTLY_ONCE}: "
             "the application refuses to start."
@@ -323,11 +329,7 @@ def _weight(name: str) -> int:
 def _take_streams(name: str, setting: Setting, reading: Reading) -> None:
     prefix = re.match(r"(main\.consumer|producer|consumer)\.", name)
     if prefix is not None:
-        scope: Scope = "producer" if prefix[1] == "producer" else "consumer"
-        if scope in reading.scopes:
-            reading.scopes[scope][name.removeprefix(prefix[0])] = Setting(setting.value, setting.origin)
-        else:
-            reading.aside.append(name)
+        _take_prefixed(name, prefix, setting, reading)
     elif name == "processing.guarantee":
         if not any(each.name == name for each in reading.unclear):
             reading.own[name] = setting
@@ -341,8 +343,29 @@ def _take_streams(name: str, setting: Setting, reading: Reading) -> None:
         _take_handler(name, setting, reading)
     elif _STREAMS_ASIDE.fullmatch(name):
         reading.aside.append(name)
+    elif name == "group.protocol" and setting.value.lower() == "streams":
+        _take_protocol(name, setting, reading)
     else:
         _take_unprefixed(name, setting, reading)
+
+
+def _take_prefixed(name: str, prefix: re.Match[str], setting: Setting, reading: Reading) -> None:
+    scope: Scope = "producer" if prefix[1] == "producer" else "consumer"
+    if scope in reading.scopes:
+        reading.scopes[scope][name.removeprefix(prefix[0])] = Setting(setting.value, setting.origin)
+    else:
+        reading.aside.append(name)
+
+
+def _take_protocol(name: str, setting: Setting, reading: Reading) -> None:
+    """Notes that brokers assign the tasks of the application, as no consumer group of a trial has it."""
+    reading.own[name] = setting
+    reading.notes.append(
+        "Streams: group.protocol=streams has the brokers assign tasks (KIP-1071): the trials' members are of a consumer "
+        "group, not of a streams group"
+    )
+    why = "is streams, which Kafka's Streams has from 4.1 on (KIP-1071)"
+    reading.of_releases.append(OfReleases(name, setting, _STREAMS_PROTOCOL, _NEVER, why))
 
 
 def _take_handler(name: str, setting: Setting, reading: Reading) -> None:
