@@ -131,6 +131,8 @@ def of_application(parts: ConfigurationParts) -> Iterator[Untold]:
 
 def assumptions(parts: ConfigurationParts) -> Iterator[str]:
     """Yields what the prediction takes for granted, as sentences."""
+    if not parts.version_told:
+        yield f"brokers of Kafka {parts.version}: no file says their version. Older ones have more defects (--kafka-version)"
     if parts.servers.topic is None and parts.servers.broker is not None:
         yield (
             "the topic has no settings of its own, so those of the brokers count: neither --topic nor "

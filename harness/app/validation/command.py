@@ -26,7 +26,6 @@ from prozess.harness.app.validation.comparison import (
     steps_of,
     with_loss,
 )
-from prozess.harness.app.validation.formats.containers import left_at_one_copy, told_bitnamis_way
 from prozess.harness.app.validation.prediction import Prediction, acceptable
 from prozess.harness.app.validation.reading import Reading, Scope, placeholder_in, settings_of
 from prozess.harness.app.validation.remarks import FORMATS, remarks_of, remarks_of_trials
@@ -34,7 +33,6 @@ from prozess.harness.app.validation.servers import ServerSettings, doubt_across,
 from prozess.harness.app.validation.sources import (
     DEFAULT_VERSION,
     LiveCluster,
-    compose_services,
     read_all,
     read_cluster,
     settle,
@@ -361,13 +359,12 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         both = {**(consumer or {}), **(producer or {})}
         logging_in = {name: setting for name, setting in both.items() if placeholder_in(setting.value) is None}
         live = read_cluster(given.cluster, given.cluster_topic, logging_in, given.kafka_version)
-    told = next((each.kafka_version for each in readings if each.kafka_version is not None), None)
     if given.compose is not None:
-        readings.append(_compose(given.compose, given.service))
-    usual = LAST_WITH_ZOOKEEPER if "zookeeper.connect" in (settings_of(readings, "broker") or {}) else DEFAULT_VERSION
-    version = given.kafka_version or (live.version if live is not None else told or usual)
+        from prozess.harness.app.validation.compose.brokers import read_compose
+
+        readings.append(read_compose(given.compose, given.service))
+    version, origin = _version(given, readings, live)
     clients = _clients(given.client, readings, version)
-    origin = "--kafka-version" if given.kafka_version else "" if live is not None or told is None else "a file"
     doubts = list(doubts_of_kafka(version, origin, refuse_unpublished))
     releases = {
         scope: given.client_version if client == "java" and given.client_version is not None else version
@@ -398,7 +395,22 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         tuple(readings),
         client_version=given.client_version,
         client_told=_tells_client(given, readings, producer, consumer, version),
+        version_told=bool(origin) or live is not None,
     )
+
+
+def _version(given: ValidationInput, readings: Sequence[Reading], live: LiveCluster | None) -> tuple[str, str]:
+    """Returns the version of the brokers, and who says it; "" = nobody, or a cluster that runs. Where a file names what
+    runs without saying which version it is, and nobody else says it, that is unclear."""
+    if given.kafka_version is not None:
+        return given.kafka_version, "--kafka-version"
+    for reading in readings:
+        reading.unclear += reading.no_version
+    if live is not None:
+        return live.version, ""
+    told = next((each.kafka_version for each in readings if each.kafka_version is not None), None)
+    usual = LAST_WITH_ZOOKEEPER if "zookeeper.connect" in (settings_of(readings, "broker") or {}) else DEFAULT_VERSION
+    return (usual, "") if told is None else (told, "a file")
 
 
 def _nothing_found(given: ValidationInput, readings: Sequence[Reading]) -> str:
@@ -476,15 +488,3 @@ def _servers(
         return found
     brokers = next((each.brokers for each in readings if each.brokers is not None), None)
     return translate_servers(topic, broker, version, given.brokers or brokers)
-
-
-def _compose(path: Path, service: str | None) -> Reading:
-    services = compose_services(path)
-    if service is not None and service not in services:
-        raise BadInput(f"{path} has no service {service!r} with KAFKA_* variables: {', '.join(services)}.")
-    chosen = dict(services[service or next(iter(services))])
-    reading = Reading(path, "a Compose file", scopes={"broker": chosen}, brokers=len(services))
-    if told_bitnamis_way(chosen):
-        for variable, why in left_at_one_copy(chosen):
-            reading.doubt(variable, str(path), why)
-    return reading

@@ -77,6 +77,8 @@ class Reading:
     """How many brokers there are, where the file says it."""
     kafka_version: str | None = None
     """The version of the brokers, if the file says it."""
+    no_version: list[Unclear] = field(default_factory=list)
+    """Why the file does not say the version although it names what runs: unclear unless somebody says it otherwise."""
     stands_in: str = ""
     """What runs in the trial in place of the file's own client, as a sentence, where that is another program."""
     notes: list[str] = field(default_factory=list)
@@ -126,6 +128,7 @@ class Reading:
             commits=other.commits or self.commits,
             brokers=other.brokers or self.brokers,
             kafka_version=other.kafka_version or self.kafka_version,
+            no_version=self.no_version + other.no_version,
             stands_in=other.stands_in or self.stands_in,
             notes=list(dict.fromkeys(self.notes + other.notes)),
             own=self.own | other.own,
@@ -263,6 +266,16 @@ def load(path: Path) -> FileValue:
     if path.suffix == ".env" or path.name.startswith(".env"):
         return _environment_file(_text(path), path)
     return _properties(_text_of_properties(path), path)
+
+
+def load_yaml(path: Path) -> list[FileValue]:
+    """Loads the documents of a YAML file, whatever its ending. BadInput for what is none."""
+    return _parsed(path, lambda: yaml_documents(_text(path)), "YAML")
+
+
+def load_environment(path: Path) -> dict[str, Setting]:
+    """Loads an environment file, whatever its ending. BadInput for what is none."""
+    return _environment_file(_text(path), path)
 
 
 def as_kafka_spells(value: object) -> str:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 from prozess.harness.app.validation import formats
 from prozess.harness.app.validation import reading as documents
-from prozess.harness.app.validation.formats.containers import image_of, not_read, property_of
 from prozess.harness.app.validation.reading import (
     SCOPES,
     Reading,
     Scope,
-    as_kafka_spells,
     is_foreign,
     of_no_promise,
     placeholder_in,
@@ -162,46 +160,6 @@ def nothing_understood(reading: Reading) -> str:
         f"{reading.path} is read as {reading.format}, and nothing in it is a setting that prozess understands"
         f"{f': {told}{more}' if told else ''}. Write the settings that matter down with Kafka's names in a .properties file."
     )
-
-
-# Compose files.
-
-
-def compose_services(path: Path) -> dict[str, Settings]:
-    """Returns the broker properties of every service of a Compose file that has KAFKA_* variables. Names are
-    spelt as the service's image does (`formats.environment`); a variable that looks like a property and is none to the image
-    keeps its name, so that nobody takes it for understood. BadInput if there is no such service."""
-    loaded = documents.load(path)
-    services = (
-        next((each["services"] for each in loaded if isinstance(each, Mapping) and "services" in each), None)
-        if isinstance(loaded, list)
-        else None
-    )
-    found: dict[str, Settings] = {}
-    for name, service in (services or {}).items() if isinstance(services, Mapping) else ():
-        environment = _environment(service.get("environment")) if isinstance(service, Mapping) else {}
-        image = image_of(environment, str(service.get("image", "")) if isinstance(service, Mapping) else "")
-        settings = {
-            property_of(key, image) or key: Setting(value, f"{path}, service {name}, {key}")
-            for key, value in environment.items()
-            if property_of(key, image) is not None or not_read(key, image)
-        }
-        if settings:
-            found[str(name)] = settings
-    if not found:
-        raise BadInput(
-            f"{path}: no service has an environment with KAFKA_* variables. Give the Compose file of the brokers."
-        )
-    return found
-
-
-def _environment(value: object) -> dict[str, str]:
-    """Returns a service's environment, which Compose takes as a mapping or as a list of NAME=VALUE."""
-    if isinstance(value, Mapping):
-        return {str(key): as_kafka_spells(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return dict(str(each).split("=", 1) for each in value if "=" in str(each))
-    return {}
 
 
 # A running cluster as the place where brokers' and a topic's settings are read: `prozess validate --cluster`.

@@ -57,12 +57,15 @@ class ConfigurationParts:
         *,
         client_version: str | None = None,
         client_told: bool = True,
+        version_told: bool = True,
     ) -> None:
         """`version`: of the brokers. `client_version`: of the client library, None: nobody told. `client_told`: did somebody
-        tell which library it is, or a name that only one has? Else it is taken to be Kafka's own."""
+        tell which library it is, or a name that only one has? Else it is taken to be Kafka's own.
+        `version_told`: did somebody tell the brokers' version?"""
         self.servers, self.producer, self.consumer, self.version = servers, producer, consumer, version
         self.readings = readings
         self.client_version, self.client_told = client_version, client_told
+        self.version_told = version_told
 
     @property
     def unclear(self) -> tuple[Unclear, ...]:

@@ -14,7 +14,9 @@ from prozess.harness.app.validation.formats.filing import (
     value_below,
     word_of,
 )
-from prozess.harness.app.validation.reading import FileMapping, FileValue, Reading, Scope
+from prozess.harness.app.validation.formats.images import image_named
+from prozess.harness.app.validation.reading import FileMapping, FileValue, Reading, Scope, Unclear
+from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Setting
 
 Image = Literal["bitnami", "kafka"]
@@ -83,6 +85,27 @@ def read_environment(filing: Filing, variables: Mapping[str, object], image: Ima
             filing.aside(spelt)
 
 
+def version_of_images(reading: Reading, images: Mapping[str, str]) -> None:
+    """Takes Kafka's version from the images of brokers: the oldest counts, and one that is not said is unclear. `images`:
+    where an image stands in the file → its name."""
+    versions: dict[str, str] = {}
+    for spelt, name in images.items():
+        image = image_named(name)
+        what = name or "the image"
+        if image.version is None:
+            why = f"{image.why} ({what}): give --kafka-version" if name else f"{image.why}: give --kafka-version"
+            reading.no_version.append(Unclear(spelt, str(reading.path), why))
+        else:
+            versions.setdefault(image.version, spelt)
+            reading.notes += [f"{what} {image.why}"] if image.why else []
+    if versions:
+        reading.kafka_version = min(versions, key=version_numbers)
+    if len(versions) > 1:
+        listed = ", ".join(f"{version} ({spelt})" for version, spelt in versions.items())
+        reading.notes.append(f"brokers have different versions: {listed}. The oldest decides")
+    reading.notes[:] = list(dict.fromkeys(reading.notes))
+
+
 _INTERNAL = (
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
@@ -103,11 +126,6 @@ def left_at_one_copy(names: Collection[str]) -> Iterator[tuple[str, str]]:
                 variable,
                 f"is not set, and config/server.properties, which Bitnami's image starts from, has {name}=1: set it",
             )
-
-
-def told_bitnamis_way(settings: Mapping[str, Setting]) -> bool:
-    """Returns whether the settings come from variables of Bitnami's image. Each origin ends with its variable."""
-    return any(setting.origin.rpartition(" ")[2].startswith(BITNAMI) for setting in settings.values())
 
 
 def internal_topics_of_bitnami(filing: Filing, above: str) -> None:
@@ -202,6 +220,7 @@ class Kubernetes:
                 filing.aside(container.spelt)
         _read(filing, nodes[0])
         filing.reading.brokers = sum(each.replicas for each in nodes)
+        version_of_images(filing.reading, {f"{each.spelt}.image": each.image for each in nodes})
         return filing.reading
 
 

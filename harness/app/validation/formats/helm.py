@@ -15,7 +15,15 @@ from prozess.harness.app.validation.formats.filing import (
     properties_in,
     value_below,
 )
-from prozess.harness.app.validation.reading import FileMapping, FileValue, Format, Reading, Scope, placeholder_in
+from prozess.harness.app.validation.reading import (
+    FileMapping,
+    FileValue,
+    Format,
+    Reading,
+    Scope,
+    Unclear,
+    placeholder_in,
+)
 
 _SETTINGS = ("config", "extraConfig", "extraConfigYaml", "secretConfig", "overrideConfiguration")
 """What holds brokers' properties, as text or as a mapping, of all nodes or below `controller` and `broker`."""
@@ -133,6 +141,12 @@ class _Chart:
         tag = re.match(r"\d+\.\d+\.\d+", str(value_below(self.values, "image", "tag") or ""))
         if tag:
             self.filing.reading.kafka_version = tag[0]
+        else:
+            why = "is not set to a version of Kafka, and which one the chart takes by itself is not in the file"
+            where = str(self.filing.reading.path)
+            self.filing.reading.no_version.append(
+                Unclear(f"{self.above}image.tag", where, f"{why}: give --kafka-version")
+            )
         self._count()
 
     def _one(self, spelt: str, key: str, value: object, role: str = "") -> None:

@@ -17,7 +17,7 @@ from prozess.harness.app.validation.formats.filing import (
     properties_in,
     value_below,
 )
-from prozess.harness.app.validation.reading import FileMapping, FileValue, Format, Reading, Scope
+from prozess.harness.app.validation.reading import FileMapping, FileValue, Format, Reading, Scope, Unclear
 from prozess.harness.errors import BadInput
 
 _GROUP = "kafka.strimzi.io/"
@@ -138,6 +138,10 @@ def _kafka(filing: Filing, spelt: str, document: FileValue) -> None:
     spec = _spec(document)
     for key, value in spec.items():
         if key == "kafka" and isinstance(value, Mapping):
+            if "version" not in value:
+                why = "is not set, and which version the operator takes by itself is not in the file: give --kafka-version"
+                where = str(filing.reading.path)
+                filing.reading.no_version.append(Unclear(f"{spelt}.spec.kafka.version", where, why))
             _brokers(filing, f"{spelt}.spec.kafka", value)
         elif key in _BESIDE_KAFKA:
             filing.aside(f"{spelt}.spec.{key}")
@@ -319,6 +323,8 @@ class Msk:
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads the broker settings. What MSK decides by the cluster, and the file leaves out, is not understood."""
         filing = Filing(path, "a configuration of Amazon MSK", library="java")
+        why = "is set where the cluster is made, and not here: give --kafka-version"
+        filing.reading.no_version.append(Unclear("the version of Kafka", str(path), why))
         for key, value in mapping_in(document).items():
             if key == _KEY and isinstance(value, str):
                 for name, each in properties_in(_decoded(value, path), f"{path}, {_KEY},").items():

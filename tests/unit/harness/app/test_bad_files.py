@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from prozess.harness.app.validation.sources import compose_services, read_file
+from prozess.harness.app.validation.compose.brokers import read_compose
+from prozess.harness.app.validation.sources import read_file
 from prozess.harness.config.known_properties import notes_of
 from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
 from prozess.harness.run_directory import read_json
@@ -117,6 +118,6 @@ def test_a_variable_that_is_twice_in_a_compose_file_is_refused_and_a_merged_one_
     path = tmp_path / "compose.yaml"
     path.write_text("services: {a: {environment: {KAFKA_X: 1, KAFKA_X: 2}}}")
     with pytest.raises(BadInput, match="'KAFKA_X' is there twice"):
-        compose_services(path)
-    path.write_text("x: &x {KAFKA_X: 1}\nservices: {a: {environment: {<<: *x, KAFKA_X: 2}}}")
-    assert compose_services(path)["a"]["x"].value == "2"
+        read_compose(path)
+    path.write_text("x: &x {KAFKA_NODE_ID: 1}\nservices: {a: {environment: {<<: *x, KAFKA_NODE_ID: 2}}}")
+    assert read_compose(path).scopes["broker"]["node.id"].value == "2"

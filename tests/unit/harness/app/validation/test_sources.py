@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.app.validation.compose.brokers import read_compose
 from prozess.harness.app.validation.formats.containers import property_of
-from prozess.harness.app.validation.sources import compose_services, read_file
+from prozess.harness.app.validation.sources import read_file
 from prozess.harness.errors import BadInput
 from tests.support.paths import EXAMPLES
 
@@ -52,7 +53,7 @@ def test_a_file_that_is_not_what_it_says_is_refused_by_name(tmp_path, name, text
 def test_no_garbage_brings_a_traceback(tmp_path_factory, content, name):
     path = tmp_path_factory.mktemp("garbage") / name
     path.write_bytes(content)
-    for read in (lambda: read_file(path, ["producer"]).scopes["producer"], lambda: compose_services(path)):
+    for read in (lambda: read_file(path, ["producer"]).scopes["producer"], lambda: read_compose(path)):
         with suppress(BadInput):
             read()
 
@@ -63,14 +64,14 @@ def test_environment_variables_are_spelt_as_the_apache_kafka_image_does():
 
 
 def test_a_compose_file_gives_its_brokers_settings_and_their_number():
-    services = compose_services(EXAMPLES / "clickstream" / "compose.yaml")
-    assert list(services) == ["kafka-1", "kafka-2", "kafka-3"]
-    assert services["kafka-2"]["default.replication.factor"].value == "2"
-    assert "heap.opts" not in services["kafka-1"]
+    reading = read_compose(EXAMPLES / "clickstream" / "compose.yaml")
+    assert (reading.brokers, reading.kafka_version) == (3, "4.4.0")
+    assert reading.scopes["broker"]["default.replication.factor"].value == "2"
+    assert "heap.opts" not in reading.scopes["broker"]
 
 
 def test_a_compose_file_without_brokers_is_refused(tmp_path):
     path = tmp_path / "compose.yaml"
     path.write_text("services:\n  web:\n    image: nginx\n    environment: [A=1]\n")
     with pytest.raises(BadInput, match="KAFKA_"):
-        compose_services(path)
+        read_compose(path)

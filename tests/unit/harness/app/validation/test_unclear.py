@@ -96,7 +96,8 @@ def test_a_compose_files_variable_with_a_default_is_a_placeholder(tmp_path, caps
     producer, compose = tmp_path / "p.properties", tmp_path / "compose.yaml"
     producer.write_text(SAFE)
     variables = "KAFKA_NODE_ID: '${ID}', KAFKA_DEFAULT_REPLICATION_FACTOR: 3, KAFKA_MIN_INSYNC_REPLICAS"
-    text = "services: {a: {environment: {" + variables + ": '%s'}}}"
+    service = "services: {a: {image: 'apache/kafka:4.4.0', volumes: ['a:/tmp/kafka-logs'], environment: {"
+    text = service + variables + ": '%s'}}}"
     compose.write_text(text % "2")
     assert judged(capsys, producer=producer, compose=compose)[0] == ExitCode.HELD
     compose.write_text(text % "${ISR:-2}")

@@ -7,11 +7,12 @@ import textwrap
 import pytest
 
 from prozess.harness.app.validation.command import Budget, ValidationInput, validate
+from prozess.harness.app.validation.compose.brokers import read_compose
 from prozess.harness.app.validation.formats.containers import property_of
 from prozess.harness.app.validation.formats.helm import Helm
 from prozess.harness.app.validation.formats.managed import Strimzi
 from prozess.harness.app.validation.reading import SCOPES, load
-from prozess.harness.app.validation.sources import compose_services, read_all, read_file
+from prozess.harness.app.validation.sources import read_all, read_file
 from prozess.harness.errors import BadInput, ExitCode
 
 CLUSTER = """
@@ -245,8 +246,7 @@ def test_bitnamis_variables_count_in_a_compose_file_and_others_are_not_dropped(t
         "services:\n  broker:\n    image: bitnami/kafka:4.0\n    environment:\n"
         "      KAFKA_CFG_MIN_INSYNC_REPLICAS: 1\n      KAFKA_DEFAULT_REPLICATION_FACTOR: 3\n      KAFKA_HEAP_OPTS: -Xmx1g\n"
     )
-    found = {name: setting.value for name, setting in compose_services(path)["broker"].items()}
-    assert found == {"min.insync.replicas": "1", "KAFKA_DEFAULT_REPLICATION_FACTOR": "3"}
+    assert values(read_compose(path), "broker") == {"min.insync.replicas": "1", "KAFKA_DEFAULT_REPLICATION_FACTOR": "3"}
 
 
 @pytest.mark.parametrize("least", ["1", "2"])
@@ -257,7 +257,9 @@ def test_internal_topics_that_bitnamis_image_leaves_at_one_copy_are_named_in_a_c
     lines = [line for line in BITNAMI.splitlines() if least == "2" or "TRANSACTION" not in line]
     producer, path = tmp_path / "p.properties", tmp_path / "compose.yaml"
     producer.write_text("acks=all\nenable.idempotence=true\n")
-    text = "services:\n  broker:\n    image: bitnami/kafka\n    environment:\n"
+    text = (
+        "services:\n  broker:\n    image: bitnami/kafka:4.4.0\n    volumes: ['log:/bitnami/kafka']\n    environment:\n"
+    )
     path.write_text(text + "".join(f"      - {line}\n" for line in lines))
     code = validate(ValidationInput(producer=producer, compose=path), Budget(0), Options())
     named = {each["name"] for each in json.loads(capsys.readouterr().out)["unclear"]}
@@ -467,7 +469,8 @@ def judged(tmp_path, capsys, name, text):
     producer, broker = tmp_path / "p.properties", tmp_path / name
     producer.write_text("acks=all\nenable.idempotence=true\n")
     broker.write_text(textwrap.dedent(text))
-    code = validate(ValidationInput(producer=producer, broker=broker), Budget(0), Options())
+    version = "4.0.0" if name == "msk.json" else None
+    code = validate(ValidationInput(producer=producer, broker=broker, kafka_version=version), Budget(0), Options())
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -476,6 +479,33 @@ def test_a_file_that_is_understood_whole_is_promised(tmp_path, capsys, name):
     code, told = judged(tmp_path, capsys, name, UNDERSTOOD[name][0])
     assert (code, told["unclear"]) == (ExitCode.HELD, [])
     assert "lost" in told["promised"]
+
+
+VERSIONS = {
+    "strimzi.yaml": ("version: 4.3.0", "image: x", "Kafka/orders.spec.kafka.version"),
+    "manifests.yaml": ("image: apache/kafka:4.4.0", "image: apache/kafka:latest", "StatefulSet/kafka.broker.image"),
+    "values.yaml": ("tag: 3.9.0-debian-12-r4", "tag: latest", "image.tag"),
+    "msk.json": ("", "", "the version of Kafka"),
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_a_version_that_is_not_said_is_unclear_unless_somebody_gives_it(tmp_path, name):
+    before, after, told = VERSIONS[name]
+    text = textwrap.dedent(UNDERSTOOD[name][0])
+    path = tmp_path / name
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    reading = read_file(path, SCOPES)
+    assert [each.name for each in reading.no_version] == [told]
+    assert "--kafka-version" in reading.no_version[0].why
+
+
+@pytest.mark.parametrize(
+    ("tag", "version"), [("apache/kafka:3.9.0", "3.9.0"), ("confluentinc/cp-kafka:7.6.1", "3.6.0")]
+)
+def test_the_image_of_a_manifest_tells_the_version(tmp_path, tag, version):
+    assert read(tmp_path, MANIFESTS.replace("apache/kafka:4.4.0", tag)).kafka_version == version
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)

@@ -1,0 +1,1 @@
+"""These tests are of the formats of files that `prozess validate` reads."""
