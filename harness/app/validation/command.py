@@ -336,8 +336,8 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     """Reads the files and returns their settings as those of a trial. BadInput for what is wrong with them."""
     from prozess.clusters.install.jars import refuse_unpublished
 
-    files = (given.producer, given.consumer, given.topic, given.broker, given.compose)
-    if not any(files) and given.cluster is None and not given.applications:
+    named = (given.producer, given.consumer, given.topic, given.broker, given.compose)
+    if not any(named) and given.cluster is None and not given.applications:
         raise BadInput(
             "There is nothing to validate. Give --producer, --consumer or --application, and what there is of "
             "--topic, --broker. Topic and brokers can be validated alone, too."
