@@ -20,7 +20,7 @@ from prozess.harness.app.validation.formats.containers import (
     version_of_images,
 )
 from prozess.harness.app.validation.formats.filing import names_of
-from prozess.harness.app.validation.formats.images import Image, image_named
+from prozess.harness.app.validation.formats.images import KafkaImage, image_named
 from prozess.harness.app.validation.formats.weakest import OF_CONTROLLERS, weakest
 from prozess.harness.app.validation.reading import Reading, Unclear, placeholder_in
 from prozess.harness.config.configuration import Variant
@@ -70,7 +70,7 @@ class Service:
     volumes: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def image(self) -> Image:
+    def image(self) -> KafkaImage:
         """Returns what its image's name tells. One that is built here has a name only to be stored by."""
         built = self.document.get("build") is not None
         return image_named("" if built else str(self.document.get("image") or ""))

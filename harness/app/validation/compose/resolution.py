@@ -53,7 +53,7 @@ class Resolved:
 def resolve(path: Path) -> Resolved:
     """Reads a Compose file and what it brings in. BadInput for what is no Compose file."""
     found = Resolved(path)
-    reader = _Reader(found, path.parent.resolve())
+    reader = _Resolver(found, path.parent.resolve())
     reader.load(path, documents.load(path), reader.variables(path.parent))
     for name in _OVERRIDES.get(path.name, ()):
         over = path.with_name(name)
@@ -84,7 +84,7 @@ def normal_environment(value: object, path: Path) -> dict[str, Setting]:
     return found
 
 
-class _Reader:
+class _Resolver:
     def __init__(self, found: Resolved, root: Path) -> None:
         self.found, self.root = found, root
         self.unset: set[str] = set()

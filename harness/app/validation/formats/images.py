@@ -30,7 +30,7 @@ _NUMBERS = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d.])")
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class KafkaImage:
     """What the name of an image tells."""
 
     name: str
@@ -43,7 +43,7 @@ class Image:
     """Why there is no version, or how exact it is, as the end of a sentence whose subject is the image; empty: exactly it."""
 
 
-def image_named(name: str) -> Image:
+def image_named(name: str) -> KafkaImage:
     """Returns what a name such as `apache/kafka:3.9.0` tells. Empty: no image is named.
 
     Example: confluentinc/cp-kafka:7.9.3 is a broker of Kafka 3.9, and is judged as 3.9.0, since Confluent's patch releases
@@ -55,7 +55,7 @@ def image_named(name: str) -> Image:
     version, why = _version(maker, tag)
     if not name:
         why = "is not named, so nothing tells which version of Kafka runs"
-    return Image(name, maker, broker, version, why)
+    return KafkaImage(name, maker, broker, version, why)
 
 
 def _parts(name: str) -> tuple[str, str]:
