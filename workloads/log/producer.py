@@ -5,7 +5,8 @@ import json
 import random
 import struct
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol, TypeGuard
@@ -47,6 +48,8 @@ FATAL_DRAIN_NS = 500_000_000
 """How long a dead instance may still hand out delivery reports."""
 FATAL_REASON_S = 0.2
 """How long after a fatal error its reason may come."""
+LEARN_LIMIT_NS, LEARN_ASK_S = 5_000_000_000, 0.5
+"""How long a producer may ask for new partitions, which it writes to then all the same, and how long it waits for one answer."""
 HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_000_000, 0.05
 """At the end with acks=0: how long to wait at most, how long without growth of the logs, and how often to look."""
 _DENSE = itemgetter(0)
@@ -86,6 +89,15 @@ def until_handled(offsets: _EndOffsets, reported: Mapping[int, int], client: _Be
         yield HANDLED_INTERVAL_S
 
 
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """A command to write to late partitions too, which is done once the library knows them."""
+
+    partitions: tuple[PartitionName, ...]
+    order: int
+    until_ns: int
+
+
 class LogProducer:
     """A producer of the log workload (role `producer`). It starts paused; commands: resume, pause, send, begin,
     finish, stop. Option: `late`, dense ids of partitions that it writes to once told to `begin`."""
@@ -120,6 +132,7 @@ class LogProducer:
         self._asked_by: deque[tuple[int, int]] = deque()
         self._asked_count = self._asked_done = 0
         self._finish_by_ns: int | None = None
+        self._begins: deque[_Begin] = deque()
 
     def _made(self, configuration: dict[str, Any]) -> Producer:
         """Makes the Kafka client."""
@@ -138,6 +151,7 @@ class LogProducer:
                 self._obey(order)
             now_ns = self._now_ns()
             self._client.heartbeat(now_ns)
+            self._begin_what_is_known(now_ns)
             self._issue_asked()
             yield 0.0 if self._asked else self._issue_due(now_ns)
             if self._client.fatal is not None:
@@ -175,8 +189,8 @@ class LogProducer:
             case messages.SendCommand() as send:
                 return self._ask(send, order.number)
             case messages.BeginCommand(partitions=partitions):
-                begun = {partition[0] for partition in self._partitions} | set(partitions)
-                self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
+                new = tuple(partition for partition in self._spec.partitions if partition[0] in set(partitions))
+                return self._begins.append(_Begin(new, order.number, self._now_ns() + LEARN_LIMIT_NS))
             case messages.FinishCommand(timeout_s=timeout_s):
                 self._resumed = False
                 self._asked.clear()
@@ -194,6 +208,28 @@ class LogProducer:
         self._asked.extend(round_ * command.count)
         self._asked_count += len(round_) * command.count
         self._asked_by.append((self._asked_count, number))
+
+    def _begin_what_is_known(self, now_ns: int) -> None:
+        """Obeys a command to begin, and answers it, once the library knows the partitions, or after a limit.
+
+        It knows a topic's partitions by its last look, once a second here, and refuses a record of any other one in
+        produce(), whatever the brokers know by then. [librdkafka rdkafka_msg.c, rd_kafka_msg_partitioner]"""
+        if not self._begins:
+            return
+        begin = self._begins[0]
+        if now_ns < begin.until_ns and not all(number in self._numbers_of(topic) for _, topic, number in begin.partitions):
+            return
+        begun = {dense for dense, _, _ in (*self._partitions, *begin.partitions)}
+        self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
+        self._begins.popleft()
+        self._client.control.tell(messages.DoneEvent(number=begin.order))
+
+    def _numbers_of(self, topic: str) -> Collection[int]:
+        """Asks for a topic's partitions, which the library then knows, too. None where nobody answers in time."""
+        try:
+            return self._producer.list_topics(topic, LEARN_ASK_S).topics[topic].partitions
+        except KafkaException:
+            return ()
 
     def _done(self) -> bool:
         if self._stopped or self._finish_by_ns is None:

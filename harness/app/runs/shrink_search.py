@@ -1,14 +1,34 @@
 """Searches for a smaller plan: it leaves out cells, steps, clients and waiting, until nothing more can be left out."""
 
+import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.checks import check_steps
+from prozess.harness.plan.expectations import (
+    Expectation,
+    IsrExpected,
+    LeaderExpected,
+    MessageExpected,
+    Selector,
+    SendsExpected,
+    steps_named,
+)
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient
-from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, Step, parse_target
+from prozess.harness.plan.schedule import (
+    MESSAGE_FAULT,
+    Elapsed,
+    FaultAction,
+    HealAction,
+    MessagePassed,
+    Step,
+    parse_target,
+)
 from prozess.harness.schema import Role, role_named
 
 StillFails = Callable[[Plan, str], bool]
@@ -159,8 +179,8 @@ def with_cells(plan: Plan, kept: Collection[int]) -> Plan | None:
     new_cell = {cell.cell: number for number, cell in enumerate(cells)}
     partitions = [p for p in plan.partitions if p.cell in new_cell]
     new_id = {p.partition: number for number, p in enumerate(partitions)}
-    stands_for = _alike(plan, new_id)
-    steps = [_step(step, plan, cells, stands_for, new_cell) for step in plan.steps]
+    left = _Left(plan, cells, new_id, _alike(plan, new_id), new_cell)
+    steps = [_step(step, left) for step in plan.steps]
     if any(step is _LOST for step in steps):
         return None
     clients = [c for client in plan.clients if (c := _client(client, new_id, new_cell)) is not None]
@@ -172,19 +192,30 @@ def with_cells(plan: Plan, kept: Collection[int]) -> Plan | None:
                 p.model_copy(update={"partition": new_id[p.partition], "cell": new_cell[p.cell]}) for p in partitions
             ),
             "clients": tuple(client.model_copy(update={"client": number}) for number, client in enumerate(clients)),
-            "steps": tuple(step for step in steps if step is not None),
+            "steps": _among_themselves([step for step in steps if step is not None]),
             "controls": tuple(c.model_copy(update={"required": False}) for c in controls if c.cells),
         }
     )
 
 
 def with_steps(plan: Plan, kept: Collection[int]) -> Plan:
-    """Returns a plan with these steps only. A step that would heal one that is gone is left out, too."""
-    gone = {step.name for number, step in enumerate(plan.steps) if number not in kept}
-    steps = (step for number, step in enumerate(plan.steps) if number in kept)
-    return plan.model_copy(
-        update={"steps": tuple(s for s in steps if not (isinstance(s.do, HealAction) and s.do.step in gone))}
-    )
+    """Returns a plan with these steps only. A step that would heal one that is gone is left out, too, and so is what others
+    expect before or after one that is gone."""
+    steps = [step for number, step in enumerate(plan.steps) if number in kept]
+    return plan.model_copy(update={"steps": _among_themselves(steps)})
+
+
+def _among_themselves(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Returns the steps without what refers to steps that are not among them."""
+    faults = {None, *(step.name for step in steps if isinstance(step.do, FaultAction))}
+    left = [step for step in steps if not isinstance(step.do, HealAction) or step.do.step in faults]
+    names = {step.name for step in left}
+    return tuple(_expecting(step, [e for e in step.expect if names.issuperset(steps_named(e))]) for step in left)
+
+
+def _expecting(step: Step, expectations: Collection[Expectation]) -> Step:
+    same = len(expectations) == len(step.expect) and all(map(operator.is_, expectations, step.expect))
+    return step if same else step.model_copy(update={"expect": tuple(expectations)})
 
 
 def spare_clients(plan: Plan) -> list[str]:
@@ -238,17 +269,32 @@ def _alike(plan: Plan, new_id: Mapping[int, int]) -> dict[int, int]:
     return {old: new for old, new in every.items() if new is not None}
 
 
-def _step(
-    step: Step, plan: Plan, cells: Collection[Cell], partitions: Mapping[int, int], new_cell: Mapping[int, int]
-) -> Step | None:
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left of a plan, by its old numbers."""
+
+    plan: Plan
+    cells: Collection[Cell]
+    partitions: Mapping[int, int]
+    """Old partition → its new number."""
+    alike: Mapping[int, int]
+    """Old partition → its new number, or that of one which is placed alike."""
+    numbers: Mapping[int, int]
+    """Old cell → its new number."""
+
+    def matched(self, selector: Selector) -> bool:
+        """Whether a cell is left that the selector means."""
+        return not {cell.cell for cell in self.cells}.isdisjoint(c.cell for c in self.plan.cells_matching(selector))
+
+
+def _step(step: Step, left: _Left) -> Step | None:
     """Returns the step for the cells that are left; None if nothing is left of it; _LOST if it names something that is
     gone."""
-    kept = {cell.cell for cell in cells}
     of_others = {
         name: None
         for name in ("after", "do")
-        if (selector := getattr(getattr(step, name), "cells", None))
-        and not kept & {cell.cell for cell in plan.cells_matching(selector)}
+        if ((selector := getattr(getattr(step, name), "cells", None)) and not left.matched(selector))
+        or _of_gone_messages(getattr(step, name), left)
     }
     if of_others:
         step = step.model_copy(update=of_others)
@@ -256,15 +302,78 @@ def _step(
             return None
     changes: dict[str, Any] = {}
     if (number := getattr(step.after, "partition", None)) is not None:
-        if number not in partitions:
+        if number not in left.alike:
             return _LOST
-        changes["after"] = step.after.model_copy(update={"partition": partitions[number]})  # type: ignore[union-attr]
+        changes["after"] = step.after.model_copy(update={"partition": left.alike[number]})  # type: ignore[union-attr]
+    if isinstance(step.after, MessagePassed):
+        match = _match(step.after.match.model_dump(exclude_none=True), left)
+        changes["after"] = step.after.model_copy(update={"match": MessageMatch.model_validate(match)})
     if isinstance(step.do, FaultAction):
-        targets = [_target(text, partitions, new_cell) for text in step.do.targets]
+        targets = [_target(text, left.alike, left.numbers) for text in step.do.targets]
         if None in targets:
             return _LOST
         changes["do"] = step.do.model_copy(update={"targets": tuple(targets)})
-    return step.model_copy(update=changes) if changes else step
+        if step.do.fault == MESSAGE_FAULT:
+            changes["do"] = changes["do"].model_copy(update={"parameters": _of_messages(step.do.parameters, left)})
+    step = step.model_copy(update=changes) if changes else step
+    expectations = [e for one in step.expect if (e := _expectation(one, step, left)) is not None]
+    return _expecting(step, expectations)
+
+
+def _of_gone_messages(part: object, left: _Left) -> bool:
+    """Whether a condition, or a fault, is about messages of a partition or a cell that is gone. Those of another one, even
+    if it is placed alike, are others."""
+    if isinstance(part, MessagePassed):
+        return _match(part.match.model_dump(exclude_none=True), left) is None
+    if isinstance(part, FaultAction) and part.fault == MESSAGE_FAULT:
+        return _of_messages(part.parameters, left) is None
+    return False
+
+
+def _is_about_messages(step: Step) -> bool:
+    of_fault = isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT
+    return of_fault or isinstance(step.after, MessagePassed)
+
+
+def _of_messages(parameters: Mapping[str, Any], left: _Left) -> dict[str, Any] | None:
+    """Returns the parameters of a fault of messages with new numbers; None if they name what is gone."""
+    made = dict(parameters)
+    if "match" in made:
+        made["match"] = _match(made["match"], left)
+    if "until" in (action := made.get("action", {})):
+        made["action"] = {**action, "until": _match(action["until"], left)}
+    gone = made.get("match", made) is None or made.get("action", {}).get("until", made) is None
+    return None if gone else made
+
+
+def _match(match: Mapping[str, Any], left: _Left) -> dict[str, Any] | None:
+    """Returns a match of messages with the new numbers of the partition and the cells that it names; None if one is gone."""
+    made = dict(match)
+    for name, numbers in (("partition", left.partitions), ("group", left.numbers), ("transactional_id", left.numbers)):
+        if isinstance(made.get(name), int):
+            made[name] = numbers.get(made[name])
+            if made[name] is None:
+                return None
+    return made
+
+
+def _expectation(expectation: Expectation, step: Step, left: _Left) -> Expectation | None:
+    """Returns what is expected, with new numbers; None if it is expected of what is gone."""
+    changes: dict[str, Any] = {}
+    match expectation:
+        case MessageExpected() if not _is_about_messages(step):
+            return None
+        case SendsExpected():
+            return expectation if left.matched(expectation.cells) else None
+        case LeaderExpected(of=str() as of):
+            changes["of"] = _target(of, left.alike, left.numbers)
+        case LeaderExpected(of=int() as of):
+            changes["of"] = left.alike.get(of)
+        case IsrExpected(partition=partition):
+            changes["partition"] = left.alike.get(partition)
+        case _ if expectation.partition is not None:  # what was done to this very log
+            changes["partition"] = left.partitions.get(expectation.partition)
+    return None if None in changes.values() else expectation.model_copy(update=changes)
 
 
 def _target(text: str, partitions: Mapping[int, int], cells: Mapping[int, int]) -> str | None:

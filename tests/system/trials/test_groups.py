@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from confluent_kafka import KafkaError
 
 from prozess.harness.schema import MISSING, Role
 from prozess.harness.verdict import AnomalyOutcome, Verdict
@@ -102,6 +103,13 @@ def test_latest_skips_what_comes_before_the_discovery_of_a_partition_and_earlies
             assert seen <= set(planned.late_partitions), cell.name
         for promised in ("two-owners", "orphaned", "commit-regression", "commit-ahead"):
             assert cell.anomalies[promised].count == 0, (cell.name, promised)
+
+
+def test_no_send_to_a_partition_that_was_just_added_is_refused_by_a_library_that_does_not_know_it_yet(finished):
+    sends, plan = finished.history.table("sends"), finished.history.plan
+    late = np.isin(sends["partition"], [p for cell in plan.cells for p in cell.late_partitions])
+    assert late.sum() > 0
+    assert not (sends["code"][late] == KafkaError._UNKNOWN_PARTITION).any()
 
 
 def test_every_group_has_a_new_member_that_worked_and_a_table_of_what_it_cost(finished):

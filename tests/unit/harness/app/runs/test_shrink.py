@@ -40,7 +40,7 @@ from prozess.harness.plan.checks import check_steps
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, Step, parse_target
-from prozess.harness.plan.trial_files import known_trials, load_trial
+from prozess.harness.plan.trial_files import known_trials, load_trial, parse_trial
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import CellAnomaly, CellVerdict, FaultShown, TrialVerdict, Verdict
 from tests.support.clock import FakeClock
@@ -106,7 +106,7 @@ def test_the_interval_holds_the_estimate(runs, data):
 
 # --- smaller plans --------------------------------------------------------------------------------------------------
 
-PLANS = {name: make_plan(load_trial(name), seed=1) for name in ("smoke", "safe", "mix", "windows", "exactly-once")}
+PLANS = {name: make_plan(load_trial(name), seed=1) for name in ("smoke", "safe", "mix", "windows", "exactly-once", "order", "message-order")}
 SOME = st.sampled_from(sorted(PLANS))
 
 
@@ -184,6 +184,56 @@ def test_fewer_steps_never_heal_what_is_not_there(name, data):
     names = {step.name for step in made.steps}
     assert all(s.do.step is None or s.do.step in names for s in made.steps if isinstance(s.do, HealAction))
     assert names <= {step.name for step in plan.steps}
+
+
+def test_what_is_expected_of_a_step_that_is_gone_is_expected_no_more():
+    plan = PLANS["message-order"]
+    (until,) = {e.before for step in plan.steps for e in step.expect}
+    refusals = [step for step in plan.steps if step.expect]
+    made = with_steps(plan, [n for n, step in enumerate(plan.steps) if step.name != until])
+    assert [step.name for step in made.steps if step.name in {r.name for r in refusals}] == [r.name for r in refusals]
+    assert not any(step.expect for step in made.steps)
+    assert valid_plan(made) is not None
+    assert with_steps(plan, range(len(plan.steps))) == plan
+
+
+def test_messages_of_a_partition_keep_to_it_and_those_of_one_that_is_gone_are_not_expected():
+    plan = PLANS["message-order"]
+    made = valid_plan(with_cells(plan, {2}))
+    (refusal,) = [step for step in made.steps if step.expect]
+    assert refusal.name == "a request of the third cell is refused"
+    assert refusal.do.parameters["match"]["partition"] == 0, "it was 2"
+    assert_whole(made)
+
+
+def test_whatever_names_a_partition_or_a_cell_is_numbered_anew_or_gone():
+    waits = {"condition": "message", "match": {"api": "Produce", "partition": 1}}
+    held = {"do": "hold", "until": {"api": "Produce", "partition": 3}}
+    of = {"match": {"api": "Produce", "partition": 1}, "action": held}
+    message = {"kind": "fault", "fault": "message", "targets": ["brokers"], "parameters": of}
+    steps = [
+        {"name": "both", "after": waits, "do": message, "expect": {"what": "message", "did": "wait"}},
+        {"name": "a kill", "after": waits, "do": {"kind": "fault", "fault": "kill", "targets": ["leader(1)"]},
+         "expect": [{"what": "message", "did": "wait"}, {"what": "leader", "of": 1, "moved": True},
+                    {"what": "isr", "partition": 3, "at_most": 2}, {"what": "markers", "partition": 1},
+                    {"what": "sends", "outcome": "failed", "cells": {"producer.acks": "1"}}]},
+        {"name": "healed", "do": {"kind": "heal", "step": "both"}},
+    ]  # fmt: skip
+    axes = {"producer.acks": ["0", "1"], "producer.max_in_flight": [1, 2]}
+    trial = {"name": "x", "title": "t", "topics": {"partitions": 1}, "axes": axes, "steps": steps}
+    plan = make_plan(parse_trial(trial, source="x"), seed=1)
+    assert [cell.partitions for cell in plan.cells] == [(0,), (1,), (2,), (3,)]
+
+    both, kill, healed = with_cells(plan, {1, 3}).steps
+    assert both.after.match.partition == 0, "it was 1"
+    assert (both.do.parameters["match"]["partition"], both.do.parameters["action"]["until"]["partition"]) == (0, 1)
+    assert (kill.expect[1].of, kill.expect[2].partition, kill.expect[3].partition) == (0, 1, 0)
+    assert healed.do.step == "both"
+
+    (kill,) = with_cells(plan, {0, 3}).steps
+    assert kill.after is None, "no message of the second cell passes any more"
+    assert not {"message", "markers"} & {e.what for e in kill.expect}
+    assert len(with_cells(plan, {1}).steps) == 2, "the message that ends the wait is gone, and the healing with it"
 
 
 @given(name=SOME, data=st.data())
