@@ -49,7 +49,7 @@ FATAL_DRAIN_NS = 500_000_000
 FATAL_REASON_S = 0.2
 """How long after a fatal error its reason may come."""
 LEARN_LIMIT_NS, LEARN_ASK_S = 5_000_000_000, 0.5
-"""How long a producer may ask for new partitions, which it writes to then all the same, and how long it waits for one answer."""
+"""How long a producer may ask for new partitions, and writes to them then all the same; and how long one answer may take."""
 HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_000_000, 0.05
 """At the end with acks=0: how long to wait at most, how long without growth of the logs, and how often to look."""
 _DENSE = itemgetter(0)
@@ -217,7 +217,9 @@ class LogProducer:
         if not self._begins:
             return
         begin = self._begins[0]
-        if now_ns < begin.until_ns and not all(number in self._numbers_of(topic) for _, topic, number in begin.partitions):
+        if now_ns < begin.until_ns and not all(
+            number in self._numbers_of(topic) for _, topic, number in begin.partitions
+        ):
             return
         begun = {dense for dense, _, _ in (*self._partitions, *begin.partitions)}
         self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
