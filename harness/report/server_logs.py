@@ -93,7 +93,7 @@ class ServerLogs:
 
 
 @dataclass(frozen=True)
-class _LogEntry:
+class LogEntry:
     """One entry of a log: where its line is in the file, and what the line begins with."""
 
     at_s: float
@@ -102,7 +102,7 @@ class _LogEntry:
     end: int
 
 
-class _ServerLog:
+class ServerLog:
     """One log, mapped into memory. `began_s`: the trial's begin, in seconds of the clock that the log's times are of."""
 
     def __init__(self, content: mmap.mmap, time: TrialTime) -> None:
@@ -114,7 +114,7 @@ class _ServerLog:
             wall_s = time.began.timestamp()
             self._began_s = wall_s + round((first.at_s - wall_s) / _ZONES_S) * _ZONES_S
 
-    def entry(self, place: int) -> _LogEntry | None:
+    def entry(self, place: int) -> LogEntry | None:
         """Returns the first entry that begins at that place or later. Lines that continue an entry are passed over."""
         content, begin = self.content, place
         if place and content[place - 1 : place] != b"\n":
@@ -126,7 +126,7 @@ class _ServerLog:
             if matched := _BEGIN.match(content[begin : min(end, begin + 64)]):
                 local = datetime.strptime(matched[1].decode(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
                 at_s = local.timestamp() + int(matched[2]) / 1000 - self._began_s
-                return _LogEntry(at_s, matched[3], begin, end)
+                return LogEntry(at_s, matched[3], begin, end)
             begin = end
         return None
 
@@ -148,7 +148,7 @@ def _told_in(
 ) -> Iterator[LogLine]:
     """Yields the entries of that time that are complaints, or name the partition."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        log = _ServerLog(content, time)
+        log = ServerLog(content, time)
         entry = log.entry(log.first_from(from_s))
         while entry is not None and entry.at_s <= to_s:
             line = content[entry.begin : entry.end]

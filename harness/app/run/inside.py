@@ -31,6 +31,7 @@ from prozess.harness.app.run.limits import StageLimits, of_audit, of_fencing, of
 from prozess.harness.app.run.message_rows import MessageRows
 from prozess.harness.app.run.metrics_sampler import MetricsSampler
 from prozess.harness.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
+from prozess.harness.app.run.server_log_rows import keep_server_logs
 from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.clock import NS_PER_S, wait_until
 from prozess.harness.config.existing_clusters import only_if
@@ -82,6 +83,7 @@ class RunStage:
             at_exit.callback(self.recorder.close)
             at_exit.callback(self._keep_ground_truth)
             at_exit.callback(self._keep_replicas)
+            at_exit.callback(self._keep_server_logs)
             at_exit.callback(self._take_down)
             at_exit.callback(self._end_clients)
             at_exit.callback(self._heal_in_the_end)
@@ -219,6 +221,12 @@ class RunStage:
         with self.clock.shielded(), self._phase("teardown"):
             self.cluster.teardown()
             self.cluster.collect_logs(self.run.logs)
+
+    def _keep_server_logs(self) -> None:
+        """Records what known defects left in the servers' own logs."""
+        if self.run.clock.exists():
+            with self.clock.shielded(), self._phase("server-logs"):
+                keep_server_logs(self.run, self.plan, self.cluster.nodes, self.recorder)
 
     def _keep_replicas(self) -> None:
         """Records what each replica's own files hold in the end."""

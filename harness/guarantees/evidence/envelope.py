@@ -311,13 +311,27 @@ class TransactionTimes:
     begun_ns: np.ndarray
     end_invoked_ns: np.ndarray
     """MISSING = the client never asked for an end, or did not live to record that."""
+    completed_ns: np.ndarray
+    """When the end was answered; MISSING = never."""
 
     @staticmethod
     def of(table: Mapping[str, np.ndarray]) -> "TransactionTimes":
         """Makes the times from columns of `transactions`; rows of instances are left out."""
         rows = np.flatnonzero((table["transaction"] != NONE) & (table["begun_ns"] != MISSING))
         rows = rows[np.lexsort((table["begun_ns"][rows], table["client"][rows]))]
-        return TransactionTimes(*(table[name][rows] for name in ("client", "begun_ns", "end_invoked_ns")))
+        return TransactionTimes(
+            *(table[name][rows] for name in ("client", "begun_ns", "end_invoked_ns", "completed_ns"))
+        )
+
+    def end_took_long_before(self, client: np.ndarray, sent_ns: np.ndarray, long_ns: int) -> np.ndarray:
+        """Returns bool[k]: before that time each of these clients had asked for an end that was not answered for so long."""
+        asked = self.end_invoked_ns != MISSING
+        long = asked & (or_never(self.completed_ns) - np.where(asked, self.end_invoked_ns, 0) >= long_ns)
+        first = {
+            number: int(self.end_invoked_ns[long & (self.client == number)].min())
+            for number in set(self.client[long].tolist())
+        }
+        return np.array([first.get(one, FOREVER) for one in client.tolist()], dtype=np.int64) < sent_ns
 
     def end_invoked_of(self, client: np.ndarray, sent_ns: np.ndarray) -> np.ndarray:
         """Returns int64[k]: when the end was asked for of the transaction in which each of these clients sent something
@@ -346,6 +360,9 @@ class TransactionTimes:
 DEPOSED_NS = NS_PER_S
 """A living leader answers as one until it has replayed the record that deposed it: normally ms (brokers long-poll the
 metadata log, KIP-595), on a busy machine more."""
+
+
+_NO_NUMBERS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,6 +418,12 @@ class Envelope:
     log_starts: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     """(time_ns ascending, offset) as observed."""
 
+    logs_read: frozenset[int] = frozenset()
+    """The brokers whose own logs were read."""
+    truncations: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
+    """(broker, time_ns, offset) of each time that one of them says it cut its copy off, by its own clock."""
+    markers_refused_ns: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)
+    """The seconds, ascending, in which one of them says that it refused WriteTxnMarkers of a version unknown to it."""
     sampled_unclean: tuple[SampledElection, ...] = ()
     """Unclean elections that samples prove, where the controllers' log was not read. None says nothing."""
     batches: Callable[[], AppendedBatches | None] = lambda: None

@@ -287,6 +287,9 @@ class Evidence:
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
             log_starts=self._observed(partition, ObservationKind.LOG_START),
             sampled_unclean=() if partition in self.timelines else self.sampled.get(partition, ()),
+            logs_read=self._logs_read,
+            truncations=self._truncations(partition),
+            markers_refused_ns=self._observed(NONE, ObservationKind.MARKERS_REFUSED)[0],
             batches=lambda: self.batches_of(partition),
             older_epoch_from=lambda: self._older_epoch_from(partition),
             transactions=lambda: self.transaction_times,
@@ -404,6 +407,15 @@ class Evidence:
         for epoch, start in zip(seen["leader_epoch"][starts].tolist(), seen["value"][starts].tolist(), strict=True):
             found[epoch] = min(start, found.get(epoch, start))
         return found
+
+    @cached_property
+    def _logs_read(self) -> frozenset[int]:
+        seen = self.observations
+        return frozenset(seen["node"][seen["kind"] == ObservationKind.SERVER_LOG].tolist())
+
+    def _truncations(self, partition: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        times_ns, offsets = self._observed(partition, ObservationKind.TRUNCATED)
+        return self._observed(partition, ObservationKind.TRUNCATED, what="node")[1], times_ns, offsets
 
     def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
         seen, rows = self.observations, self._seen_by_partition.rows_of(partition)

@@ -10,7 +10,9 @@ from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_dep
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature
 from prozess.harness.guarantees.facts.peace import held_up, unsettled
 from prozess.harness.guarantees.facts.replicas_in_sync import (
+    cut_by_the_leader_that_acknowledged_it,
     followed_a_change_then_led_without_it,
+    followed_its_new_leader_then_led_without_it,
     registered_anew_then_led_without_it,
     rejoined_with_nothing_then_led_without_it,
 )
@@ -30,6 +32,7 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted,
     topic_deleted_before_read,
 )
+from prozess.harness.guarantees.facts.server_logs import markers_refused
 from prozess.harness.guarantees.facts.settling import controller_cut_off, quorum_was_out, troubled, within_fetch_timeout
 from prozess.harness.guarantees.facts.stale_leaders import (
     behind_its_own_end,
@@ -38,6 +41,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     coordinator_state_lost,
     decision_lost,
     delayed,
+    earlier_end_took_long,
     ended_by_a_late_request,
     fault_at_work,
     given_after_its_leader_was_replaced,
@@ -50,6 +54,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     older_epoch_behind_a_newer,
     out_of_sync_at_the_end,
     owner_since_before_the_loss,
+    send_took_long,
     unmeasured,
 )
 from prozess.harness.guarantees.facts.truncation import (
@@ -428,6 +433,9 @@ FACTS: Mapping[str, Fact] = {
         "a broker is 3.9.0 or older, or 4.0.0", lambda v: v[:3] <= (3, 9, 0) or v[:3] == (4, 0, 0)
     ),
     "brokers to 3.4": version_fact("a broker is 3.4 or older", lambda v: v[:2] <= (3, 4)),
+    "brokers 2.7.0 to 2.8.0": version_fact(
+        "a broker is 2.7.0, 2.7.1 or 2.8.0", lambda v: v[:3] in ((2, 7, 0), (2, 7, 1), (2, 8, 0))
+    ),
     "brokers to 3.4.0": version_fact("a broker is 3.4.0 or older", lambda v: v[:3] <= (3, 4, 0)),
     "committed": Fact(
         "the record was acknowledged with acks=all, a consumer read it, or the high watermark was seen above it",
@@ -737,9 +745,28 @@ FACTS: Mapping[str, Fact] = {
     ),
     "followed a change of leader, then led without it": Fact(
         "a replica that was in sync from the acknowledgement on followed another new leader, and then led in an epoch that "
-        "began without the record",
+        "began without the record; where its own log was read, it says that the replica cut the record off meanwhile, under "
+        "a later leader than the one that acknowledged it",
         of_witnesses=followed_a_change_then_led_without_it,
         could=lambda h: possibly(h.moved),
+    ),
+    "followed its new leader, then led without it": Fact(
+        "a replica that was in sync from the acknowledgement on followed the leader that gave it, which was new then, and "
+        "then led in an epoch that began without the record; where its own log was read, it says that the replica cut the "
+        "record off under that very leader",
+        of_witnesses=followed_its_new_leader_then_led_without_it,
+        could=lambda h: possibly(h.moved),
+    ),
+    "cut by the leader that acknowledged it": Fact(
+        "a replica says in its own log that it cut the record off after the acknowledgement, under the leader that gave it, "
+        "and then it led in an epoch that began without the record",
+        of_witnesses=cut_by_the_leader_that_acknowledged_it,
+        could=lambda h: possibly(h.moved),
+    ),
+    "markers refused": Fact(
+        "a broker says in its own log that it refused WriteTxnMarkers meanwhile, because it does not know the version",
+        of_witnesses=markers_refused,
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "registered anew, then led without it": Fact(
         "a broker that was started again after the acknowledgement led in an epoch that began without the record",
@@ -771,6 +798,16 @@ FACTS: Mapping[str, Fact] = {
     "delayed": Fact(
         "a node was frozen or cut off during the record's transaction or the one before it",
         of_witnesses=delayed,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "an earlier end took long": Fact(
+        "the record's client had asked for the end of an earlier transaction, and was answered after a second or never",
+        of_witnesses=earlier_end_took_long,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "its send took long": Fact(
+        "the send of the record took a second or more, failed or never ended",
+        of_witnesses=send_took_long,
         could=lambda _: Tristate.UNKNOWN,
     ),
     "faults are excepted": Fact(

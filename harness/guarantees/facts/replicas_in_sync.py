@@ -13,6 +13,7 @@ import numpy as np
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election
+from prozess.harness.guarantees.facts.server_logs import AT_ONCE_NS, cut_under
 from prozess.harness.guarantees.facts.truncation import epochs_above
 from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, any_true, as_truth, constant
 from prozess.harness.schema import MISSING, Tristate
@@ -26,17 +27,51 @@ OfElection = Callable[[Election, np.ndarray], np.ndarray]
 
 def followed_a_change_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A replica that was in sync from the acknowledgement on began to lead without the record, and it had followed another
-    new leader before. An answer to a fetch of the epoch before that makes it cut its log. [KAFKA-18991]"""
+    new leader before. An answer to a fetch of the epoch before that makes it cut its log, as that log says where it was
+    read. [KAFKA-18991]"""
     timeline = envelope.timeline
 
     def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        cut = cut_under(envelope, election, acknowledged_ns, witnesses["log_offset"], later=True)
         others = [e.time_ns for e in timeline.elections if e.leader != election.leader and e.time_ns < election.time_ns]
         followed = np.zeros(len(acknowledged_ns), dtype=bool)
         for time_ns in others:
             followed |= time_ns > acknowledged_ns - PENDING_NS - envelope.error_ns
-        return followed & (timeline.in_sync_until(election.leader, acknowledged_ns) >= election.time_ns)
+        followed &= timeline.in_sync_until(election.leader, acknowledged_ns) >= election.time_ns
+        return followed if cut is None else followed & cut
 
     return _led_without(envelope, witnesses, as_left)
+
+
+def followed_its_new_leader_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A replica in sync, which followed the leader that acknowledged the record and was new then, began to lead without the
+    record. A leader takes the offset of such a follower's fetch for what the follower has, even where it tells it to cut
+    its log; that log says so where it was read. [KAFKA-13141]"""
+    timeline = envelope.timeline
+
+    def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        offset = witnesses["log_offset"]
+        cut = cut_under(envelope, election, acknowledged_ns, offset, later=False, late_ns=AT_ONCE_NS)
+        since_ns = np.full(len(acknowledged_ns), -FOREVER)
+        for one in timeline.elections:
+            since_ns[one.time_ns <= acknowledged_ns] = one.time_ns if one.leader != election.leader else -FOREVER
+        new = acknowledged_ns - since_ns < PENDING_NS
+        new &= timeline.in_sync_until(election.leader, acknowledged_ns) >= election.time_ns
+        return new if cut is None else new & cut
+
+    return _led_without(envelope, witnesses, as_left)
+
+
+def cut_by_the_leader_that_acknowledged_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A replica says in its own log that it cut the record off after the acknowledgement, under the very leader that gave it,
+    and began to lead without it. Unknown where its log was not read. [KAFKA-13141]"""
+
+    def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        cut = cut_under(envelope, election, acknowledged_ns, witnesses["log_offset"], later=False)
+        return np.zeros(len(acknowledged_ns), dtype=bool) if cut is None else cut
+
+    proven = _led_without(envelope, witnesses, as_left)
+    return np.where(proven == TRUE, TRUE, UNKNOWN).astype(np.int8)
 
 
 def registered_anew_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:

@@ -25,7 +25,7 @@ from prozess.harness.guarantees.logic import (
     negate,
 )
 from prozess.harness.interfaces.witnesses import CopyCase, LateCase
-from prozess.harness.schema import MISSING, NONE, Tristate
+from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
 
 OFFSET_TAKEN_CASE = 1
 """WITNESS.case of `lost` (prozess.checkers.log.integrity): another record stands at the offset it was acknowledged at."""
@@ -291,6 +291,26 @@ def delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         for f in envelope.faults
     ]
     return any_true(constant(FALSE, len(witnesses)), *parts)
+
+
+ASKED_AGAIN_NS = NS_PER_S
+"""No client here gives up a request, and sends it again on another connection, sooner than this."""
+
+
+def earlier_end_took_long(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Had the record's client asked for the end of a transaction before this one, and waited so long for the answer that it
+    may have asked again? The request that was given up may arrive later. [KAFKA-17754]"""
+    times = envelope.transactions()
+    if times is None:
+        return constant(UNKNOWN, len(witnesses))
+    return as_truth(times.end_took_long_before(witnesses["client"], witnesses["begin_ns"], ASKED_AGAIN_NS))
+
+
+def send_took_long(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Did the send of the record take so long that its request may have been given up? [KAFKA-14402: such a request arrives
+    when its transaction has been aborted]"""
+    took_ns = or_never(witnesses["end_ns"]) - envelope.begun_ns(witnesses)
+    return as_truth((witnesses["outcome"] != Outcome.OK) | (took_ns >= ASKED_AGAIN_NS))
 
 
 def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:

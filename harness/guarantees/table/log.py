@@ -9,6 +9,7 @@ from prozess.harness.guarantees.table.rules import (
     Rule,
     RuleEffect,
     hard,
+    markers_refused,
     older_epoch_appended,
     topic_deleted,
 )
@@ -97,6 +98,17 @@ _LOST = Guarantee(
             defect=DEFECTS["KAFKA-14617"].told,
         ),
         older_epoch_appended("lost", trace="followed a change of leader, then led without it"),
+        Rule(
+            id="lost/KAFKA-13141",
+            effect=RuleEffect.DEFECT,
+            when=("brokers 2.7.0 to 2.8.0", "cut by the leader that acknowledged it"),
+            perhaps=("brokers 2.7.0 to 2.8.0", "followed its new leader, then led without it"),
+            label="KAFKA-13141",
+            reason="a new leader took the fetch offset of a follower, which it told to cut its log, for what that follower "
+            "has, acknowledged records up to there, and the follower was elected without them",
+            source="KAFKA-13141; KIP-595: answers to fetches tell a diverging epoch, from 2.7 on",
+            defect=DEFECTS["KAFKA-13141"].told,
+        ),
         Rule(
             id="lost/KAFKA-15591",
             effect=RuleEffect.DEFECT,
@@ -537,6 +549,7 @@ STALLS = (
                 change="flush.messages=1 for __transaction_state too, or more in-sync replicas of it,",
                 source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
             ),
+            markers_refused("stalled"),
             Rule(
                 id="stalled/KAFKA-14402",
                 effect=RuleEffect.DEFECT,

@@ -1,6 +1,6 @@
 """The guarantee table, part progress: once every fault is undone and what must settle has settled, what waits goes on."""
 
-from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, markers_refused
 
 _PEACE = (
     "at no time of that wait was there, for as long as the bound, neither a fault nor a change of leader nor a replica "
@@ -37,6 +37,7 @@ _HANGING = Guarantee(
             reason="the client's own process stood still during that time, so it may not have noticed",
             source="A gap of more than 1 s between heartbeats of 100 ms",
         ),
+        markers_refused("hanging"),
     ),
 )
 PROGRESS = (_HANGING,)

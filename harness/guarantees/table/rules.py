@@ -200,6 +200,20 @@ DEFECTS: Mapping[str, Defect] = {
             fixed="in 3.5.0",
             source="KAFKA-14617; KIP-903: a replica that was started again, with an older broker epoch, may join the ISR",
         ),
+        Defect(
+            id="KAFKA-13141",
+            owner="brokers",
+            fixed="in 2.7.2, 2.8.1 and 3.0.0",
+            source="KAFKA-13141; apache/kafka pull request 11136: a leader took the fetch offset of a follower whose log "
+            "diverges for what that follower has",
+        ),
+        Defect(
+            id="KAFKA-20322",
+            owner="brokers",
+            fixed="in 4.2.1",
+            source="KAFKA-20322; apache/kafka pull request 21782: the channel of transaction markers asks no broker for its "
+            "versions, and sends WriteTxnMarkers of version 2 (KIP-1228) to brokers before 4.2, which know version 1",
+        ),
         Defect(id="KAFKA-14704", owner="brokers", fixed="after 3.4.0", source="KAFKA-14704"),
         Defect(id="KAFKA-14402", owner="brokers", fixed="in 3.6.0", source="KAFKA-14402; KIP-890 part 1"),
         Defect(
@@ -382,6 +396,21 @@ def older_epoch_appended(prefix: str, *, trace: str = OLDER_EPOCH) -> Rule:
         "records in it, or truncates its own log because of it",
         source="KAFKA-18991, KAFKA-18723",
         defect=DEFECTS["KAFKA-18991"].told,
+    )
+
+
+def markers_refused(anomaly: str) -> Rule:
+    """Returns the rule for KAFKA-20322, a defect of coordinators of 4.2.0 beside older brokers."""
+    return Rule(
+        id=f"{anomaly}/KAFKA-20322",
+        effect=RuleEffect.DEFECT,
+        when=("markers refused",),
+        perhaps=("markers refused",),
+        label="KAFKA-20322",
+        reason="a coordinator sent markers in a version of WriteTxnMarkers that an older broker does not know, and does so "
+        "again and again, so that a transaction does not end",
+        source="KAFKA-20322; KIP-1228; seen: 4.2.0 beside 4.1.2, trial half-upgrade",
+        defect=DEFECTS["KAFKA-20322"].told,
     )
 
 

@@ -57,7 +57,7 @@ def delayed(anomaly: str) -> Rule:
         id=f"{anomaly}/KAFKA-17754",
         effect=RuleEffect.DEFECT,
         when=("transactions before version 2", "ended by a late request"),
-        perhaps=("transactions before version 2", "delayed"),
+        perhaps=("transactions before version 2", "delayed", "an earlier end took long"),
         label="KAFKA-17754",
         reason="a delayed commit or abort may end the next transaction of the same producer, which has the same epoch",
         source="KAFKA-17754; KIP-890 part 2; librdkafka has no transactions version 2 (librdkafka#5423)",
@@ -71,7 +71,7 @@ def late(anomaly: str) -> Rule:
         id=f"{anomaly}/KAFKA-14402",
         effect=RuleEffect.DEFECT,
         when=("brokers to 3.5", "behind its own end"),
-        perhaps=("brokers to 3.5", "delayed"),
+        perhaps=("brokers to 3.5", "delayed", "its send took long"),
         label="KAFKA-14402",
         reason="a delayed write came after its transaction had been aborted, and became part of the next one of its producer",
         source="KAFKA-14402; KIP-890 part 1; ProducerAppendInfo.appendDataBatch: records of a newer epoch go on in the "

@@ -45,28 +45,28 @@ class Evaluation:
     rule: np.ndarray
     """int64, index of the rule that decided (for unknown: the first in doubt); -1 = none, forbidden by default."""
     possible: np.ndarray
-    """int64, of what no rule decided: index of the first known defect that may have done it and is not proven; -1 = none."""
+    """int64, of what no rule decided: bit i is set where rule i names a known defect that may have done it, unproven."""
 
 
 def evaluate(guarantee: Guarantee, fact: Callable[[str], Truth], length: int) -> Evaluation:
     """Rules in order, the first true one decides, none is: forbidden. A rule in doubt before it makes the witness unknown,
     unless it only names a defect: then it is forbidden either way, and the defect is possible at most."""
     judgement = np.full(length, Judgement.FORBIDDEN, dtype=np.int8)
-    decided_by, possible = np.full(length, -1, dtype=np.int64), np.full(length, -1, dtype=np.int64)
+    decided_by, possible = np.full(length, -1, dtype=np.int64), np.zeros(length, dtype=np.int64)
     for index, rule in enumerate(guarantee.rules):
         holds = np.broadcast_to(condition(rule, fact), (length,))
         undecided = decided_by == -1
         judgement[undecided & (holds == TRUE)] = _OF_EFFECT[rule.effect]
         decided = holds == TRUE
         if rule.effect is RuleEffect.DEFECT and rule.perhaps:
-            open_ = undecided & (possible == -1) & (holds == UNKNOWN)
+            open_ = undecided & (holds == UNKNOWN)
             if open_.any():
-                possible[open_ & (_all_of(rule.perhaps, fact) == TRUE)] = index
+                possible[open_ & (_all_of(rule.perhaps, fact) == TRUE)] |= 1 << index
         if rule.effect not in NEVER_EXCUSES:
             judgement[undecided & (holds == UNKNOWN)] = Judgement.UNKNOWN
             decided = holds != FALSE
         decided_by[undecided & decided] = index
-    return Evaluation(judgement, decided_by, np.where(decided_by == -1, possible, -1))
+    return Evaluation(judgement, decided_by, np.where(decided_by == -1, possible, 0))
 
 
 def condition(rule: Rule, fact: Callable[[str], Truth]) -> Truth:
@@ -181,9 +181,10 @@ class Tally:
                 yield rule, count
 
     def possible_defects(self, guarantee: Guarantee) -> Iterator[tuple[Rule, int]]:
-        """The rules of known defects that forbidden witnesses may come of, though nothing proves it, and how many may."""
+        """The rules of known defects that forbidden witnesses may come of, though nothing proves it, and how many may. One
+        witness may come of several, which nothing that was recorded tells apart."""
         for index, rule in enumerate(guarantee.rules):
-            if count := int(np.count_nonzero((self.judgement == Judgement.FORBIDDEN) & (self.possible == index))):
+            if count := int(np.count_nonzero((self.judgement == Judgement.FORBIDDEN) & (self.possible >> index & 1))):
                 yield rule, count
 
 

@@ -154,6 +154,9 @@ def judged(*looked, begin_s=60.5, metadata=DEPOSED, case=CopyCase.REPEATED):
         "case": case,
     }
     twice = {("not-exactly-once", SOURCE): KernelResult(make_witnesses(50, columns), 50, 1000)}
+    asked_again = {
+        "client": SECOND.client, "transaction": 0, "begun_ns": ns(45), "end_invoked_ns": ns(46), "completed_ns": ns(49),
+    }  # fmt: skip
     of_topics = [state(-10, p, 1, 0, (1, 2, 3)) for p in CELL.partitions]
     told = evidence(
         PLAN,
@@ -161,6 +164,7 @@ def judged(*looked, begin_s=60.5, metadata=DEPOSED, case=CopyCase.REPEATED):
         faults=fault(0, "partition", [OLD], 45, 70),
         observations=list(looked),
         commits=table("commits", COMMITS),
+        transactions=table("transactions", [asked_again]),
         cluster=CLUSTER,
     )
     verdict = judge(PLAN, findings(PLAN, twice), told)

@@ -4,7 +4,7 @@ import pytest
 
 from prozess.harness.guarantees import judge
 from prozess.harness.guarantees.table import TABLE, RuleEffect
-from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource
+from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
 from tests.support.cells.evidence import (
     ACKS,
     ACKS_ALL,
@@ -44,17 +44,30 @@ def a_log(begins_at):
     ]
 
 
-def judged(*, version, metadata, begins_at=90, faults=(), acknowledged_s=4.1, kill="kill"):
-    """One record of acks=all is gone, acknowledged at offset 100 under epoch 0."""
+def server_log(node, *cuts):
+    """The log of a broker was read, and says that it cut its copy off: (at, offset)."""
+    of = {"node": node, "step": NONE}
+    read = {**of, "kind": ObservationKind.SERVER_LOG, "time_ns": 0, "value": 1_000, "partition": NONE}
+    cut = {**of, "kind": ObservationKind.TRUNCATED, "partition": ACKS_ALL}
+    return [read, *({**cut, "time_ns": ns(at_s), "value": offset} for at_s, offset in cuts)]
+
+
+def judged(
+    *, version, metadata, begins_at=90, faults=(), begun_s=4.0, acknowledged_s=4.1, kill="kill", observations=()
+):
+    """One record of acks=all is gone, acknowledged at offset 100, under epoch 0 unless it is said otherwise."""
     planned = plan(ACKS, steps=[strike("it is done", kill, "node:broker-3")])
     told = evidence(
         planned,
         metadata=[*metadata, *(state(-10, p, 1, 0, WHOLE) for p in (0, 1))],
         faults=faults,
         replicas=a_log(begins_at),
+        observations=list(observations),
         cluster=CLUSTER | {"kafka_version": version},
     )
-    return of(judge(planned, findings(planned, lost_in(ACKS_ALL, 1, end_s=acknowledged_s)), told), ACKS_ALL)
+    return of(
+        judge(planned, findings(planned, lost_in(ACKS_ALL, 1, begin_s=begun_s, end_s=acknowledged_s)), told), ACKS_ALL
+    )
 
 
 def test_a_follower_of_two_leaders_that_then_led_without_the_record_may_have_cut_its_log():
@@ -104,6 +117,48 @@ def test_a_copy_that_was_destroyed_and_back_in_the_isr_proves_it():
 def test_where_nobody_knows_when_it_was_acknowledged_no_defect_is_named():
     found = judged(version="3.9.0", metadata=FOLLOWED, acknowledged_s=MISSING / 1e9)
     assert found.possible == {}
+
+
+OF_THE_NEW = {"version": "2.8.0", "metadata": FOLLOWED, "begun_s": 5.2, "acknowledged_s": 5.3}
+"""Acknowledged under epoch 1, by broker 2, which leads since 5 s."""
+
+
+def test_where_no_server_log_was_read_a_history_cannot_tell_two_defects_apart_and_both_are_named():
+    found = judged(**OF_THE_NEW)
+    assert (found.known, found.possible) == ({}, {"KAFKA-18991": 1, "KAFKA-13141": 1})
+    assert judged(**(OF_THE_NEW | {"version": "2.8.1"})).possible == {"KAFKA-18991": 1}, "it is fixed there"
+
+
+@pytest.mark.parametrize(
+    ("cuts", "known", "possible"),
+    [
+        ([(6.5, 100)], {"KAFKA-13141": 1}, {}),
+        ([(5.29, 90)], {}, {"KAFKA-13141": 1}),  # a client notes an acknowledgement later than it was given
+        ([(5.29, 101)], {}, {}),
+        ([(4.0, 90)], {}, {}),
+        ([(8.5, 90)], {}, {}),
+        ([], {}, {}),
+    ],
+    ids=["cut after it", "cut as it came", "cut behind it", "cut long before", "cut when it led", "never cut"],
+)
+def test_the_replicas_own_log_tells_a_fetch_beyond_its_end_from_a_stale_answer(cuts, known, possible):
+    """It cut the record off under the leader that had acknowledged it: that took the offset of its fetch for what it had."""
+    found = judged(**OF_THE_NEW, observations=server_log(3, *cuts))
+    assert (found.forbidden, found.known, found.possible) == (1, known, possible)
+
+
+@pytest.mark.parametrize(
+    ("observations", "possible"),
+    [
+        (server_log(3, (5.2, 90)), {"KAFKA-18991": 1}),
+        (server_log(3, (4.5, 90)), {}),
+        (server_log(3), {}),
+        (server_log(2, (5.2, 90)), {"KAFKA-18991": 1}),
+    ],
+    ids=["cut under the next leader", "cut under its own", "never cut", "the log of another broker"],
+)
+def test_a_stale_answer_cuts_under_a_later_leader_than_acknowledged_the_record(observations, possible):
+    assert judged(version="3.9.0", metadata=FOLLOWED, observations=observations).possible == possible
 
 
 _NO_TRACE = {"leader changed", "idempotent", "librdkafka", "several in flight", "transactions before version 2"}

@@ -75,13 +75,16 @@ def batch(offset, at_s=0.0, *, marker=False, epoch=0, producer_id=PRODUCER_ID, *
     }
 
 
-def transaction(begun_s, end_s, client=CLIENT, number=0):
-    end_ns = MISSING if end_s is None else ns(end_s)
-    return {"client": client, "transaction": number, "begun_ns": ns(begun_s), "end_invoked_ns": end_ns}
+def transaction(begun_s, end_s, client=CLIENT, number=0, took_s=0.1):
+    end_ns, done_ns = (MISSING, MISSING) if end_s is None else (ns(end_s), ns(end_s + took_s))
+    return {
+        "client": client, "transaction": number, "begun_ns": ns(begun_s), "end_invoked_ns": end_ns,
+        "completed_ns": done_ns,
+    }  # fmt: skip
 
 
-TWO = [transaction(10, 12), transaction(20, 25, number=1)]
-"""One that was ended late, and the next."""
+TWO = [transaction(10, 12, took_s=2), transaction(20, 25, number=1)]
+"""One whose end took so long that the client asked again, and the next."""
 
 
 def evaluated(anomaly, batches, *, transactions=TWO, faults=(CUT,), configuration=VERSION_1, wall=True, **columns):
@@ -103,8 +106,10 @@ def evaluated(anomaly, batches, *, transactions=TWO, faults=(CUT,), configuratio
 def named(anomaly, found):
     """(label of the defect that is proven, label of the one that is possible)"""
     assert Judgement(int(found.judgement[0])) is Judgement.FORBIDDEN
-    rules = TABLE[anomaly].rules
-    return tuple(rules[int(at[0])].label if int(at[0]) >= 0 else None for at in (found.rule, found.possible))
+    rules, proven = TABLE[anomaly].rules, int(found.rule[0])
+    possible = [rule.label for index, rule in enumerate(rules) if int(found.possible[0]) >> index & 1]
+    assert len(possible) <= 1, possible
+    return rules[proven].label if proven >= 0 else None, possible[0] if possible else None
 
 
 LATE = [batch(2, 11), batch(3, 12.1, marker=True), batch(5, 21), batch(6, 22, marker=True), batch(9, 25.1, marker=True)]
@@ -138,10 +143,8 @@ def test_any_other_marker_rules_it_out_although_a_node_was_cut_off(anomaly, batc
 UNTOLD = {
     "nobody read the log": {"batches": None},
     "the record is not in the log": {"batches": LATE, "log_offset": NONE},
-    "nobody recorded transactions": {"batches": LATE, "transactions": None},
-    "another client's transactions": {"batches": LATE, "client": 4},
     "sent in no transaction": {"batches": LATE, "begin_ns": ns(15)},
-    "no end was asked for": {"batches": LATE, "transactions": [transaction(20, None)]},
+    "no end was asked for": {"batches": LATE, "transactions": [TWO[0], transaction(20, None)]},
     "the clocks were never compared": {"batches": LATE, "wall": False},
     "a clock was moved": {
         "batches": LATE,
@@ -157,6 +160,19 @@ def test_where_it_cannot_be_told_it_is_possible_if_a_node_was_cut_off_and_never_
     assert named("torn", evaluated("torn", **told)) == (None, "KAFKA-17754")
     clocks = told.get("faults", (CUT,))[1:]
     assert named("torn", evaluated("torn", **(told | {"faults": clocks}))) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"transactions": None}, {"client": 4}, {"transactions": [transaction(10, 12, took_s=0.9), TWO[1]]}],
+    ids=[
+        "nobody recorded transactions",
+        "another client's transactions",
+        "no end took so long that it was asked for again",
+    ],
+)
+def test_a_node_that_was_cut_off_is_no_trace_of_a_delayed_end(told):
+    assert named("torn", evaluated("torn", None, **told)) == (None, None)
 
 
 OLD = replace(VERSION_1, version=(3, 5, 2))
@@ -177,6 +193,16 @@ NOT_OVERTAKEN = {
     "no marker": [batch(3, 25.1), batch(5, 21), batch(9, 25.1, marker=True)],
     "nobody read the log": None,
 }
+
+
+def test_a_delayed_write_is_possible_only_where_the_send_took_long():
+    cut = {"configuration": replace(OLD, transactions_before_v2=False), "faults": (CUT,)}
+    assert named("aborted-read", evaluated("aborted-read", None, **cut)) == (None, "KAFKA-14402"), "5 s"
+    for soon in ({"end_ns": ns(21.5)}, {"end_ns": ns(21.5), "configuration": VERSION_1}):
+        assert named("aborted-read", evaluated("aborted-read", None, **(cut | soon)))[1] != "KAFKA-14402"
+    for doubtful in ({"outcome": int(Outcome.INFO)}, {"end_ns": MISSING}):
+        found = evaluated("aborted-read", None, **(cut | {"end_ns": ns(21.5)} | doubtful))
+        assert named("aborted-read", found) == (None, "KAFKA-14402")
 
 
 @pytest.mark.parametrize("batches", NOT_OVERTAKEN.values(), ids=NOT_OVERTAKEN.keys())

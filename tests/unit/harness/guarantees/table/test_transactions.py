@@ -7,7 +7,7 @@ import pytest
 
 from prozess.checkers.transactions.isolation import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.guarantees.evidence.envelope import Envelope
+from prozess.harness.guarantees.evidence.envelope import Envelope, TransactionTimes
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord
 from prozess.harness.guarantees.facts.registry import READ_UNCOMMITTED_CASE
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
@@ -17,7 +17,7 @@ from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_wi
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
-from prozess.harness.schema import Outcome, Tristate
+from prozess.harness.schema import MISSING, Outcome, Tristate
 
 VERSION_2 = CellConfiguration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
 VERSION_1 = replace(VERSION_2, transactions_before_v2=True)
@@ -42,9 +42,11 @@ def fault(begin_s: float, end_s: float, **nature: bool) -> FaultRecord:
     )
 
 
-def evaluated(anomaly, *faults, case=AT_READ_COMMITTED, configuration=VERSION_1):
-    envelope = Envelope(acks="all", unclean_enabled=False, faults=faults)
-    columns = {"begin_ns": BEGIN, "end_ns": END, "outcome": int(Outcome.OK), "case": case, "log_offset": 5}
+def evaluated(anomaly, *faults, case=AT_READ_COMMITTED, configuration=VERSION_1, ended_ns=BEGIN - 6 * NS_PER_S):
+    """`ended_ns`: when an earlier end was answered, for which the client had asked 8 s before this transaction."""
+    late = TransactionTimes(*(np.array([value]) for value in (0, BEGIN - 9 * NS_PER_S, BEGIN - 8 * NS_PER_S, ended_ns)))
+    envelope = Envelope(acks="all", unclean_enabled=False, faults=faults, transactions=lambda: late)
+    columns = {"client": 0, "begin_ns": BEGIN, "end_ns": END, "outcome": int(Outcome.OK), "case": case, "log_offset": 5}
     return evaluate_witnesses(anomaly, configuration, envelope, make_witnesses(1, columns))
 
 
@@ -57,8 +59,10 @@ def judged(anomaly, *faults, **more):
 
 def possible(anomaly, *faults, **more):
     """Id of the rule of a known defect that is possible, or None."""
-    rule = int(evaluated(anomaly, *faults, **more).possible[0])
-    return TABLE[anomaly].rules[rule].id if rule >= 0 else None
+    bits = int(evaluated(anomaly, *faults, **more).possible[0])
+    found = [rule.id for index, rule in enumerate(TABLE[anomaly].rules) if bits >> index & 1]
+    assert len(found) <= 1, found
+    return found[0] if found else None
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES)
@@ -86,6 +90,8 @@ def test_a_delay_alone_names_no_flaw_of_version_one_and_is_told_as_possible(anom
         assert judged(anomaly, after) == unnamed
         assert possible(anomaly, after) is None
     assert possible(anomaly, within, configuration=VERSION_2) is None
+    assert possible(anomaly, within, ended_ns=BEGIN - 8 * NS_PER_S + 1) is None, "nothing was asked for again"
+    assert possible(anomaly, within, ended_ns=MISSING) == f"{anomaly}/KAFKA-17754"
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES)

@@ -1,0 +1,93 @@
+"""Writes what servers say in their own logs, of what known defects do, into the history: rows of `observations`.
+
+Two kinds of lines are looked for, by the times of the servers' clocks:
+
+    [… 22:10:33,532] INFO [UnifiedLog partition=cell-000-1, dir=…] Truncating to offset 40 (…)          TRUNCATED, offset 40
+    [… 22:10:33,905] ERROR Closing socket for … because of error (kafka.network.Processor)              MARKERS_REFUSED
+    org.apache.kafka.common.errors.UnsupportedVersionException: Received request for api with key 27 …
+"""
+
+import mmap
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.interfaces import Node
+from prozess.harness.plan.plan import Plan
+from prozess.harness.report.server_logs import ServerLog, TrialTime
+from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.schema import NONE, ObservationKind
+
+_TRUNCATING = b"] Truncating to offset "
+_TRUNCATED = re.compile(rb" \[(?:Unified)?Log partition=([\w.-]+)-(\d+), dir=[^\]]*\] Truncating to offset (\d+)")
+_REFUSED = b"Received request for api with key 27 (WriteTxnMarkers) and unsupported version"
+
+
+class ObservationWriter(Protocol):
+    """The part of the recorder that is used here."""
+
+    def write(self, table: str, **columns: int) -> None:
+        """Writes one row. Columns that are not given are unset."""
+        ...
+
+
+def keep_server_logs(run: RunDirectory, plan: Plan, nodes: Sequence[Node], recorder: ObservationWriter) -> int:
+    """Writes a row for each log of a broker that was read, and for each thing that it says. Returns how many rows. A log
+    without times, or that is not there, says nothing."""
+    time = TrialTime.of(run)
+    if time is None:
+        return 0
+    start_ns = int(read_object(run.clock)["start_monotonic_ns"])
+    names = {(p.topic_name.encode(), p.number): p.partition for p in plan.partitions}
+    count = 0
+    for node in nodes:
+        path = run.logs / f"{node.name}.log"
+        if "broker" not in node.roles or not path.is_file() or not path.stat().st_size:
+            continue
+        for kind, time_s, value, partition in observations_in(path, time, names):
+            recorder.write(
+                "observations",
+                time_ns=start_ns + round(time_s * NS_PER_S),
+                value=value,
+                partition=partition,
+                kind=int(kind),
+                node=node.node_id,
+                step=NONE,
+            )
+            count += 1
+    return count
+
+
+def observations_in(
+    path: Path, time: TrialTime, names: Mapping[tuple[bytes, int], int]
+) -> Iterator[tuple[ObservationKind, float, int, int]]:
+    """Yields (kind, seconds on the trial's clock, value, partition) of each thing that the log says. `names`: (topic, number)
+    → dense id. Nothing at all of a log without times."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        log = ServerLog(content, time)
+        if log.entry(0) is None:
+            return
+        yield ObservationKind.SERVER_LOG, 0.0, len(content), NONE
+        for begin in _lines_with(content, _TRUNCATING):
+            entry = log.entry(begin)
+            found = entry and entry.begin == begin and _TRUNCATED.search(content[begin : entry.end])
+            if entry and found and (partition := names.get((found[1], int(found[2])))) is not None:
+                yield ObservationKind.TRUNCATED, entry.at_s, int(found[3]), partition
+        refused = Counter[int]()
+        for begin in _lines_with(content, _REFUSED):
+            entry = log.entry(content.rfind(b"\n", 0, max(0, begin - 1)) + 1)
+            if entry and entry.begin < begin:
+                refused[int(entry.at_s // 1)] += 1
+        for second, count in sorted(refused.items()):
+            yield ObservationKind.MARKERS_REFUSED, float(second), count, NONE
+
+
+def _lines_with(content: mmap.mmap, text: bytes) -> Iterator[int]:
+    """Yields where each line begins that has the text."""
+    found = content.find(text)
+    while found >= 0:
+        yield content.rfind(b"\n", 0, found) + 1
+        found = content.find(text, found + len(text))

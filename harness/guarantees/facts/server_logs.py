@@ -1,0 +1,63 @@
+"""Facts that servers' own logs tell: when a replica cut its copy off, and when it refused markers. Loops run over elections
+and lines of that kind, never over witnesses.
+
+    epoch 1: broker 1 leads    a record is acknowledged at offset 40
+    epoch 2: broker 2 leads    broker 3 writes "Truncating to offset 30": under a later leader than acknowledged it
+    epoch 3: broker 3 leads    its epoch begins at offset 30: the record is gone
+"""
+
+import numpy as np
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.guarantees.evidence.envelope import Envelope
+from prozess.harness.guarantees.evidence.ground_truth import Election
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, any_true, constant
+from prozess.harness.schema import NONE
+
+AT_ONCE_NS = NS_PER_S // 2
+"""A client may note an acknowledgement so much later than its leader gave it."""
+
+
+def times_are_known(envelope: Envelope) -> bool:
+    """Whether the times in servers' logs are those of the trial's clock: no fault may have set a clock."""
+    return any_true(*(np.int8(fault.may("shifts_clock")) for fault in envelope.faults)) == FALSE
+
+
+def cut_under(
+    envelope: Envelope,
+    election: Election,
+    acknowledged_ns: np.ndarray,
+    offset: np.ndarray,
+    *,
+    later: bool,
+    late_ns: int = 0,
+) -> np.ndarray | None:
+    """Returns bool[k]: the leader that was elected had cut these records off by its own log, after their acknowledgement (or
+    up to `late_ns` before it was noted), and before it led. `later`: under a later leader than the one that acknowledged
+    them; else under the same. None: its log was not read, or its times are not known."""
+    if election.leader not in envelope.logs_read or not times_are_known(envelope):
+        return None
+    timeline, found = envelope.timeline, np.zeros(len(offset), dtype=bool)
+    acknowledged_in = timeline.leader_epoch[np.maximum(timeline.index_at(acknowledged_ns), 0)]
+    nodes, times_ns, offsets = envelope.truncations
+    for node, time_ns, cut_at in zip(nodes.tolist(), times_ns.tolist(), offsets.tolist(), strict=True):
+        row = int(timeline.index_at(np.asarray(time_ns)))
+        if node != election.leader or row < 0 or time_ns > election.time_ns + envelope.error_ns:
+            continue
+        epoch = int(timeline.leader_epoch[row])
+        under = acknowledged_in < epoch if later else acknowledged_in == epoch
+        after = acknowledged_ns <= time_ns + late_ns
+        found |= under & after & ((offset == NONE) | (cut_at <= offset))
+    return found
+
+
+def markers_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A broker wrote into its log, while the witness waited, that it does not know the version of WriteTxnMarkers that a
+    coordinator sent: so it has no marker. Not so if the logs of all brokers were read and have none. [KAFKA-20322]"""
+    times_ns = envelope.markers_refused_ns
+    known = len(envelope.logs_read) == envelope.brokers > 0 and times_are_known(envelope)
+    if not len(times_ns) or not times_are_known(envelope):
+        return constant(FALSE if known else UNKNOWN, len(witnesses))
+    first = np.searchsorted(times_ns, witnesses["begin_ns"] - envelope.error_ns - NS_PER_S)
+    within = (first < len(times_ns)) & (times_ns[np.minimum(first, len(times_ns) - 1)] <= witnesses["end_ns"])
+    return np.where(within, TRUE, FALSE if known else UNKNOWN).astype(np.int8)
