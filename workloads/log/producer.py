@@ -229,7 +229,8 @@ class LogProducer:
     def _numbers_of(self, topic: str) -> Collection[int]:
         """Asks for a topic's partitions, which the library then knows, too. None where nobody answers in time."""
         try:
-            return self._producer.list_topics(topic, LEARN_ASK_S).topics[topic].partitions
+            told: Collection[int] = self._producer.list_topics(topic, LEARN_ASK_S).topics[topic].partitions
+            return told
         except KafkaException:
             return ()
 

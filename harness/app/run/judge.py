@@ -31,7 +31,7 @@ from prozess.harness.verdict import (
     worst,
 )
 
-TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns")
+TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns", "completed_ns")
 """The columns that show whether a marker was written before anybody had asked for it."""
 COMMIT_COLUMNS = ("client", "partition", "log_offset", "completed_ns", "outcome")
 """The columns that show whether an answer was older than what was committed."""

@@ -164,6 +164,8 @@ _NAMES = {
     "schedule": "following the schedule",
     "heal": "healing, until every replica is in sync",
     "audit": "auditing: reading every partition from its start",
+    "replicas": "reading the replicas' files",
+    "server-logs": "reading the servers' logs",
     "teardown": "taking the cluster down",
     "check": "checking the history",
 }

@@ -371,8 +371,11 @@ def _expectation(expectation: Expectation, step: Step, left: _Left) -> Expectati
             changes["of"] = left.alike.get(of)
         case IsrExpected(partition=partition):
             changes["partition"] = left.alike.get(partition)
-        case _ if expectation.partition is not None:  # what was done to this very log
-            changes["partition"] = left.partitions.get(expectation.partition)
+        case MessageExpected(partition=None):
+            return expectation
+        case _:  # what was done to this very log
+            assert not isinstance(expectation, LeaderExpected), "it is of a text or a number"
+            changes["partition"] = None if expectation.partition is None else left.partitions.get(expectation.partition)
     return None if None in changes.values() else expectation.model_copy(update=changes)
 
 

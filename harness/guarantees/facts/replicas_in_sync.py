@@ -55,7 +55,7 @@ def followed_its_new_leader_then_led_without_it(envelope: Envelope, witnesses: n
         since_ns = np.full(len(acknowledged_ns), -FOREVER)
         for one in timeline.elections:
             since_ns[one.time_ns <= acknowledged_ns] = one.time_ns if one.leader != election.leader else -FOREVER
-        new = acknowledged_ns - since_ns < PENDING_NS
+        new: np.ndarray = acknowledged_ns < since_ns + PENDING_NS
         new &= timeline.in_sync_until(election.leader, acknowledged_ns) >= election.time_ns
         return new if cut is None else new & cut
 

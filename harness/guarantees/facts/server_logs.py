@@ -11,8 +11,8 @@ import numpy as np
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import Election
-from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, any_true, constant
-from prozess.harness.schema import NONE
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, constant
+from prozess.harness.schema import NONE, Tristate
 
 AT_ONCE_NS = NS_PER_S // 2
 """A client may note an acknowledgement so much later than its leader gave it."""
@@ -20,7 +20,7 @@ AT_ONCE_NS = NS_PER_S // 2
 
 def times_are_known(envelope: Envelope) -> bool:
     """Whether the times in servers' logs are those of the trial's clock: no fault may have set a clock."""
-    return any_true(*(np.int8(fault.may("shifts_clock")) for fault in envelope.faults)) == FALSE
+    return all(fault.may("shifts_clock") is Tristate.NO for fault in envelope.faults)
 
 
 def cut_under(
