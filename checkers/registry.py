@@ -30,10 +30,10 @@ from prozess.checkers.progress.succession import stale_controller
 from prozess.checkers.progress.transactions import hanging
 from prozess.checkers.reading.lateness import late
 from prozess.checkers.reading.positions import dirty_read, rewound, skipped, stalled
+from prozess.checkers.transactions.early_reads import early_read
 from prozess.checkers.transactions.exactly_once import not_exactly_once
 from prozess.checkers.transactions.isolation import (
     aborted_read,
-    early_read,
     information_cycle,
     lost_transaction,
     own_read,

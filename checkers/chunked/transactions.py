@@ -17,6 +17,12 @@ import numpy as np
 
 from prozess.checkers.chunked.edges import NearEdges, Stretches, join_edges_of, seams_of
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
+from prozess.checkers.transactions.early_reads import (
+    OpenRecords,
+    any_behind_open,
+    early_reads,
+    open_records_of_part,
+)
 from prozess.checkers.transactions.index import (
     CellIndex,
     KnownTransactions,
@@ -26,7 +32,7 @@ from prozess.checkers.transactions.index import (
     pack_bits,
     reasons_of,
 )
-from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, wr_edges, ww_edges
+from prozess.checkers.transactions.isolation import Edges, aborted_reads, wr_edges, ww_edges
 from prozess.harness.checking.checker import CellShare, Look, TakenRows
 from prozess.harness.interfaces import CellHistory
 
@@ -84,6 +90,8 @@ class Survey:
     """Those of which V should show a record if it was committed, and does not."""
     edges: Candidates | None
     """None: no kernel asked for edges, or which there are depends on what other partitions show."""
+    open_records: OpenRecords | None = None
+    """What other parts of the partition must know. None: it was looked at whole."""
 
 
 def gather(
@@ -193,8 +201,18 @@ def _together(parts: Sequence[Survey], shares: Sequence[CellShare]) -> tuple[Kno
     incomplete = reasons_of(list(reasons.values()), sum(part.unrecorded for part in parts))
     audited = all(part.audited for part in parts)
     surveys = {share.key: part.alone for share, part in zip(shares, parts, strict=True)}
+    of_parts: dict[int, list[OpenRecords]] = {}
+    for share, part in zip(shares, parts, strict=True):
+        if part.open_records is not None:
+            of_parts.setdefault(share.partition, []).append(part.open_records)
     return KnownTransactions(
-        audited, incomplete, pack_bits(shown), pack_bits(any_of("seen_committed")), (nothing, nothing, nothing), surveys
+        audited,
+        incomplete,
+        pack_bits(shown),
+        pack_bits(any_of("seen_committed")),
+        (nothing, nothing, nothing),
+        surveys,
+        open_records={partition: OpenRecords.joined(told) for partition, told in of_parts.items()},
     ), torn
 
 
@@ -276,6 +294,7 @@ def _survey(history: CellHistory, bytes_max: int) -> Survey:
         NoticedTransactions.ZOMBIE: len(index.visible_of(index.transactions.zombie)),
         NoticedTransactions.ABORTED: len(aborted_reads(index, 0)),
         NoticedTransactions.EARLY: len(early_reads(index, 0)),
+        NoticedTransactions.BEHIND_OPEN: any_behind_open(index, 0),
     }
     alone = PartitionSurvey(
         reduce(or_, (one for one, there in noticed.items() if there), NoticedTransactions(0)), index.reads_judged(0)
@@ -290,6 +309,7 @@ def _survey(history: CellHistory, bytes_max: int) -> Survey:
         seen,
         distinct_below(index.transaction[index.missing], count),
         _candidates_alone(index, shown, seen, bytes_max) if bytes_max >= 0 else None,
+        None if index.part is None else open_records_of_part(index),
     )
 
 

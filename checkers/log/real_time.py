@@ -1,6 +1,7 @@
 """This kernel compares the order of a partition's log with time: nothing is read before it is sent, and nothing that is sent
 later stands in front of what was acknowledged or read before."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -169,7 +170,7 @@ class _Readers:
         index = self._index
         if not len(newest_ns):
             return _Found()
-        rows = self._rows_before(clock, newest_ns)
+        rows = reads_before(index, newest_ns, lambda some: self.clock_of(some) == clock)
         at = index.positions_of_reads(rows)
         key = index.keys_of_reads(rows)
         there = index.agrees(at, key) & (key != UNREADABLE)
@@ -187,22 +188,6 @@ class _Readers:
         case, nothing = np.full(len(rows), int(RealTimeCase.READ_UNSENT)), np.full(len(rows), -1, dtype=np.intp)
         return _Found(index.reads["log_offset"][rows], index.keys_of_reads(rows), case, rows, nothing)
 
-    def _rows_before(self, clock: int, newest_ns: np.ndarray) -> np.ndarray:
-        """Returns the rows of `reads`, by clients of this clock, at offsets of L(p) at which `newest_ns` is later."""
-        index = self._index
-        read_ns = index.reads["read_ns"]
-        if index.alignment is None:
-            at = index.read_position
-            rows = np.flatnonzero((newest_ns[at] > read_ns) & (at >= 0))
-            return np.asarray(rows[self.clock_of(rows) == clock])
-        stretches = index.alignment.stretches
-        own = self.clock_of(np.array([one.first for one in stretches], dtype=np.intp)) == clock
-        found = [np.empty(0, dtype=np.intp)]
-        for one, mine in zip(stretches, own.tolist(), strict=True):
-            if mine:
-                found.append(one.first + _later(newest_ns[one.positions], read_ns[one.rows]))
-        return np.concatenate(found)
-
     def _before_its_send(self, rows: np.ndarray) -> np.ndarray:
         """Returns bool[k]: was the record that these rows of `reads` show sent after the read, by the same clock?"""
         index = self._index
@@ -213,6 +198,25 @@ class _Readers:
         same = (clock != NONE) & (clock == of_clients(self._client_clock, index.sends["client"][send], unknown=NONE))
         found[found] = same & (index.sends["invoked_ns"][send] > index.reads["read_ns"][some])
         return found
+
+
+def reads_before(
+    index: PartitionIndex, newest_ns: np.ndarray, chosen: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Returns the rows of `reads`, by chosen clients, at offsets of L(p) at which `newest_ns` is later. `chosen` tells it of
+    rows: bool[k]."""
+    read_ns = index.reads["read_ns"]
+    if index.alignment is None:
+        at = index.read_position
+        rows = np.flatnonzero((newest_ns[at] > read_ns) & (at >= 0))
+        return np.asarray(rows[chosen(rows)])
+    stretches = index.alignment.stretches
+    own = chosen(np.array([one.first for one in stretches], dtype=np.intp))
+    found = [np.empty(0, dtype=np.intp)]
+    for one, mine in zip(stretches, own.tolist(), strict=True):
+        if mine:
+            found.append(one.first + _later(newest_ns[one.positions], read_ns[one.rows]))
+    return np.concatenate(found)
 
 
 def _later(times_ns: np.ndarray, others_ns: np.ndarray) -> np.ndarray:

@@ -44,7 +44,9 @@ class CellIndex(Indexed):
         self._inside: dict[int, np.ndarray] = {}
         self._of_send: dict[int, np.ndarray] = {}
         self.known: KnownTransactions | None = history.known.get("transactions")
-        self.part = history.part
+        self.part, self.cell = history.part, history.cell
+        self.clocks = [history.partitions[index.partition].client_clock for index in self.partitions]
+        """`client_clock` of each partition."""
 
     @property
     def audited(self) -> bool:
@@ -98,7 +100,7 @@ class CellIndex(Indexed):
         for position, index in enumerate(self.partitions):
             sends = index.sends
             rows = np.flatnonzero(sends["transaction"] != NONE)
-            place = self._transaction_of_send(position)[rows]
+            place = self.transactions_of(position)[rows]
             # A record that produce() refused has failed although its transaction has not.
             failed = np.zeros(len(rows), dtype=bool)
             known = place >= 0
@@ -241,7 +243,7 @@ class CellIndex(Indexed):
         """Returns, for partition number `position`, the transactions of which a read_committed consumer received a record,
         perhaps several times."""
         received = self.partitions[position].consumed_committed.sends
-        transaction = self._transaction_of_send(position)[:-1][received]
+        transaction = self.transactions_of(position)[:-1][received]
         return np.asarray(transaction[transaction >= 0])
 
     @lazy
@@ -280,6 +282,10 @@ class CellIndex(Indexed):
         transactions."""
         return make() if self.known is None else once(self._table, (self.known, name), make)
 
+    def of_table(self, name: object, make: Callable[[], T]) -> T:
+        """Returns what follows from the table of transactions alone. It is made once, as in `_of_all`."""
+        return once(self._table, name, make)
+
     def _any_of(self, chosen: np.ndarray) -> np.ndarray:
         found = np.zeros(len(self.transactions), dtype=bool)
         found[self.transaction[chosen]] = True
@@ -313,13 +319,13 @@ class CellIndex(Indexed):
 
     def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns those of these rows of `reads` that show records of recorded transactions, and these transactions."""
-        place = self._transaction_of_send(position)[self.partitions[position].send_of_read[rows]]
+        place = self.transactions_of(position)[self.partitions[position].send_of_read[rows]]
         there = place >= 0
         return (rows, place) if there.all() else (rows[there], place[there])
 
-    def _transaction_of_send(self, position: int) -> np.ndarray:
-        """Returns intp[sends + 1]: the index of the transaction of each send, -1 if it is in none that is recorded. The
-        last entry is -1."""
+    def transactions_of(self, position: int) -> np.ndarray:
+        """Returns intp[sends + 1], for partition number `position`: the index of the transaction of each send, -1 if it is
+        in none that is recorded. The last entry is -1."""
         if position not in self._of_send:
             sends = self.partitions[position].sends
             found = self.transactions.find(sends["client"], sends["transaction"])
@@ -548,6 +554,8 @@ class NoticedTransactions(Flag):
     """Somebody was shown a record of an aborted transaction."""
     EARLY = auto()
     """A consumer received a record before the commit of its transaction was invoked."""
+    BEHIND_OPEN = auto()
+    """A consumer at read_committed received a record behind one of a transaction that was open, or may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,6 +589,9 @@ class KnownTransactions:
     time (`Transactions.by_rank`). None: no kernel asked for them."""
     edges_judged: tuple[int, int] = (0, 0)
     """How many edges there are by reads, and how many by writes."""
+    open_records: Mapping[int, Any] = field(default_factory=dict)
+    """For each partition that was looked at in parts what they must know of one another: `OpenRecords`
+    (`prozess.checkers.transactions.early_reads`)."""
     edge_rows: TakenRows = field(default_factory=dict)
     """Which rows `ranked_edges` are of in each partition that was looked at in parts. There `Edges.row` is a place among
     these."""

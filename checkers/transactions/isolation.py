@@ -12,8 +12,8 @@ import numpy as np
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.checkers.transactions.index import CellIndex, NoticedTransactions
 from prozess.harness.interfaces import CellHistory, KernelResult
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, Isolation, of_clients, taken
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, EarlyCase, join_witnesses, make_witnesses, no_witnesses
+from prozess.harness.schema import MISSING, NONE, Isolation, of_clients
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 # witness of its own, in its own partition, because what excuses one (its partition lost data) does not excuse another.
 
 
-AT_READ_COMMITTED = 0
-"""Case of `aborted-read` and `early-read`: a read_committed consumer received the record, or V shows it."""
-AT_READ_UNCOMMITTED = 1
-"""Case of `aborted-read` and `early-read`: a read_uncommitted consumer received the record, and nothing else was
-promised."""
+AT_READ_COMMITTED = EarlyCase.READ_COMMITTED.value
+"""Case of `aborted-read`, and EarlyCase: a read_committed consumer received the record, or V shows it."""
+AT_READ_UNCOMMITTED = EarlyCase.READ_UNCOMMITTED.value
+"""Case of `aborted-read`, and EarlyCase: a read_uncommitted consumer received the record, and nothing else was promised."""
 
 
 def torn(history: CellHistory) -> KernelResult:
@@ -98,16 +97,6 @@ def aborted_read(history: CellHistory) -> KernelResult:
     return finding_of_reads(index, partial(aborted_reads, index))
 
 
-def early_read(history: CellHistory) -> KernelResult:
-    """No read_committed consumer receives a record before the commit of its transaction was invoked.
-
-    Counts records per isolation level, as `aborted_read`; of transactions that were not aborted. A poll's records were given
-    when it returned, later than they were fetched: so what is found is certain. O(n), O(k log k) for k early reads.
-    """
-    index = CellIndex.of(history)
-    return finding_of_reads(index, partial(early_reads, index))
-
-
 def aborted_reads(index: CellIndex, position: int) -> np.ndarray:
     """Returns the rows of `reads` of partition number `position` that show a record of an aborted transaction."""
     if not index.has(position, NoticedTransactions.ABORTED):
@@ -116,18 +105,6 @@ def aborted_reads(index: CellIndex, position: int) -> np.ndarray:
     rows, transaction, _ = index.consumed(position)
     shown, shown_transaction = index.shown_by(position)
     return np.concatenate([rows[aborted[transaction]], shown[aborted[shown_transaction]]])
-
-
-def early_reads(index: CellIndex, position: int) -> np.ndarray:
-    """Returns the rows of `reads` of partition number `position` by which a consumer received a record before the commit
-    of its transaction was invoked."""
-    if not index.has(position, NoticedTransactions.EARLY):
-        return np.empty(0, dtype=np.intp)
-    rows, transaction, _ = index.consumed(position)
-    read_ns = taken(index.partitions[position].reads["read_ns"], rows)
-    early = np.flatnonzero(read_ns < index.transactions.commit_invoked_ns[transaction])
-    found: np.ndarray = rows[early[~index.transactions.aborted[transaction[early]]]]
-    return found
 
 
 def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarray], *, judged: int) -> KernelResult:

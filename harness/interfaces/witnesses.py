@@ -214,6 +214,22 @@ class RealTimeCase(IntEnum):
     """It was read before it was sent."""
 
 
+# Cases of `early-read`. The kernel finds them, and rules judge them.
+
+
+class EarlyCase(IntEnum):
+    """Says what was read too early, as the `case` of witnesses of `early-read`."""
+
+    READ_COMMITTED = 0
+    """A record of a transaction whose commit had not been asked for, by a consumer at read_committed."""
+    READ_UNCOMMITTED = 1
+    """The same by a consumer at read_uncommitted."""
+    BEHIND_OPEN = 2
+    """A record, by a consumer at read_committed, behind one of a transaction that was open, and was committed later."""
+    BEHIND_ABORTED = 3
+    """The same behind one of a transaction that was aborted later."""
+
+
 # Cases of `epoch-regression`. The kernel finds them, and rules judge them.
 
 

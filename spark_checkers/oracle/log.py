@@ -5,7 +5,7 @@ The columns of a text are those columns of the witnesses that name what was foun
 on small cells instead.
 """
 
-from prozess.harness.interfaces.witnesses import CopyCase, SequenceCase, SnapshotCase
+from prozess.harness.interfaces.witnesses import CopyCase, EarlyCase, SequenceCase, SnapshotCase
 from prozess.harness.schema import ObservationKind
 from prozess.spark_checkers.oracle.views import cleaned, cleaning, identity
 
@@ -559,6 +559,25 @@ TRANSACTION_VIEWS = {
         join transacted s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
         where l.level = {COMMITTED} and not l.unreadable
     """,
+    # For how long the coordinators of a cell leave a transaction open.
+    "left_open": "select world, cell, open_ns from fact_cells",
+    # Until when each transaction of a cell was certainly open: before a commit (2), or before an abort (3).
+    "open_until": f"""
+        select t.world, l.cell, t.client, t.transaction, {int(EarlyCase.BEHIND_OPEN)} as kind, t.end_invoked_ns as until_ns
+        from transactions t join left_open l on l.world = t.world
+        where t.transaction != {{NONE}} and t.ended_by = 1 and t.outcome = {{OK}} and t.end_invoked_ns != {{MISSING}}
+        union all
+        select t.world, l.cell, t.client, t.transaction, {int(EarlyCase.BEHIND_ABORTED)},
+               least(t.end_invoked_ns, t.begun_ns + l.open_ns, min(i.begun_ns))
+        from transactions t
+        join left_open l on l.world = t.world and l.open_ns is not null
+        left join transactions i
+            on i.world = t.world and i.transactional_id = t.transactional_id and i.transaction = {{NONE}}
+            and (i.initialised_ns = {{MISSING}} or i.initialised_ns > t.initialised_ns)
+        where t.transaction != {{NONE}} and t.ended_by = 2 and t.outcome = {{FAIL}} and t.code = 0
+          and {{MISSING}} not in (t.begun_ns, t.end_invoked_ns, t.completed_ns, t.initialised_ns)
+        group by t.world, l.cell, t.client, t.transaction, t.end_invoked_ns, t.begun_ns, l.open_ns
+    """,
     "settled": """
         select x.world, x.client, x.transaction, x.initialised_ns, x.transactional_id, x.cell,
                x.ended_by = 2 as aborted,
@@ -617,15 +636,56 @@ TRANSACTION_QUERIES = {
         where h.reader = h.client and x.begun_ns <= h.read_ns
           and (x.end_invoked_ns = {{MISSING}} or h.read_ns <= x.end_invoked_ns)
     """,
+    # A record given before its own commit; and, by the same clock, one behind a record of an open transaction.
     "early-read": f"""
+        with left_behind as (
+            select partition, sender, sequence, read_ns, log_offset,
+                   max(case when kind = {int(EarlyCase.BEHIND_OPEN)} then until_ns end) over so_far as committed_ns,
+                   max(case when kind = {int(EarlyCase.BEHIND_ABORTED)} then until_ns end) over so_far as aborted_ns
+            from (
+                select s.partition, s.clock, l.log_offset, u.kind, u.until_ns, null as sender, null as sequence,
+                       null as read_ns
+                from transacted s
+                join log l
+                    on l.partition = s.partition and l.level = {{UNCOMMITTED}} and l.sender = s.client
+                    and l.sequence = s.sequence and not l.unreadable
+                join open_until u
+                    on u.world = s.world and u.cell = s.cell and u.client = s.client and u.transaction = s.transaction
+                where s.clock != {{NONE}}
+                union all
+                select g.partition, c.clock, g.log_offset, null, null, g.sender, g.sequence, g.read_ns
+                from given g
+                join fact_clients c on c.world = g.world and c.client = g.client and c.clock != {{NONE}}
+                join log l
+                    on l.partition = g.partition and l.level = {{UNCOMMITTED}} and l.log_offset = g.log_offset
+                    and l.sender = g.sender and l.sequence = g.sequence and not l.unreadable
+                left join transacted s
+                    on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
+                left join transactions x
+                    on x.world = s.world and x.client = s.client and x.transaction = s.transaction
+                where g.isolation = {{COMMITTED}} and not g.by_audit and not g.unreadable
+                  and (s.client is null or (x.ended_by = 1 and x.end_invoked_ns != {{MISSING}}
+                                            and g.read_ns >= x.end_invoked_ns))
+            )
+            window so_far as (partition by partition, clock order by log_offset)
+        )
         {_SHOWINGS}
-        where x.ended_by != 2 and not h.by_audit
+        join fact_clients c on c.world = h.world and c.client = h.reader
+        join fact_clients d on d.world = h.world and d.client = h.client and d.clock = c.clock
+        where x.ended_by != 2 and not h.by_audit and c.clock != {{NONE}}
           and (x.ended_by != 1 or x.end_invoked_ns = {{MISSING}} or h.read_ns < x.end_invoked_ns)
+        union all
+        select distinct partition, sender, sequence,
+               case when coalesce(committed_ns > read_ns, false) then {int(EarlyCase.BEHIND_OPEN)}
+                    else {int(EarlyCase.BEHIND_ABORTED)} end
+        from left_behind where committed_ns > read_ns or aborted_ns > read_ns
     """,
 }
 """The SQL text of each anomaly of transactions. What a record should be follows from its transaction, wherever it
 stands."""
 UNAUDITED_TRANSACTION_VIEWS = {
+    # What a client was not told of an abort, it is not told here either.
+    "left_open": "select world, cell, cast(null as bigint) as open_ns from fact_cells",
     # An acknowledgement says where a record of a transaction ought to stand. Whether it is shown, a consumer must say.
     "queued": """
         select s.*, v.sender is not null and c.sender is not null as shown

@@ -20,7 +20,7 @@ from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell
-from prozess.harness.plan.work import ErrorsWork
+from prozess.harness.plan.work import ErrorsWork, TransactionsWork
 from prozess.harness.schema import (
     CLIENTS,
     MISSING,
@@ -75,7 +75,7 @@ FACTS = {
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
-        "bound_ns bigint, call_ns bigint, new_leader_ns bigint"
+        "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint"
     ),
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
@@ -92,12 +92,13 @@ complete. `retried_in`: the partition to which a group hands on what failed. `re
 `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`: when
 a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then. `twins`: one
 group.instance.id may be two members for a while.
-`tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open.
-`bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `bound_ns`: within
-which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is
-asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
-`fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else. `fact_places`: planned
-clients that count as one to whom records are owed; `fact_due`: those of which partitions.
+`tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open;
+`open_ns`: how long its coordinator leaves it open at least. `bad_every`: every so-many-th record is bad, 0: none by itself;
+`fact_codes`: what their senders are told. `bound_ns`: within which a delivery is promised. `call_ns`: within which a
+transaction coordinator does what it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`:
+within which a partition gets another leader. `fact_serving`: clients of a cell; `fact_readers`: those that read and do
+nothing else. `fact_places`: planned clients that count as one to whom records are owed; `fact_due`: those of which
+partitions.
 """
 
 
@@ -439,6 +440,9 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
     open_ns = None
     if cell.transaction is not None:
         open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
+    least_open_ns = None
+    if isinstance(cell.work, TransactionsWork) and not cell.work.configuration.properties.get("transaction.timeout.ms"):
+        least_open_ns = cell.work.configuration.transaction_timeout_ms * _NS_PER_MS
     every = None
     if isinstance(cell.work, ErrorsWork):
         made = cell.work.configuration
@@ -452,6 +456,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             *(world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns),
             bounds.transaction_call_ns,
             bounds.new_leader_ns,
+            least_open_ns,
         )
     )
 

@@ -57,6 +57,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "tables that contradict one another, and what their rows are compared with": 2,
         "what must have come of a step: its values, what refuses them, what was seen": 3,
         "replicas in sync that lack what was committed": 1,
+        "what read_committed was given past the last stable offset": 1,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

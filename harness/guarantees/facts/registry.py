@@ -35,6 +35,8 @@ from prozess.harness.guarantees.facts.retention import (
 from prozess.harness.guarantees.facts.server_logs import markers_refused
 from prozess.harness.guarantees.facts.settling import controller_cut_off, quorum_was_out, troubled, within_fetch_timeout
 from prozess.harness.guarantees.facts.stale_leaders import (
+    a_clock_may_have_ended_it,
+    an_open_one_ended_by_a_late_request,
     behind_its_own_end,
     bumped,
     coordinator_out,
@@ -728,6 +730,17 @@ FACTS: Mapping[str, Fact] = {
         "end of this transaction",
         of_witnesses=ended_by_a_late_request,
         could=lambda _: Tristate.UNKNOWN,
+    ),
+    "an open one was ended by a late request": Fact(
+        "the same of the record, or of the one of an open transaction in front of it",
+        of_witnesses=an_open_one_ended_by_a_late_request,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "a clock may have ended it": Fact(
+        "a fault may have moved the wall clock by which the coordinator of an aborted transaction in front of the record "
+        "counts its timeout",
+        of_witnesses=a_clock_may_have_ended_it,
+        could=lambda h: possibly(h.faulted),
     ),
     "behind its own end": Fact(
         "the record stands behind a transaction marker of its producer id and epoch that was written after the client had "

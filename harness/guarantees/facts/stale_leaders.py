@@ -24,7 +24,7 @@ from prozess.harness.guarantees.logic import (
     doubt_unless,
     negate,
 )
-from prozess.harness.interfaces.witnesses import CopyCase, LateCase
+from prozess.harness.interfaces.witnesses import CopyCase, EarlyCase, LateCase
 from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
 
 OFFSET_TAKEN_CASE = 1
@@ -426,6 +426,26 @@ def behind_its_own_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
     Unknown where the record or the clocks are, or where the two times are too close."""
     return negate(_written_before_the_end(envelope, witnesses, AppendedBatches.last_marker))
+
+
+BEHIND_CASES = (EarlyCase.BEHIND_OPEN.value, EarlyCase.BEHIND_ABORTED.value)
+
+
+def an_open_one_ended_by_a_late_request(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same of a witness of `early-read`: of the record, or of the one of an open transaction behind which it was read."""
+    asked = witnesses.copy()
+    behind = np.isin(witnesses["case"], BEHIND_CASES)
+    for name, other in (("client", "other_client"), ("log_offset", "other_offset"), ("begin_ns", "other_ns")):
+        asked[name][behind] = witnesses[other][behind]
+    return _written_before_the_end(envelope, asked, AppendedBatches.next_marker)
+
+
+def a_clock_may_have_ended_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A coordinator aborts what is beyond its timeout by its own wall clock, which a fault may have moved: so a transaction
+    that was aborted later may have been aborted before. Unknown at best."""
+    moved = any_true(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
+    aborted = witnesses["case"] == EarlyCase.BEHIND_ABORTED.value
+    return np.where(aborted & (moved != FALSE), UNKNOWN, FALSE).astype(np.int8)
 
 
 def _written_before_the_end(

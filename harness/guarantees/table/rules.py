@@ -506,6 +506,7 @@ NEVER_CERTAIN = frozenset(
         "unmeasured",
         "name stood for several topics",
         "the consumer tells no seeks",
+        "a clock may have ended it",
     }
 )
 """Facts that are unknown where they may hold, and so permit nothing."""

@@ -51,12 +51,12 @@ def state_lost(anomaly: str, *, lost: str = "transaction state lost") -> Rule:
     )
 
 
-def delayed(anomaly: str) -> Rule:
-    """Returns the rule for KAFKA-17754, a defect of transactions before version 2."""
+def delayed(anomaly: str, *, ended: str = "ended by a late request") -> Rule:
+    """Returns the rule for KAFKA-17754, a defect of transactions before version 2. `ended`: the fact that proves it."""
     return Rule(
         id=f"{anomaly}/KAFKA-17754",
         effect=RuleEffect.DEFECT,
-        when=("transactions before version 2", "ended by a late request"),
+        when=("transactions before version 2", ended),
         perhaps=("transactions before version 2", "delayed", "an earlier end took long"),
         label="KAFKA-17754",
         reason="a delayed commit or abort may end the next transaction of the same producer, which has the same epoch",
@@ -149,17 +149,29 @@ _ABORTED_READ = Guarantee(
 )
 _EARLY_READ = Guarantee(
     anomaly="early-read",
-    meaning="A consumer read a record before the commit of its transaction was asked for.",
-    promise="A consumer at read_committed never reads a record before the commit of its transaction was asked for.",
+    meaning="A consumer read a record before the commit of its transaction was asked for, or past an open transaction.",
+    promise="A consumer at read_committed never reads a record before the commit of its transaction was asked for, nor one "
+    "behind a transaction that is open.",
     found=(
-        "1 record was read before the commit of its transaction was asked for",
-        "{n} records were read before the commit of their transactions was asked for",
+        "1 record was read before the commit of its transaction was asked for, or past an open transaction",
+        "{n} records were read before the commits of their transactions were asked for, or past open transactions",
     ),
     nothing="nothing was read",
-    source="KIP-98: read_committed consumers read up to the last stable offset",
+    source="KIP-98: read_committed consumers read up to the last stable offset, the first offset of any open transaction",
     rules=(
         _read_uncommitted("early-read", "records that are not committed yet"),
-        *_excused("early-read"),
+        *hard("early-read", unclean="unclean before it was read", wiped="wiped"),
+        state_lost("early-read"),
+        Rule(
+            id="early-read/clock-moved",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("a clock may have ended it",),
+            label="a moved clock",
+            reason="a coordinator whose wall clock was moved may have aborted the transaction before its timeout",
+            source="TransactionStateManager.timedOutTransactions: by the coordinator's wall clock; KIP-98, "
+            "transaction.timeout.ms",
+        ),
+        delayed("early-read", ended="an open one was ended by a late request"),
     ),
 )
 _OWN_READ = Guarantee(

@@ -1,6 +1,7 @@
 """A small model of a cell with transactions that writes valid histories, and what spoils them. One seed, one history.
 
-It knows several producers of one transactional.id (one may take over from another, which is then fenced), commits, aborts,
+It knows several producers of one transactional.id (one may take over from another, which is then fenced), or of one each
+(their transactions are open at the same time), commits, aborts,
 commits that nobody heard of again (whether or not they took effect), transactions that nobody ended, markers that take
 offsets, the last stable offset, records that produce() refused, and consumers at both isolation levels.
 """
@@ -57,18 +58,19 @@ class Transaction:
     outcome: int = INFO
     entries: list[Entry] = field(default_factory=list)
     fenced: bool = False
+    transactional_id: int = PRODUCER
 
     def row(self) -> dict[str, int]:
         names = ("client", "begun_ns", "end_invoked_ns", "completed_ns", "initialised_ns", "ended_by", "outcome")
+        names = (*names, "transactional_id")
         return {name: getattr(self, name) for name in names} | {
             "transaction": self.number,
-            "transactional_id": PRODUCER,
             "code": 0,
         }
 
 
 class TransactionalCell:
-    """The cell while it lives. Both producers use one transactional.id; who initialised last may write."""
+    """The cell while it lives. Of the producers that use one transactional.id, who initialised last may write."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.now_ns = rng, 0
@@ -79,6 +81,11 @@ class TransactionalCell:
         self.instances: list[dict[str, int]] = []
         self.initialised: dict[int, int] = {}
         self.open: dict[int, Transaction] = {}
+        own = rng.random() < 0.3
+        self.name = {PRODUCER: PRODUCER, PRODUCER_2: PRODUCER_2 if own else PRODUCER}
+        """Client → its transactional.id."""
+        self.owner: dict[int, int] = {}
+        """transactional.id → who may write."""
         self.sequences = {PRODUCER: 0, PRODUCER_2: 0}
         self.reads: dict[int, dict[int, list[dict[str, int]]]] = {p: {READER: [], READER_COMMITTED: []} for p in (A, B)}
         self.positions = {(p, r): 0 for p in (A, B) for r in (READER, READER_COMMITTED)}
@@ -90,27 +97,30 @@ class TransactionalCell:
         """init_transactions: what was open under the id is aborted; older instances are fenced."""
         called = self.tick()
         for transaction in self.open.values():
-            transaction.fenced = True
-            self._marker(transaction, shown=False)
+            if transaction.transactional_id == self.name[client]:
+                transaction.fenced = True
+                self._marker(transaction, shown=False)
         if client in self.open:
             del self.open[client]
         returned = self.tick()
         self.initialised[client] = returned
-        self.owner = client
+        self.owner[self.name[client]] = client
         blank = Transaction(client, NONE, returned, called, completed_ns=returned, outcome=OK)
+        blank.transactional_id = self.name[client]
         self.instances.append(blank.row())
 
     def send(self) -> None:
         """The owner, or a fenced one, writes a record; in a fenced transaction nothing is appended."""
-        client = self.rng.choice((self.owner, self.owner, PRODUCER, PRODUCER_2))
+        client = self.rng.choice((*self.owner.values(), *self.owner.values(), PRODUCER, PRODUCER_2))
         if client not in self.initialised:
             return
         transaction = self.open.get(client)
         if transaction is None:
-            if client != self.owner:
+            if client != self.owner[self.name[client]]:
                 return
             number = sum(t.client == client for t in self.transactions)
             transaction = Transaction(client, number, self.initialised[client], self.tick())
+            transaction.transactional_id = self.name[client]
             self.transactions.append(transaction)
             self.open[client] = transaction
         partition = self.rng.choice((A, B))
@@ -289,6 +299,27 @@ def early_read(cell: TransactionalCell) -> dict[str, int] | None:
     return {"early-read": 1}
 
 
+def read_behind_open(cell: TransactionalCell) -> dict[str, int] | None:
+    """A read_committed consumer was given a record behind one of a transaction that was open: its commit, or its abort, was
+    asked for later."""
+    known = [
+        (t, e) for t, e in _records(cell, lambda t, e: t.ended_by in (COMMIT, ABORT))
+        if t.outcome == OK or (t.ended_by == ABORT and t.completed_ns != MISSING and not t.fenced)
+    ]  # fmt: skip
+    found = [
+        (entry, open_one.end_invoked_ns)
+        for transaction, entry in _records(cell, lambda t, e: t.ended_by == COMMIT and bool(_given_committed(cell, e)))
+        for open_one, other in known
+        if (other.partition, open_one.end_invoked_ns > transaction.end_invoked_ns) == (entry.partition, True)
+        and other.offset < entry.offset
+    ]
+    if not found:
+        return None
+    entry, until_ns = cell.rng.choice(found)
+    _given_committed(cell, entry)[0]["read_ns"] = until_ns - 1
+    return {"early-read": 1}
+
+
 def zombie_write(cell: TransactionalCell) -> dict[str, int] | None:
     """V shows all records of a transaction that was fenced before its commit was invoked."""
     zombies = [
@@ -318,6 +349,7 @@ SPOILERS: dict[str, Callable[[TransactionalCell], dict[str, int] | None]] = {
     "lost-transaction": lost_transaction,
     "aborted-read": aborted_read,
     "early-read": early_read,
+    "early-read behind": read_behind_open,
     "zombie-write": zombie_write,
     "hanging": hanging,
 }

@@ -19,18 +19,18 @@ QUICK = settings(
 )
 SEEDS = st.integers(0, 2**32)
 OF_TRANSACTIONS = ("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read", "hanging")
-AT_READ_COMMITTED = 0
+AT_READ_UNCOMMITTED = 1
 
 
 def counts(history: CellHistory, anomalies: tuple[str, ...]) -> Counter[str]:
-    """Anomaly → count. Of what readers were given, only at read_committed: nothing else was promised."""
+    """Anomaly → count. Of what readers were given, only what was at read_committed: nothing else was promised."""
     found: Counter[str] = Counter()
     for finding in check_cell(history, select(anomalies).cell):
         assert "failed" not in (finding.result.incomplete or ""), finding.result.incomplete
         witnesses = finding.result.witnesses
         assert len(witnesses) == finding.result.count
         if finding.anomaly in ("aborted-read", "early-read"):
-            witnesses = witnesses[witnesses["case"] == AT_READ_COMMITTED]
+            witnesses = witnesses[witnesses["case"] != AT_READ_UNCOMMITTED]
         found[finding.anomaly] = len(witnesses)
     return +found
 
@@ -42,7 +42,8 @@ def test_valid_transactions_show_no_anomaly(seed):
 
 
 def test_every_anomaly_of_transactions_can_be_planted():
-    assert set(transactions.SPOILERS) == {name for name in OF_TRANSACTIONS if "transactions" in CHECKERS[name].traits}
+    planted = {name.split()[0] for name in transactions.SPOILERS}
+    assert planted == {name for name in OF_TRANSACTIONS if "transactions" in CHECKERS[name].traits}
 
 
 @pytest.mark.parametrize("kind", transactions.SPOILERS)

@@ -25,7 +25,11 @@ SPOT = 3
 """Within its batch: what is planted touches positions SPOT - 1 … SPOT + 3."""
 SHORT_AFTER_NS = 10_000_000_000
 """The ISR is too small so long after the last record, for twice that time."""
-EARLY_NS = 10_000_000
+EARLY_NS = STEP_NS // 2
+"""What is planted as an early read is read so much before its commit is invoked: what stands behind it is read later."""
+BEHIND_OPEN_SOONER_NS, BEHIND_OPEN_COMMIT_NS = 30_000_000, 2_000_000
+"""In turn it is read so much sooner than all else, when its own commit was invoked so long after its begin, and that of the
+record in front of it is not invoked before COMMIT_AFTER_NS."""
 TURNS = 1 << 16
 """Of which rows of `transactions` are made at a time."""
 Rows = Mapping[str, np.ndarray | int]
@@ -155,6 +159,8 @@ class GeneratedCell:
                 columns["client"] = self.zombie if name == "zombie-write" else self.planter
                 columns["outcome"] = Outcome.FAIL if name in _FAILED else Outcome.OK
                 columns["transaction"] = 0 if self.kind == "transactions" else NONE  # numbered as the sequences are
+                if name == "early-read":
+                    columns["sooner_ns"] = np.arange(len(spot)) % 2 * BEHIND_OPEN_SOONER_NS
         return inserted(name, spot, **columns)
 
     def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray], short: int) -> np.ndarray:
@@ -235,10 +241,12 @@ class GeneratedCell:
         for partition in self.partitions:
             rows = partition.edits.inserted
             mine = rows[rows["transaction"] != NONE]
-            late = mine["plant"] == PLANT_CODES["early-read"]
+            early, sooner = mine["plant"] == PLANT_CODES["early-read"], mine["sooner_ns"] > 0
             aborted = mine["outcome"] == Outcome.FAIL
             begun_ns = partition.layout.sent_ns(mine["after"])
-            yield self._ended(mine["client"], mine["transaction"], begun_ns, aborted=aborted, late=late)
+            after_ns = np.where(early, READ_AFTER_NS + EARLY_NS, BATCH * STEP_NS + COMMIT_AFTER_NS)
+            after_ns[sooner] = BEHIND_OPEN_COMMIT_NS
+            yield self._ended(mine["client"], mine["transaction"], begun_ns, aborted=aborted, after_ns=after_ns)
 
     @staticmethod
     def _ended(
@@ -247,11 +255,9 @@ class GeneratedCell:
         begun_ns: np.ndarray,
         *,
         aborted: np.ndarray,
-        late: np.ndarray | None = None,
+        after_ns: np.ndarray | int = BATCH * STEP_NS + COMMIT_AFTER_NS,
     ) -> dict[str, np.ndarray | int]:
-        invoked = begun_ns + BATCH * STEP_NS + COMMIT_AFTER_NS
-        if late is not None:  # after it was read
-            invoked = np.where(late, begun_ns + READ_AFTER_NS + EARLY_NS, invoked)
+        invoked = begun_ns + after_ns
         return {
             "client": np.broadcast_to(client, len(number)),
             "transactional_id": client,

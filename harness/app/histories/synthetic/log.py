@@ -248,7 +248,8 @@ class GeneratedPartition:
 
     def inserted_read_ns(self, rows: np.ndarray) -> np.ndarray:
         """Returns when a tailing reader is given inserted records (INSERTED)."""
-        return np.asarray(np.maximum(self.layout.sent_ns(rows["after"]), rows["invoked_ns"]) + READ_AFTER_NS)
+        sent_ns = np.maximum(self.layout.sent_ns(rows["after"]), rows["invoked_ns"])
+        return np.asarray(sent_ns + READ_AFTER_NS - rows["sooner_ns"])
 
     def identities(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns (client, sequence) of the records that stand there."""

@@ -16,6 +16,7 @@ INSERTED = np.dtype(
         ("sequence", "<i8"),
         ("invoked_ns", "<i8"),
         ("transaction", "<i8"),
+        ("sooner_ns", "<i8"),  # the tailing reader is given it so much sooner than all else
         ("client", "<i4"),
         ("sent_partition", "<i4"),  # NONE = where it stands
         ("plant", "<i4"),  # code of the anomaly that it was put in for, in PLANT_CODES
@@ -117,7 +118,7 @@ def inserted(name: str, after: np.ndarray, **columns: np.ndarray | int | bool) -
     made["after"] = after
     made["plant"] = PLANT_CODES[name]
     defaults = {"sequence": NONE, "invoked_ns": 0, "transaction": NONE, "client": NONE, "sent_partition": NONE}
-    shown = {"outcome": NONE, "in_tail": False, "in_log": False, "in_visible": False}
+    shown = {"outcome": NONE, "sooner_ns": 0, "in_tail": False, "in_log": False, "in_visible": False}
     for name, value in (defaults | shown | columns).items():
         made[name] = value
     return made

@@ -64,7 +64,8 @@ def of_transactions(rng) -> CellHistory:
         history = drawn(rng.randrange(2**32)).cell()
     else:
         cell = transactions.drawn_cell(rng.randrange(2**32))
-        for kind in rng.sample(sorted(transactions.SPOILERS), rng.randrange(6)):
+        kinds = rng.sample(sorted(transactions.SPOILERS), rng.randrange(6))
+        for kind in (*kinds, *["zombie-write"][: rng.randrange(2)]):  # few histories have a zombie
             transactions.SPOILERS[kind](cell)
         history = cell.history()
     partitions = dict(history.partitions)

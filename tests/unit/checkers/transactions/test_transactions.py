@@ -1,7 +1,7 @@
 """Kernels of transactions on hand-written cells of two partitions: each finds its anomaly, and not the near miss."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.log.integrity import lost
+from prozess.checkers.transactions.early_reads import early_read
 from prozess.checkers.transactions.isolation import (
     AT_READ_COMMITTED,
     AT_READ_UNCOMMITTED,
     aborted_read,
-    early_read,
     lost_transaction,
     torn,
     zombie_write,
 )
 from prozess.harness.interfaces import CellHistory, KernelResult
-from prozess.harness.schema import MISSING, NONE
+from prozess.harness.interfaces.witnesses import EarlyCase
+from prozess.harness.schema import MISSING, NONE, TRANSACTIONS
 from tests.support.cells.partitions import (
     AUDIT_COMMITTED,
     FAIL,
@@ -31,7 +32,7 @@ from tests.support.cells.partitions import (
     READER_COMMITTED,
     SENTINEL_NS,
 )
-from tests.support.cells.transactions import ABORT, COMMIT, A, B, cell_of, ended, instance
+from tests.support.cells.transactions import ABORT, COMMIT, A, B, cell_of, columns_of, ended, instance
 from tests.support.examples import examples
 
 KERNELS = (torn, lost_transaction, zombie_write, aborted_read, early_read)
@@ -177,6 +178,126 @@ def test_a_read_of_what_was_never_to_be_committed_is_early():
     reads = [(READER, 0, PRODUCER, 0), (READER_COMMITTED, 0, PRODUCER, 0)]
     result = early_read(cell_of({**rows, "reads": reads}, EMPTY, [never]))
     assert result.witnesses["case"].tolist() == [AT_READ_COMMITTED, AT_READ_UNCOMMITTED]
+
+
+def test_what_is_read_early_by_another_clock_proves_nothing():
+    rows = {**WHOLE_A, "reads": [(READER_COMMITTED, 0, PRODUCER, 0)]}
+    cell = cell_of(rows, WHOLE_B, [ended(PRODUCER, 0, OK, at=5_000)])
+    clocks = cell.partitions[A].client_clock.copy()
+    clocks[READER_COMMITTED] += 1
+    moved = {number: replace(one, client_clock=clocks) for number, one in cell.partitions.items()}
+    assert (found(early_read(cell)), found(early_read(replace(cell, partitions=moved)))) == ([(A, PRODUCER, 0)], [])
+
+
+# --- behind the last stable offset ------------------------------------------------------------------------------------
+
+# PRODUCER's transaction has the record at 3. What PRODUCER_2 wrote stands at 4, and was given to a reader at 1,010.
+READ_NS = 1_010
+
+
+def behind(
+    open_row: dict[str, int], *, reads: Any = ((READER_COMMITTED, 4, PRODUCER_2, 0),), **rows: Any
+) -> CellHistory:
+    sends = [(PRODUCER, 0, open_row["outcome"], 3, 0), (PRODUCER_2, 0, OK, 4, 0)]
+    log = [(3, PRODUCER, 0), (4, PRODUCER_2, 0)]
+    shown = log if open_row["ended_by"] == COMMIT else log[1:]
+    a = {"sends": sends, "log": log, "visible": shown, "reads": list(reads), **rows}
+    return cell_of(a, EMPTY, [open_row, ended(PRODUCER_2, 0, OK, at=900)])
+
+
+def cases(cell: CellHistory) -> list[tuple[int, int]]:
+    """(case, offset of the open transaction's record) of each witness."""
+    result = early_read(cell)
+    assert result.count == len(result.witnesses)
+    return [(int(w["case"]), int(w["other_offset"])) for w in result.witnesses]
+
+
+OPEN, ABORTED_LATER = [(EarlyCase.BEHIND_OPEN, 3)], [(EarlyCase.BEHIND_ABORTED, 3)]
+
+
+@pytest.mark.parametrize(("at", "expected"), [(READ_NS, []), (READ_NS + 1, OPEN)])
+def test_a_committed_read_behind_a_transaction_whose_commit_was_asked_for_later_is_found(at, expected):
+    cell = behind(ended(PRODUCER, 0, OK, at=at))
+    assert cases(cell) == expected
+    if expected:
+        (witness,) = early_read(cell).witnesses
+        assert (witness["client"], witness["log_offset"], witness["seen_ns"]) == (PRODUCER_2, 4, READ_NS)
+        assert (witness["other_client"], witness["other_sequence"], witness["other_ns"]) == (PRODUCER, 0, at)
+        assert witness["reader"] == READER_COMMITTED
+
+
+def test_a_read_in_front_of_an_open_transaction_is_fine():
+    sends = [(PRODUCER, 0, OK, 5, 0), (PRODUCER_2, 0, OK, 4, 0)]
+    assert (
+        cases(behind(ended(PRODUCER, 0, OK, at=5_000), sends=sends, log=[(4, PRODUCER_2, 0), (5, PRODUCER, 0)])) == []
+    )
+
+
+@pytest.mark.parametrize("reader", [READER, AUDIT_COMMITTED])
+def test_only_a_consumer_at_read_committed_waits_for_open_transactions(reader):
+    assert cases(behind(ended(PRODUCER, 0, OK, at=5_000), reads=[(reader, 4, PRODUCER_2, 0)])) == []
+
+
+def test_a_record_of_no_transaction_waits_for_open_ones_too():
+    sends = [(PRODUCER, 0, OK, 3, 0), (PRODUCER_2, 0, OK, 4, NONE)]
+    assert cases(behind(ended(PRODUCER, 0, OK, at=5_000), sends=sends)) == OPEN
+
+
+@pytest.mark.parametrize("outcome", [INFO, FAIL])
+def test_a_transaction_whose_commit_was_not_confirmed_may_have_been_aborted_before(outcome):
+    assert cases(behind(ended(PRODUCER, 0, outcome, at=5_000))) == []
+
+
+@pytest.mark.parametrize(("at", "expected"), [(READ_NS, []), (READ_NS + 1, ABORTED_LATER)])
+def test_a_committed_read_behind_a_transaction_whose_abort_was_asked_for_later_is_found(at, expected):
+    assert cases(behind(ended(PRODUCER, 0, FAIL, by=ABORT, at=at))) == expected
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"code": -140},
+        {"outcome": INFO},
+        {"completed_ns": MISSING},
+        {"begun_ns": READ_NS - 10_000_000_000},
+        {"initialised_ns": MISSING},
+    ],
+    ids=["a send had failed", "in doubt", "it never returned", "beyond its timeout", "not initialised"],
+)
+def test_of_an_abort_that_its_coordinator_may_have_decided_before_nothing_is_certain(columns):
+    assert cases(behind(ended(PRODUCER, 0, FAIL, by=ABORT, at=5_000) | columns)) == []
+
+
+def test_a_transaction_at_its_timeout_is_still_open():
+    begun_ns = READ_NS + 1 - 10_000_000_000
+    assert cases(behind(ended(PRODUCER, 0, FAIL, by=ABORT, at=5_000) | {"begun_ns": begun_ns})) == ABORTED_LATER
+
+
+@pytest.mark.parametrize(
+    ("called", "returned", "expected"),
+    [(READ_NS, 2_000, []), (READ_NS, MISSING, []), (READ_NS + 1, 2_000, ABORTED_LATER), (1, 4, ABORTED_LATER)],
+)
+def test_a_later_instance_may_have_aborted_it_once_it_was_to_be_initialised(called, returned, expected):
+    cell = behind(ended(PRODUCER, 0, FAIL, by=ABORT, at=5_000))
+    rows = [ended(PRODUCER, 0, FAIL, by=ABORT, at=5_000), ended(PRODUCER_2, 0, OK, at=900)]
+    rows += [instance(PRODUCER, called=2, returned=5), instance(PRODUCER_2, called=called, returned=returned)]
+    assert cases(replace(cell, tables=cell.tables | {"transactions": columns_of(TRANSACTIONS, rows)})) == expected
+
+
+def test_of_several_open_transactions_the_one_that_was_open_for_longest_is_named():
+    sends = [(PRODUCER, 0, OK, 2, 0), (PRODUCER, 1, FAIL, 3, 1), (PRODUCER_2, 0, OK, 4, 0)]
+    log = [(2, PRODUCER, 0), (3, PRODUCER, 1), (4, PRODUCER_2, 0)]
+    rows = {"sends": sends, "log": log, "visible": [log[0], log[2]], "reads": [(READER_COMMITTED, 4, PRODUCER_2, 0)]}
+    table = [ended(PRODUCER, 0, OK, at=5_000), ended(PRODUCER, 1, FAIL, by=ABORT, at=9_000)]
+    cell = cell_of(rows, EMPTY, [*table, ended(PRODUCER_2, 0, OK, at=900)])
+    assert cases(cell) == [(EarlyCase.BEHIND_OPEN, 2)], "a commit is the surer proof"
+
+
+def test_what_was_read_before_its_own_commit_is_found_as_that_alone():
+    cell = behind(ended(PRODUCER, 0, OK, at=5_000))
+    rows = [ended(PRODUCER, 0, OK, at=5_000), ended(PRODUCER_2, 0, OK, at=4_000)]
+    result = early_read(replace(cell, tables=cell.tables | {"transactions": columns_of(TRANSACTIONS, rows)}))
+    assert result.witnesses["case"].tolist() == [EarlyCase.READ_COMMITTED]
 
 
 # --- zombies ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces.witnesses import make_witnesses
+from prozess.harness.interfaces.witnesses import EarlyCase, make_witnesses
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import MISSING, Outcome, Tristate
@@ -120,3 +120,16 @@ def test_transactions_are_of_version_2_if_both_the_brokers_and_the_client_have_i
     document = {"name": "t", "title": "t", "workload": "transactions", "axes": {key: [base[key]] for key in base}}
     (cell,) = make_plan(parse_trial(document, source="test"), seed=1).cells
     assert configuration_of(cell, "4.4.0", transaction_version=level).transactions_before_v2 is before
+
+
+@pytest.mark.parametrize(
+    ("case", "judgement"),
+    [
+        (EarlyCase.READ_COMMITTED, Judgement.FORBIDDEN),
+        (EarlyCase.BEHIND_OPEN, Judgement.FORBIDDEN),
+        (EarlyCase.BEHIND_ABORTED, Judgement.UNKNOWN),
+    ],
+)
+def test_a_coordinator_whose_clock_was_moved_may_have_aborted_earlier(case, judgement):
+    assert judged("early-read", case=case)[0] is Judgement.FORBIDDEN
+    assert judged("early-read", fault(90, 95, shifts_clock=True), case=case)[0] is judgement
