@@ -11,7 +11,9 @@ clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
 steps/             only of a test: how far its application got with the records that its consumers gave it
 journal.jsonl      undo journal of the nemesis
+token              repeats the token of this machine's own record of the run (harness/ledger.py)
 lasting.json       only while the run changes a cluster that was there before it: how that was before
+pids.jsonl, made.jsonl    the processes that could outlive the run; what it made in a cluster that stays
 resolved.json      what the roles of each fault resolved to, and when
 versions.json      versions of everything that the run depended on (harness/history/versions.py)
 interrupted        an empty file; it is there if somebody stopped the run
@@ -37,8 +39,9 @@ report.html, junit.xml, summary.md    stage report
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,6 +220,20 @@ class RunDirectory:
                     "Make it writable, or copy the run and name the copy."
                 )
 
+    def refuse_links(self) -> None:
+        """Raises BadInput if anything in the directory is neither a file nor a directory, or is a file with another name.
+
+        No run has links, pipes or devices. Somebody who sends a directory could lead what is written into it elsewhere."""
+        for folder, directories, files in os.walk(self.path):
+            for name in (*directories, *files):
+                path = Path(folder) / name
+                found = path.lstat()
+                if not (stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)):
+                    raise BadInput(
+                        f"{str(path)!r} is a {_kind(found.st_mode)}, and no run has one: what is written there could go "
+                        "elsewhere. Remove it, if you trust the rest."
+                    )
+
     def keep_private(self) -> None:
         """Lets only their owner read the files, whatever happened to them elsewhere. Files of other users stay as they
         are."""
@@ -234,6 +251,11 @@ class RunDirectory:
         return run
 
 
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "pipe"), (stat.S_ISREG, "file with a second name (a hard link)"))
+    return next((name for test, name in kinds if test(mode)), "device or socket")
+
+
 def seconds_in_all(parts: Mapping[str, float]) -> float:
     """Returns how long a run took, by the seconds of its parts (seconds.json). What is part of a part, as "run: audit" is of
     "run", is counted with that one."""
@@ -246,10 +268,35 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a text file atomically."""
+    """Writes a text file atomically. Whatever had that name, a link or a pipe too, is replaced and never written through."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields the path of a new, empty file beside `path`, which takes its name when the context ends without an error.
+
+    A link with either name is removed and not followed: nothing outside of the directory is written."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
+    try:
+        yield part
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
     part.replace(path)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Appends a line to a file of a run. OSError if the name is a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value

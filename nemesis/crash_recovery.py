@@ -5,8 +5,8 @@ import fcntl
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,9 @@ from typing import Any, Protocol
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import BadInput, NotReady, ProzessError
 from prozess.harness.interfaces import AdminProtocol, Cluster
+from prozess.harness.ledger import PIDS, STATE_HOME, Made, kept, record_of
 from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.plan.reach import reaches
 from prozess.harness.processes import (
     ProcessIdentity,
     boot_id,
@@ -30,6 +32,9 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.journal import Journal, UndoState, read_journal
 from prozess.nemesis.nemesis import Nemesis
 
+# What is undone stands in this machine's own record of the run (`prozess.harness.ledger`), and not in the run's directory,
+# which somebody may have sent. What only the directory says is named, and done if somebody says that it is to be trusted.
+#
 # A run in namespaces leaves nothing: the kernel ends every process of its pid namespace with the first one
 # (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Here that is seen to be so.
 # Without namespaces the backend writes down each process it starts (`pids.jsonl`), and exactly those are ended. What a
@@ -66,6 +71,8 @@ class Sweepers:
     disks: Callable[[RunDirectory], SweepReport]
     engine: Callable[[RunDirectory], SweepReport]
     """Removes the run's containers and networks from a Docker engine. It is asked only for runs that had one."""
+    claimed: Callable[[RunDirectory], Iterable[str]]
+    """Says which mounts, devices and control groups of this machine are in the directory. It only looks."""
     reach: Reach
 
 
@@ -97,7 +104,7 @@ def hold_alive(run: RunDirectory) -> Iterator[None]:
 
     The mark is a lock, which goes with the process, however the process ends.
     """
-    with _lock(run) as descriptor:
+    with _lock(run) as descriptors:
         own = identify(os.getpid())
         first = process_status(1)
         note = {
@@ -106,26 +113,90 @@ def hold_alive(run: RunDirectory) -> Iterator[None]:
             "pid_namespace": pid_namespace(),
             "init_start_time": first.identity.start_time if first else None,
         }
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(note).encode() + b"\n", 0)
+        for descriptor in descriptors:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(note).encode() + b"\n", 0)
         yield
-        os.ftruncate(descriptor, 0)  # It ended in order.
+        for descriptor in descriptors:
+            os.ftruncate(descriptor, 0)  # It ended in order.
 
 
-def heal_run(run: RunDirectory, *, clock: Clock, sweepers: Sweepers, ends_within_s: float = 0.0) -> HealReport:
+def heal_run(
+    run: RunDirectory, *, clock: Clock, sweepers: Sweepers, ends_within_s: float = 0.0, trust: bool = False
+) -> HealReport:
     """Cleans up after a run that is over, and observes that it is clean. It is safe to repeat, and safe on a run that
     ended well.
 
-    BadInput if the run is alive. `ends_within_s` is for who just killed the run: it says how long its last processes
-    may take to end.
+    If this machine has no record of the run, nothing is touched, and what the directory claims is reported as left;
+    `trust`: it is believed. BadInput if the run is alive. `ends_within_s` is for who just killed the run: it says how long
+    its last processes may take to end.
     """
     if not run.path.is_dir():
         raise BadInput(f"{str(run.path)!r} is not a run directory. Give a directory under runs/.")
     if ends_within_s:
         with suppress(NotReady):  # then what holds it is named below
             wait_until(lambda: not _is_alive(run), awaited="the run to end", timeout_s=ends_within_s, clock=clock)
-    with _lock(run) as descriptor:
-        return _heal(run, _parse(os.pread(descriptor, 4096, 0)), clock, sweepers)
+    run.refuse_links()
+    record = record_of(run)
+    if record is None and not trust:
+        return HealReport(run.path, (), (), _advised(claims_of(run, sweepers)))
+    with _lock(run) as descriptors:
+        report = _heal(run, _parse(os.pread(descriptors[0], 4096, 0)), clock, sweepers)
+    if record is not None and report.clean:
+        record.settle()
+    return report
+
+
+_ADVICE = (
+    "nothing of that was touched: this machine has no record that it made this run, and somebody may have sent or changed "
+    f"the directory. If you ran it here with another HOME or {STATE_HOME}, heal with that one. If you want all that is "
+    "listed to be done, give --trust"
+)
+
+
+def _advised(claims: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(claims)
+    return (*found, _ADVICE) if found else ()
+
+
+def claims_of(run: RunDirectory, sweepers: Sweepers) -> Iterator[str]:
+    """Yields what a directory says that its run has left, and what `--trust` would do, one sentence each.
+
+    It only looks: at the directory's files, and at the processes, mounts and devices of this machine."""
+    note = _note_of(run)
+    for name, identity in _survivors(note, run.path / PIDS):
+        yield f"it says that {name!a} is process {identity.pid}, which runs: --trust would kill it"
+    if note and run.compose.exists():
+        yield "it has a compose.yaml: --trust would remove the containers, networks and volumes with its path as their label"
+    yield from sweepers.claimed(run)
+    try:
+        open_undos = read_journal(run.journal).open
+    except OSError as error:
+        yield f"{run.journal} cannot be read: {error.strerror}"
+        return
+    if run.lasting.exists():
+        yield f"it says that a cluster is still in use: --trust would {_reaching(run)}, carry out {len(open_undos)} undos"
+        made = Made(run)
+        named = [f"delete the topic {name} ({known})" for name, known in made.topics.items()]
+        yield from (f"--trust would {deed} there" for deed in [*named, *(f"delete the group {g}" for g in made.groups)])
+    elif open_undos:
+        yield f"its journal has {len(open_undos)} undos open: --trust would mark them as done, for what they undo is gone"
+
+
+def _reaching(run: RunDirectory) -> str:
+    try:
+        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    except (OSError, UnicodeDecodeError, ProzessError) as error:
+        return f"read plan.json, which cannot be read ({error})"
+    return ", ".join(reaches(plan)) or f"reach a cluster of the {plan.backend} backend"
+
+
+def _note_of(run: RunDirectory) -> dict[str, Any]:
+    """Returns what the directory's alive.lock says of the run; nothing if it ended in order. BadInput if it is alive."""
+    if not (run.path / LOCK).exists():
+        return {}
+    with _locked(run.path / LOCK) as descriptor:
+        return _parse(os.pread(descriptor, 4096, 0))
 
 
 def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweepers) -> HealReport:
@@ -136,7 +207,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     found += thawed.found
     done += thawed.done
     left += thawed.left
-    for what, identity in _survivors(run, note):
+    for what, identity in _survivors(note, kept(run.path / PIDS)[0]):
         found.append(f"{what} (pid {identity.pid}) is still there")
         problem = _end(identity, clock)
         (left if problem else done).append(f"{what} (pid {identity.pid}): {problem or 'ended'}")
@@ -153,7 +224,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     found += elsewhere.found
     done += elsewhere.done
     left += elsewhere.left
-    contents = read_journal(run.journal)
+    contents = read_journal(kept(run.journal)[0])
     if contents.unreadable:
         found.append(f"{contents.unreadable} lines of {run.journal} are not readable")
     for entry in contents.open:
@@ -165,14 +236,14 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     return HealReport(run.path, tuple(found), tuple(done), tuple(left))
 
 
-def _survivors(run: RunDirectory, note: dict[str, Any]) -> Iterator[tuple[str, ProcessIdentity]]:
+def _survivors(note: dict[str, Any], pids: Path) -> Iterator[tuple[str, ProcessIdentity]]:
     """Returns the processes of the run that are alive: their pid and their start time both match."""
     inode, start_time = note.get("pid_namespace"), note.get("init_start_time")
     if isinstance(inode, int) and isinstance(start_time, int) and inode != pid_namespace():
         first = namespace_init(inode=inode, start_time=start_time)
         if first is not None:
             yield "the run stage's sandbox", first
-    for name, identity in read_pids(run.path / "pids.jsonl"):
+    for name, identity in read_pids(pids):
         if is_running(identity):
             yield name, identity
 
@@ -231,17 +302,26 @@ def _parse(line: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+LOCK = "alive.lock"
+
+
 @contextmanager
-def _lock(run: RunDirectory) -> Iterator[int]:
-    """Takes the lock of the run and returns its file descriptor. BadInput if another process holds it."""
-    path = run.path / "alive.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _lock(run: RunDirectory) -> Iterator[list[int]]:
+    """Takes the lock of the run, wherever it is kept, and returns its file descriptors; the first one counts. BadInput if
+    another process holds it."""
+    with ExitStack() as locks:
+        yield [locks.enter_context(_locked(path)) for path in kept(run.path / LOCK)]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BadInput(
-                f"The run in {str(run.path)!r} is alive: {path} is held. Wait until it ends, or stop it with Ctrl-C where "
+                f"The run in {str(path.parent)!r} is alive: {path} is held. Wait until it ends, or stop it with Ctrl-C where "
                 "it was started."
             ) from error
         yield descriptor
@@ -289,11 +369,12 @@ def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
     """Undoes all open faults, and leaves the cluster as it was before. It is safe to repeat. What fails is reported and
     stays open for the next attempt."""
     healed = Healed()
-    if not run.lasting.exists():
+    if not kept(run.lasting)[0].exists():
         return healed
     healed.found.append("the run still used a cluster that was there before it")
     try:
-        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+        path = kept(run.plan)[0]
+        plan = parse_plan(path.read_text(encoding="utf-8"), source=str(path))
         cluster, admin = reach(plan, run, clock=clock)
     except (ProzessError, OSError) as error:
         healed.left.append(f"the cluster cannot be reached again: {error}")
@@ -308,7 +389,9 @@ def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
         if count:
             healed.done.append(f"{count} undos of the journal were carried out, and seen to work")
         if _did(healed, "leave the cluster as it was", cluster.teardown):
-            healed.done.append("the cluster is left as it was found")
+            healed.done.append(
+                "the cluster is left as it was found: what the run made there was deleted, and is seen to be gone"
+            )
     finally:
         admin.close()
     return healed

@@ -27,6 +27,7 @@ from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import StorageFull
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, Effect, Targets, Undo
+from prozess.harness.ledger import kept
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, FaultPhase, Tristate
 
@@ -118,10 +119,13 @@ class Journal:
     """Appends to the journal of one run. Only one writer may use it at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Continues the journal that is there. A torn last line is cut off, so that the next line starts on its own."""
-        self._path = path
-        _cut_torn_line(path)
-        contents = read_journal(path)
+        """Continues the journal that is there. A torn last line is cut off, so that the next line starts on its own.
+
+        It is kept twice, if this machine has a record of the run: there, where it counts, and in the run's directory."""
+        self._paths = kept(path)
+        for each in self._paths:
+            _cut_torn_line(each)
+        contents = read_journal(self._paths[0])
         self._entries = {entry.id: entry for entry in contents.entries}
         self._before = contents.before
 
@@ -188,22 +192,27 @@ class Journal:
         self._entries |= {entry.id: entry for entry in entries}
 
     def _write(self, values: Sequence[Frozen], *, sync: bool) -> None:
-        created = not self._path.exists()
         lines = "".join(json.dumps(e.model_dump(mode="json"), ensure_ascii=False) + "\n" for e in values)
-        with self._path.open("ab", buffering=0) as file:
-            size = file.tell()
-            try:
-                _write_whole(file.fileno(), lines.encode())
-                if sync:
-                    os.fsync(file.fileno())
-            except OSError as error:
-                file.truncate(size)  # No half line before the next one.
-                raise StorageFull(
-                    f"{self._path}: the undo journal cannot be written ({error.strerror}). Free space there or give another "
-                    "--runs directory; no fault is made without it."
-                ) from error
-        if created:
-            _sync_directory(self._path.parent)
+        for number, path in enumerate(self._paths):
+            _append_to(path, lines.encode(), sync=sync and number == 0)
+
+
+def _append_to(path: Path, lines: bytes, *, sync: bool) -> None:
+    created = not path.exists()
+    with path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            _write_whole(file.fileno(), lines)
+            if sync:
+                os.fsync(file.fileno())
+        except OSError as error:
+            file.truncate(size)  # No half line before the next one.
+            raise StorageFull(
+                f"{path}: the undo journal cannot be written ({error.strerror}). Free space there or give another "
+                "--runs directory; no fault is made without it."
+            ) from error
+    if created:
+        _sync_directory(path.parent)
 
 
 def _cut_torn_line(path: Path) -> None:

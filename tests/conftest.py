@@ -1,10 +1,12 @@
 """Shared by all tests: parts of the machine that a test needs, skipped loudly, or failed where CI requires them."""
 
+import atexit
 import gc
 import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +28,11 @@ if not os.environ.get("PROZESS_FUZZ") and hasattr(providers, "_get_local_constan
 # compiles every module again, which is a third of the cost of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What tests make is written down where it goes with them, and not among what this machine's user made.
+if "PROZESS_TESTS_STATE" not in os.environ:
+    os.environ["XDG_STATE_HOME"] = os.environ["PROZESS_TESTS_STATE"] = tempfile.mkdtemp(prefix="prozess-state-")
+    atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # What ignores Ctrl-C or a hang-up has children that do: behind a script's `&`, or `nohup`, tests of both would fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,6 +26,7 @@ from prozess.clusters.machine.processes import captured
 from prozess.harness import installation
 from prozess.harness.errors import BadInput, ClusterFailed, MissingTool
 from prozess.harness.installation import make_cache, of_an_extra
+from prozess.harness.ledger import home_of
 from prozess.harness.run_directory import RunDirectory
 
 with of_an_extra("Docker"):
@@ -185,7 +186,7 @@ def command(
 
 def run_label(run: RunDirectory) -> str:
     """Returns the value of the label of everything that belongs to this run."""
-    return str(run.path.resolve())
+    return str(home_of(run))
 
 
 # What is left of a run

@@ -26,6 +26,7 @@ from typing import Literal, cast, get_args
 from prozess.clusters.machine.processes import captured
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
+from prozess.harness.ledger import home_of
 from prozess.harness.run_directory import RunDirectory
 
 DiskKind = Literal["loop", "memory"]
@@ -305,7 +306,7 @@ _JOIN = 'echo "$$" > "$1/cgroup.procs"; shift; exec "$@"'
 
 def group_prefix(run: RunDirectory) -> str:
     """The beginning of the names of the run's control groups."""
-    return f"prozess-{hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:_HASH]}-"
+    return f"prozess-{hashlib.sha256(str(home_of(run)).encode()).hexdigest()[:_HASH]}-"
 
 
 def remove_groups(run: RunDirectory) -> list[str]:
@@ -480,6 +481,14 @@ def sweep(run: RunDirectory) -> LeftOver:
     except NotReady as error:
         left.append(str(error))
     return LeftOver(tuple(found), tuple(done), tuple(left))
+
+
+def claimed(run: RunDirectory) -> list[str]:
+    """Says what of this machine is in the directory, and what would be done to it. It only looks."""
+    mounts = [f"{place} is mounted: --trust would unmount it" for place in _mounts_under(run.path)]
+    devices = [f"/dev/{device} has its file there: --trust would thaw it" for device in devices_of(run.path)]
+    groups = (directory for root in (_V1, _V2) for directory in root.glob(f"{group_prefix(run)}*"))
+    return [*mounts, *devices, *(f"{directory} is there: --trust would remove it" for directory in groups)]
 
 
 def devices_of(directory: Path) -> list[str]:

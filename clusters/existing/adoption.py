@@ -11,10 +11,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitedTooLong
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are in its __init__
     AdminClient,
     ConfigResource,
@@ -24,14 +23,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are in 
 
 from prozess.clusters.machine.server_properties import shaping_settings
 from prozess.clusters.protocol.admin import Admin
-from prozess.clusters.protocol.readiness import READY_TOPIC
 from prozess.harness.clock import Clock, SystemClock, wait_until
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Adoption, AttachOptions, Login, login_here
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
+from prozess.harness.ledger import Made, begin, kept
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.work import CopierWork, GroupWork
-from prozess.harness.run_directory import RunDirectory, read_json, write_json
+from prozess.harness.run_directory import RunDirectory, read_object, write_json
 
 LASTING = ("ssh", "attach")
 """The backends whose clusters outlive a run."""
@@ -39,27 +38,34 @@ BROKER_IDS_END = 63
 """Broker ids must be below this: the judge keeps sets of brokers as masks of 63 bits."""
 ASK_TIMEOUT_S = 10.0
 DELETE_TIMEOUT_S = 30.0
+GROUPS_TIMEOUT_S = 90.0
+"""How long a group may keep members that were killed: longer than any session of a trial."""
 
 
 class Marker:
-    """The file `lasting.json` of a run: as long as it is there, the run has left something in the cluster."""
+    """The file `lasting.json` of a run: as long as it is there, the run has left something in the cluster.
+
+    It is kept in this machine's record, where it counts, and in the run's directory (`prozess.harness.ledger`)."""
 
     def __init__(self, run: RunDirectory) -> None:
-        self._path: Path = run.lasting
+        self._run = run
 
     def set(self, found: Mapping[str, str]) -> None:
         """Writes what was found, before anything is done to the cluster. What was found first counts."""
-        if not self._path.exists():
-            write_json(self._path, dict(found))
+        for path in kept(self._run.lasting):
+            if not path.exists():
+                write_json(path, dict(found))
 
     @property
     def found(self) -> dict[str, str] | None:
         """Returns what was given to `set`; None if the run has left nothing in the cluster."""
-        return {k: str(v) for k, v in read_json(self._path).items()} if self._path.exists() else None
+        path = kept(self._run.lasting)[0]
+        return {k: str(v) for k, v in read_object(path).items()} if path.exists() else None
 
     def clear(self) -> None:
         """Removes the mark: everything is as it was."""
-        self._path.unlink(missing_ok=True)
+        for path in kept(self._run.lasting):
+            path.unlink(missing_ok=True)
 
 
 class Kafka:
@@ -90,33 +96,83 @@ class Kafka:
             int(node.id): (node.host, int(node.port)) for node in sorted(found.nodes, key=lambda node: int(node.id))
         }
 
-    def delete_topics(self, prefix: str) -> list[str]:
-        """Deletes every topic whose name begins so, and that of the readiness check, and returns once they are gone."""
-        names = self._ours(prefix)
-        if not names:
-            return []
-        for name, future in self._admin().delete_topics(names, operation_timeout=DELETE_TIMEOUT_S).items():
-            try:
-                future.result(DELETE_TIMEOUT_S + 1)
-            except (KafkaException, TimeoutError) as error:
-                if getattr(error.args[0], "code", lambda: None)() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise ClusterFailed(f"Topic {name!r} could not be deleted: {error}.") from error
+    def topics(self) -> frozenset[str]:
+        """Returns the names of all topics. ClusterFailed if Kafka does not list them."""
+        try:
+            return frozenset(self._admin().list_topics(timeout=ASK_TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise ClusterFailed(
+                f"Kafka at {self._servers} does not list its topics: {self._in_words(error)}."
+            ) from error
+
+    def remove(self, made: Made, admin: Admin) -> None:
+        """Deletes what the run made, and nothing else: each topic by the id that it got, each group by its name.
+
+        Returns once all of it is seen to be gone. ClusterFailed or NotReady if something is not. A topic without an id is one
+        that the run was about to make when it was killed: its name has random letters of the run, and was free then."""
+        known = dict(made.topics)
+        if unseen := [name for name, topic_id in known.items() if topic_id is None]:
+            found = admin.topic_ids(unseen)
+            made.made(found)
+            known |= found
+            if without := self.topics().intersection(unseen).difference(found):
+                names = ", ".join(sorted(without))
+                raise ClusterFailed(f"Kafka tells no id of {names}: delete them with kafka-topics.sh.")
+        ours = {topic_id: name for name, topic_id in known.items() if topic_id is not None}
+
+        def left() -> list[str]:
+            now = admin.topic_ids(list(known)) if ours else {}
+            return [name for name, topic_id in now.items() if topic_id in ours]
+
+        if there := left():
+            admin.delete_topics([known[name] for name in there], timeout_s=DELETE_TIMEOUT_S)  # type: ignore[misc]
         wait_until(
-            lambda: not self._ours(prefix),
-            awaited=f"{len(names)} topics to be gone",
+            lambda: not left(),
+            awaited=f"{len(there)} topics to be gone",
             timeout_s=DELETE_TIMEOUT_S,
             clock=self._clock,
-            last_seen=lambda: f"{self._ours(prefix)[:3]} are there",
+            last_seen=lambda: f"{left()[:3]} are there",
             interval_s=0.2,
         )
-        return names
+        made.gone("topic", known)
+        self._remove_groups(made)
 
-    def _ours(self, prefix: str) -> list[str]:
+    def groups(self) -> frozenset[str]:
+        """Returns the names of all groups that clients have made. ClusterFailed if Kafka does not list them."""
         try:
-            topics = self._admin().list_topics(timeout=ASK_TIMEOUT_S).topics
-        except KafkaException as error:
-            raise ClusterFailed(f"Kafka at {self._servers} does not list its topics: {error}.") from error
-        return sorted(name for name in topics if name.startswith(prefix) or name == READY_TOPIC)
+            told = self._admin().list_consumer_groups(request_timeout=ASK_TIMEOUT_S).result(ASK_TIMEOUT_S + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise ClusterFailed(
+                f"Kafka at {self._servers} does not list its groups: {self._in_words(error)}."
+            ) from error
+        if told.errors:
+            raise ClusterFailed(f"Kafka at {self._servers} does not list all of its groups: {told.errors[0]}.")
+        return frozenset(group.group_id for group in told.valid)
+
+    def _remove_groups(self, made: Made) -> None:
+        """Deletes the groups of the run. One whose members were killed is only empty once their sessions are over."""
+        why: dict[str, str] = {}
+
+        def gone() -> bool:
+            why.clear()
+            for name in sorted(self.groups().intersection(made.groups)):
+                (future,) = self._admin().delete_consumer_groups([name], request_timeout=ASK_TIMEOUT_S).values()
+                try:
+                    future.result(ASK_TIMEOUT_S + 1)
+                except (KafkaException, TimeoutError) as error:
+                    why[name] = self._in_words(error)
+            return not why and not self.groups().intersection(made.groups)
+
+        if made.groups:
+            wait_until(
+                gone,
+                awaited="the groups of the run to be gone",
+                timeout_s=GROUPS_TIMEOUT_S,
+                clock=self._clock,
+                last_seen=lambda: "; ".join(f"{name}: {text}" for name, text in why.items()) or "they are listed",
+                interval_s=1.0,
+            )
+            made.gone("group", made.groups)
 
     def _admin(self) -> AdminClient:
         if self._client is None:
@@ -197,7 +253,7 @@ def adopt_plan(plan: Plan, run: RunDirectory, *, clock: Clock) -> Plan:
         raise BadInput(
             f"The cluster has a broker with the id {max(ids)}; ids up to {BROKER_IDS_END - 1} can be judged."
         )
-    return adopt(plan, Adoption(prefix=run_prefix(run.path.name), broker_ids=ids))
+    return adopt(plan, Adoption(prefix=run_prefix(run.path.name, begin(run).mark), broker_ids=ids))
 
 
 def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:
@@ -386,9 +442,45 @@ def _release(servers: str, login: Login | None) -> str | None:
 # A plan fitted to a cluster that is there already: its brokers' own ids, and names that are the run's alone. Pure.
 
 
-def run_prefix(run_name: str) -> str:
-    """The prefix of everything that a run makes in somebody else's cluster."""
-    return f"prozess-{run_name}-"
+def run_prefix(run_name: str, mark: str) -> str:
+    """The prefix of everything that a run makes in somebody else's cluster. `mark`: letters that no other run has."""
+    return f"prozess-{run_name}-{mark}-"
+
+
+def prefix_of(plan: Plan) -> str:
+    """Returns the prefix of a plan that was adopted. BadInput if it is none that prozess gives."""
+    prefix = plan.adopted.prefix if plan.adopted is not None else ""
+    if not prefix.startswith("prozess-") or not prefix.endswith("-"):
+        raise BadInput(
+            f"The plan says that what its run makes there begins with {prefix!r}, and prozess gives no such names. "
+            "Run the trial."
+        )
+    return prefix
+
+
+def begin_making(plan: Plan, run: RunDirectory, kafka: Kafka) -> Made:
+    """Writes down which topics and groups a run is about to make in somebody else's cluster, and returns that record.
+
+    BadInput if one of the names is taken: nothing there is ours yet."""
+    prefix = prefix_of(plan)
+    topics = dict.fromkeys([f"{prefix}ready", *(p.topic_name for p in plan.partitions)])
+    groups = dict.fromkeys(client.group_id for client in plan.clients if client.group_id is not None)
+    foreign = [name for name in (*topics, *groups) if not name.startswith(prefix)]
+    taken = [*kafka.topics().intersection(topics), *(kafka.groups().intersection(groups) if groups else ())]
+    if foreign or taken:
+        raise BadInput(
+            f"{(foreign or taken)[0]!r} is a name that {'this run may not use' if foreign else 'the cluster has already'}, "
+            "and a run touches nothing that it did not make. Run the trial again."
+        )
+    made = Made(run)
+    made.begin("topic", topics)
+    made.begin("group", groups)
+    return made
+
+
+def made_in(plan: Plan, run: RunDirectory) -> Made | None:
+    """Returns the record of what the run makes in a cluster that stays; None where the cluster goes with the run."""
+    return Made(run) if plan.backend in LASTING else None
 
 
 def adopt(plan: Plan, adoption: Adoption) -> Plan:

@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from prozess.clusters.existing import client_network
-from prozess.clusters.existing.adoption import Kafka, Marker, call_each, described_by, login_for, run_prefix
+from prozess.clusters.existing.adoption import (
+    Kafka,
+    Marker,
+    begin_making,
+    call_each,
+    described_by,
+    login_for,
+    prefix_of,
+)
 from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.processes import PIDS_NAME, recording_command
@@ -38,6 +46,7 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Bandwidth, ClientCut, Latency, ResetConnections
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool
 from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
+from prozess.harness.ledger import Made
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import MESSAGE_FAULT
 from prozess.harness.run_directory import RunDirectory
@@ -482,7 +491,9 @@ class AttachCluster:
 
     def setup(self) -> None:
         """Changes nothing of the cluster. It makes the clients' network, without which they go straight to the brokers."""
+        made = begin_making(self._plan, self._run, self._kafka)
         self._marker.set({"cluster_id": self._found[0]})
+        assert made.topics, "the run will make some"
         self._run.logs.mkdir(parents=True, exist_ok=True)
         if self._no_client_network is not None:
             return
@@ -504,6 +515,8 @@ class AttachCluster:
             clock=self._clock,
             check_alive=lambda: None,
             login=self.login,
+            topic=f"{prefix_of(self._plan)}ready",
+            made=Made(self._run),
         ).wait({})
 
     def describe(self) -> Mapping[str, Any]:
@@ -531,23 +544,32 @@ class AttachCluster:
         """Does nothing: no logs can be read."""
 
     def teardown(self) -> None:
-        """Deletes the topics of the run. Does nothing if `setup` was never called."""
+        """Deletes the topics and groups that the run made. Does nothing if `setup` was never called."""
         self._close_client_network()
         for node in self.nodes if self._asked else ():
             node.close()
-        if self._marker.found is None:
+        found = self._marker.found
+        if found is None:
             return
         problems: list[str] = []
-        call_each(problems, lambda: self._kafka.delete_topics(self._prefix))
+        call_each(problems, lambda: self._remove_what_it_made(found.get("cluster_id", "")))
         if problems:
             raise ClusterFailed("Not everything could be left as it was: " + "; ".join(problems))
         self._marker.clear()
 
     # Parts
 
-    @property
-    def _prefix(self) -> str:
-        return self._plan.adopted.prefix if self._plan.adopted is not None else run_prefix(self._run.path.name)
+    def _remove_what_it_made(self, cluster_id: str) -> None:
+        if self._found[0] != cluster_id:
+            raise ClusterFailed(
+                f"Kafka at {self.bootstrap_servers} is the cluster {self._found[0]} now, and the run was on {cluster_id}: "
+                "nothing of it was touched"
+            )
+        admin = Admin(self, clock=self._clock)
+        try:
+            self._kafka.remove(Made(self._run), admin)
+        finally:
+            admin.close()
 
     def _start_relay(self, ports: Sequence[int], pids: Path) -> None:
         assert self._client_network is not None

@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prozess.clusters.disks.impairers import PROBE_BYTES
-from prozess.clusters.existing.adoption import Kafka, Marker, call_each, settings_of
+from prozess.clusters.existing.adoption import Kafka, Marker, begin_making, call_each, prefix_of, settings_of
 from prozess.clusters.existing.ssh_node import CHAIN, PROBE_PORT, SshHost, SshNode
 from prozess.clusters.links.links import LimitedLinks, LinkEnd, Links, LossyLinks
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER
 from prozess.clusters.parts import AnyImpairer, Parts, node_facts
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.readiness import Readiness
-from prozess.harness.clock import NS_PER_S, Clock
+from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.existing_clusters import Login, SshNodeOptions, split_server
 from prozess.harness.config.impairments import CLIENTS, Capability, FullDisk
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
 from prozess.harness.interfaces import MessageWatch, NodeState, await_end, end_in_order
+from prozess.harness.ledger import Made
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -159,7 +160,15 @@ class SshCluster:
             node.start()
 
     def wait_ready(self, *, timeout_s: float) -> None:
-        Readiness(self.observer_servers, timeout_s=timeout_s, clock=self._clock, check_alive=self._check_alive).wait({})
+        self._begin_making(timeout_s=timeout_s)
+        Readiness(
+            self.observer_servers,
+            timeout_s=timeout_s,
+            clock=self._clock,
+            check_alive=self._check_alive,
+            topic=f"{prefix_of(self._plan)}ready",
+            made=Made(self._run),
+        ).wait({})
 
     def describe(self) -> Mapping[str, Any]:
         admin = Admin(self, clock=self._clock)
@@ -204,7 +213,7 @@ class SshCluster:
                 call_each(problems, lambda node=node: node.repair(FullDisk()))  # type: ignore[misc]
             call_each(problems, node.resume)
         if any(node.state() is NodeState.RUNNING for node in self._nodes if BROKER in node.roles):
-            call_each(problems, lambda: self._kafka.delete_topics(self._prefix))
+            call_each(problems, self._remove_what_it_made)
         for node in reversed(self._nodes):
             call_each(problems, lambda node=node: self._leave(node, found.get(node.name, "")))  # type: ignore[misc]
             node.host.close()
@@ -214,10 +223,34 @@ class SshCluster:
 
     # Parts
 
-    @property
-    def _prefix(self) -> str:
-        assert self._plan.adopted is None or self._plan.adopted.prefix
-        return self._plan.adopted.prefix if self._plan.adopted is not None else f"prozess-{self._run.path.name}-"
+    def _begin_making(self, *, timeout_s: float) -> None:
+        """Writes down what the run is about to make, once Kafka lists what there is."""
+        last = ["nothing"]
+
+        def begun() -> bool:
+            self._check_alive()
+            try:
+                begin_making(self._plan, self._run, self._kafka)
+            except ClusterFailed as error:
+                last[0] = str(error)
+                return False
+            return True
+
+        if not Made(self._run).topics:
+            wait_until(
+                begun,
+                awaited="Kafka to list its topics",
+                timeout_s=timeout_s,
+                clock=self._clock,
+                last_seen=lambda: last[0],
+            )
+
+    def _remove_what_it_made(self) -> None:
+        admin = Admin(self, clock=self._clock)
+        try:
+            self._kafka.remove(Made(self._run), admin)
+        finally:
+            admin.close()
 
     @cached_property
     def _kafka(self) -> Kafka:

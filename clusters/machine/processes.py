@@ -17,6 +17,7 @@ from pathlib import Path
 
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
+from prozess.harness.ledger import PIDS, kept
 from prozess.harness.processes import ProcessIdentity, boot_id, parse_stat, send_signal
 from prozess.harness.run_directory import RunDirectory
 
@@ -49,25 +50,26 @@ def captured(
     )
 
 
-PIDS_NAME = "pids.jsonl"
+PIDS_NAME = PIDS
 # The shell writes its own pid and start time, then becomes the server: there is no moment at which the server runs
 # unrecorded. Words of /proc/PID/stat hold no quote or backslash: the command name is the shell's.
 _RECORD = (
-    'read -r stat < "/proc/$$/stat"; read -r boot < /proc/sys/kernel/random/boot_id; '
-    'printf \'{"node": "%s", "boot": "%s", "stat": "%s"}\\n\' "$1" "$boot" "$stat" >> "$2"; '
-    'shift 2; exec "$@"'
+    'read -r stat < "/proc/$$/stat"; read -r boot < /proc/sys/kernel/random/boot_id; node=$1; shift; '
+    'while [ "$1" != -- ]; do '
+    'printf \'{"node": "%s", "boot": "%s", "stat": "%s"}\\n\' "$node" "$boot" "$stat" >> "$1"; shift; done; '
+    'shift; exec "$@"'
 )
 
 
 def recording_command(command: Sequence[str], *, name: str, into: Path) -> list[str]:
-    """A command line that records the process in a file, and then becomes `command`."""
-    return ["sh", "-c", _RECORD, "sh", name, str(into), *command]
+    """A command line that records the process in a file of a run, wherever it is kept, and then becomes `command`."""
+    return ["sh", "-c", _RECORD, "sh", name, *map(str, kept(into)), "--", *command]
 
 
 def sweep_pids(run: RunDirectory) -> list[str]:
     """Kills what is left of the run's recorded processes, and says what was done. It never kills another's process."""
     done = []
-    for name, identity in _recorded(run.path / PIDS_NAME):
+    for name, identity in _recorded(kept(run.path / PIDS_NAME)[0]):
         try:
             if send_signal(identity, signal.SIGKILL):
                 done.append(f"killed {name} (pid {identity.pid})")

@@ -23,6 +23,7 @@ from typing import Literal, TypeVar, cast, get_args
 from prozess.clusters.machine.processes import captured
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool
 from prozess.harness.installation import cache_directory
+from prozess.harness.ledger import STATE_HOME, state_directory
 from prozess.harness.schema import Tristate
 
 Isolation = Literal["namespaces", "signals"]
@@ -83,10 +84,10 @@ def enter_command(argv: Sequence[str]) -> list[str]:
     """Wraps a command so that it runs in a fresh sandbox or, where that does not work, is told the level that it has.
 
     File descriptors, environment and working directory pass through. Standard error of the wrapper is the command's. Where
-    the cache is, is said: whoever is root inside would look for root's home where no HOME is set.
+    the cache and the records are, is said: whoever is root inside would look for root's home where no HOME is set.
     """
     support = probe()
-    argv = ["env", f"PROZESS_CACHE={cache_directory()}", *argv]
+    argv = ["env", f"PROZESS_CACHE={cache_directory()}", f"{STATE_HOME}={state_directory().parent}", *argv]
     if support.level != "namespaces":
         return ["env", f"{ISOLATION_VARIABLE}={support.level}", *argv]
     script = f'{_INSIDE}export {ISOLATION_VARIABLE}=namespaces\nexec "$@"\n'

@@ -45,6 +45,7 @@ from prozess.clusters.protocol.requests import (
     abort_marker_request,
     alter_reassignments_request,
     api_versions_request,
+    delete_topics_request,
     describe_producers_request,
     describe_quorum_request,
     describe_topic_partitions_request,
@@ -61,6 +62,7 @@ from prozess.harness.clock import NS_PER_S, Clock, SystemClock, wait_until
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady
 from prozess.harness.interfaces import BrokerView, NodeState, PartitionView, TopicSpec
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, ObservedCluster, OpenTransaction
+from prozess.harness.ledger import Made
 from prozess.harness.schema import Isolation
 
 # Connections to a cluster's nodes over the observer's link: a question to exactly one of them, or to many at once.
@@ -481,6 +483,16 @@ class AdminChanges(AdminConnections):
 
     # --- replicas ---
 
+    def delete_topics(self, ids: Sequence[UUID], *, timeout_s: float) -> None:
+        """Deletes topics by their ids, so that one which got the name of an old one stays. Safe where they are gone.
+
+        ClusterFailed if Kafka refuses."""
+        answer = self._ask_any(
+            delete_topics_request(ids, timeout_ms=int(timeout_s * 1000)), timeout_s, what="deletion of topics"
+        )
+        for topic_id, refusal in answer.refused.items():
+            raise ClusterFailed(f"The topic with the id {topic_id} could not be deleted: {refusal.text}.")
+
     def reassign(self, assignments: Assignments, *, timeout_s: float) -> None:
         """Begins to move replicas (KIP-455), and returns once that is accepted, which is before it is done.
 
@@ -582,7 +594,13 @@ _USERS_FAULT = {
 
 
 class Admin(AdminTransactions, AdminChanges):
-    """Administers every cluster whose brokers speak Kafka's protocol. Safe from many threads."""
+    """Administers every cluster whose brokers speak Kafka's protocol. Safe from many threads.
+
+    `made`: where the ids of topics are written down as soon as they are made, for a cluster that outlives the run."""
+
+    def __init__(self, cluster: ObservedCluster, *, clock: Clock | None = None, made: Made | None = None) -> None:
+        super().__init__(cluster, clock=clock)
+        self._made = made
 
     def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:
         """Creates topics as assigned, and returns once they are whole.
@@ -596,6 +614,8 @@ class Admin(AdminTransactions, AdminChanges):
         if not topics:
             return
         deadline_ns = self._deadline_ns(timeout_s)
+        if self._made is not None:
+            self._made.begin("topic", [topic.name for topic in topics])
         requested = self._admin_client().create_topics(
             [
                 NewTopic(
@@ -611,6 +631,8 @@ class Admin(AdminTransactions, AdminChanges):
         )
         for name, future in requested.items():
             _result(future, self._left_s(deadline_ns), what=f"create topic {name!r}")
+        if self._made is not None:
+            self._made.made(self.topic_ids([topic.name for topic in topics]))
         expected = {(t.name, number): frozenset(r) for t in topics for number, r in enumerate(t.assignment)}
         self._await_whole(expected, deadline_ns)
 

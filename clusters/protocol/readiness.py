@@ -9,10 +9,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from prozess.clusters.protocol.client import Cursor, Request, WireClient, string
 from prozess.clusters.protocol.login import wire_login
-from prozess.clusters.protocol.requests import api_versions_request, metadata_request
+from prozess.clusters.protocol.requests import api_versions_request, metadata_request, topic_ids_request
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.errors import ClusterFailed, NotReady
+from prozess.harness.ledger import Made
 
 READY_TOPIC = "prozess-ready"
 _ASK_TIMEOUT_S = 2.0
@@ -35,7 +36,11 @@ class Readiness:
         clock: Clock,
         check_alive: Callable[[], None],
         login: Login | None = None,
+        topic: str = READY_TOPIC,
+        made: Made | None = None,
     ) -> None:
+        """`topic`: the topic that is made for it. `made`: where its id is written down, if the cluster outlives the run."""
+        self._topic, self._made = topic, made
         self._servers, self._clock, self._check_alive = dict(servers), clock, check_alive
         self._timeout_s = timeout_s
         self._deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
@@ -48,8 +53,8 @@ class Readiness:
         try:
             self._until(self._all_unfenced, "every broker to see every broker unfenced")
             self._assert_features(features)
-            self._until(self._topic_created, f"the topic {READY_TOPIC} to be created")
-            self._until(self._topic_whole, f"the whole ISR of {READY_TOPIC} on every broker's own view")
+            self._until(self._topic_created, f"the topic {self._topic} to be created")
+            self._until(self._topic_whole, f"the whole ISR of {self._topic} on every broker's own view")
             self._write()
         finally:
             self._wire.close()
@@ -114,26 +119,38 @@ class Readiness:
             }
         )
         limit_s = min(_CREATE_TIMEOUT_S, max(1.0, self._left_s()))
-        topic = NewTopic(READY_TOPIC, 1, replication_factor=len(self._servers))
+        topic = NewTopic(self._topic, 1, replication_factor=len(self._servers))
         try:
-            admin.create_topics([topic], operation_timeout=limit_s, request_timeout=limit_s)[READY_TOPIC].result(
+            admin.create_topics([topic], operation_timeout=limit_s, request_timeout=limit_s)[self._topic].result(
                 limit_s + 1
             )
         except KafkaException as error:
             if error.args[0].code() == _TOPIC_ALREADY_EXISTS:
-                return True
+                return self._noted()
             self._seen = f"create_topics answered {error.args[0]}"
             return False
         except TimeoutError:
             self._seen = f"create_topics gave no answer within {limit_s:g} s"
             return False
-        return True
+        return self._noted()
+
+    def _noted(self) -> bool:
+        """Writes down which id the topic got, if somebody must know it. Returns whether a broker has told it."""
+        if self._made is None:
+            return True
+        for broker in self._servers:
+            answers = self._wire.ask(broker, topic_ids_request([self._topic]), timeout_s=_ASK_TIMEOUT_S)
+            if answers is not None and answers[0]:
+                self._made.made(answers[0])
+                return True
+        self._seen = f"no broker tells the id of {self._topic}"
+        return False
 
     def _topic_whole(self) -> bool:
         self._check_alive()
         for broker in self._servers:
-            answers = self._wire.ask(broker, metadata_request([READY_TOPIC]), timeout_s=_ASK_TIMEOUT_S)
-            view = answers[0].partitions.get((READY_TOPIC, 0)) if answers is not None else None
+            answers = self._wire.ask(broker, metadata_request([self._topic]), timeout_s=_ASK_TIMEOUT_S)
+            view = answers[0].partitions.get((self._topic, 0)) if answers is not None else None
             if view is None or view.leader < 0 or set(view.isr) != self._servers.keys():
                 self._seen = f"broker {broker} sees {view}"
                 return False
@@ -152,7 +169,7 @@ class Readiness:
                 "delivery.timeout.ms": int(max(1.0, self._left_s()) * 1000),
             }
         )
-        producer.produce(READY_TOPIC, b"ready", on_delivery=lambda error, _: outcomes.append(error))
+        producer.produce(self._topic, b"ready", on_delivery=lambda error, _: outcomes.append(error))
 
         def written() -> bool:
             self._check_alive()
@@ -160,10 +177,10 @@ class Readiness:
             self._seen = f"delivery {outcomes[0]}" if outcomes else "no acknowledgement yet"
             return bool(outcomes)
 
-        self._until(written, f"a write to {READY_TOPIC} with acks=all to be acknowledged")
+        self._until(written, f"a write to {self._topic} with acks=all to be acknowledged")
         if outcomes[0] is not None:
             raise NotReady(
-                awaited=f"a write to {READY_TOPIC} with acks=all", timeout_s=self._timeout_s, last_seen=str(outcomes[0])
+                awaited=f"a write to {self._topic} with acks=all", timeout_s=self._timeout_s, last_seen=str(outcomes[0])
             )
 
     def _bootstrap(self) -> str:

@@ -394,6 +394,7 @@ def _markers_answer(cursor: Cursor) -> Mapping[PartitionKey, int]:
 NOT_CONTROLLER = 41
 NO_REASSIGNMENT_IN_PROGRESS = 85
 ELECTION_NOT_NEEDED = 84
+UNKNOWN_TOPIC_ID = 100
 _ELECTION_ERRORS = {
     NOT_CONTROLLER: "NOT_CONTROLLER",
     80: "PREFERRED_LEADER_NOT_AVAILABLE",
@@ -484,6 +485,35 @@ def _elect_answer(cursor: Cursor) -> PartitionAnswers:
             number = cursor.int32()
             partitions[topic, number] = Refusal(cursor.int16(), cursor.string() or "")
     return PartitionAnswers(whole, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAnswers:
+    """The answers to a request about topics: those that were refused, by id. A topic that is gone is none of them."""
+
+    whole: Refusal
+    refused: Mapping[UUID, Refusal]
+
+
+def delete_topics_request(ids: Sequence[UUID], *, timeout_ms: int) -> Request[TopicAnswers]:
+    """Returns a DeleteTopics request, v6: the first that names topics by their ids (KIP-516)."""
+    topics = b"".join(b"\0" + topic_id.bytes + NO_TAGS for topic_id in ids)
+    body = unsigned_varint(len(ids) + 1) + topics + struct.pack(">i", timeout_ms) + NO_TAGS
+    return Request(20, 6, body, _deleted_answer, flexible=True, flexible_response=True)
+
+
+def _deleted_answer(cursor: Cursor) -> TopicAnswers:
+    cursor.int32()  # throttle time
+    refused: dict[UUID, Refusal] = {}
+    for _ in range(cursor.unsigned_varint() - 1):
+        cursor.compact_string()
+        topic_id = cursor.uuid()
+        refusal = Refusal(cursor.int16(), cursor.compact_string() or "")
+        cursor.tagged_fields()
+        if refusal.error not in (0, UNKNOWN_TOPIC_ID):
+            refused[topic_id] = refusal
+    elsewhere = any(refusal.error == NOT_CONTROLLER for refusal in refused.values())
+    return TopicAnswers(Refusal(NOT_CONTROLLER if elsewhere else 0), refused)
 
 
 def _replicas(replicas: Sequence[int] | None) -> bytes:

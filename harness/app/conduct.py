@@ -212,14 +212,18 @@ def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide
     return int(EXIT_CODES[verdict.verdict])
 
 
-def heal_runs(path: Path | None, runs: Path) -> int:
-    """Heals one run, or every run under `runs`, and prints what was done. Returns the exit code."""
+def heal_runs(path: Path | None, runs: Path, *, trust: bool = False) -> int:
+    """Heals one run, or every run under `runs`, and prints what was done. Returns the exit code.
+
+    `trust`: also what only the directory of the run says is done. BadInput if that is wanted of more than one run."""
     from prozess.harness.app.wiring import heal_run
 
+    if trust and path is None:
+        raise BadInput("--trust is for one run directory, whose list you have read. Name it.")
     directories = [RunDirectory.existing(path)] if path else _runs_under(runs)
     clean = True
     for run in directories:
-        report = heal_run(run, clock=SystemClock())
+        report = heal_run(run, clock=SystemClock(), trust=trust)
         sys.stdout.write(f"{run.path.name}: {report}\n")
         clean = clean and report.clean
     if not directories:

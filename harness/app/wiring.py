@@ -1,7 +1,7 @@
 """Hands the packages what they need of one another: the nemesis what cleans up after a run, the workloads a toolbox."""
 
 from prozess.clusters.disks import shim
-from prozess.clusters.disks.volumes import sweep, thaw
+from prozess.clusters.disks.volumes import claimed, sweep, thaw
 from prozess.clusters.install.jars import cached_agent, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.install.wheels import ensure_library
@@ -16,10 +16,10 @@ from prozess.nemesis.crash_recovery import HealReport, Sweepers, SweepReport
 from prozess.workloads.settings import Toolbox
 
 
-def heal_run(run: RunDirectory, *, clock: Clock, ends_within_s: float = 0.0) -> HealReport:
+def heal_run(run: RunDirectory, *, clock: Clock, ends_within_s: float = 0.0, trust: bool = False) -> HealReport:
     """Undoes what a run left behind, and checks that nothing is left (`prozess.nemesis.crash_recovery`)."""
-    sweepers = Sweepers(thaw_disks=thaw, disks=sweep, engine=_sweep_engine, reach=reach_again)
-    return crash_recovery.heal_run(run, clock=clock, sweepers=sweepers, ends_within_s=ends_within_s)
+    sweepers = Sweepers(thaw_disks=thaw, disks=sweep, engine=_sweep_engine, claimed=claimed, reach=reach_again)
+    return crash_recovery.heal_run(run, clock=clock, sweepers=sweepers, ends_within_s=ends_within_s, trust=trust)
 
 
 def reach_again(plan: Plan, run: RunDirectory, *, clock: Clock) -> tuple[Cluster, AdminProtocol]:

@@ -8,6 +8,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from prozess.clusters.existing.adoption import adopt_plan
 from prozess.clusters.existing.attach import AttachCluster
 from prozess.harness.app.run.outside import check_capabilities
 from prozess.harness.clock import SystemClock, wait_until
@@ -15,6 +16,7 @@ from prozess.harness.config.impairments import CLIENTS, Bandwidth, Latency, Rese
 from prozess.harness.errors import BadInput, HarnessFailed, UnsupportedFault
 from prozess.harness.history.convert import History
 from prozess.harness.interfaces import Capability, NodeState
+from prozess.harness.ledger import Made
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import RunDirectory
@@ -45,7 +47,7 @@ producer = Producer({"bootstrap.servers": sys.argv[1], "acks": "all", "linger.ms
 took = []
 for _ in range(5):
     begun = time.monotonic()
-    producer.produce("prozess-ready", b"x")
+    producer.produce(sys.argv[2], b"x")
     assert producer.flush(30) == 0
     took.append(time.monotonic() - begun)
 print(min(took))
@@ -77,12 +79,13 @@ def trial_on(theirs, **more):
 
 @pytest.fixture
 def attached(theirs, tmp_path):
-    plan = make_plan(parse_trial(trial_on(theirs), source="test"), seed=1)
-    cluster = AttachCluster(plan, new_run(tmp_path / "run"), clock=CLOCK)
+    run = new_run(tmp_path / "run")
+    plan = adopt_plan(make_plan(parse_trial(trial_on(theirs), source="test"), seed=1), run, clock=CLOCK)
+    cluster = AttachCluster(plan, run, clock=CLOCK)
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=READY_S)
-        yield cluster
+        yield cluster, f"{plan.adopted.prefix}ready"
     finally:
         cluster.teardown()
 
@@ -92,15 +95,16 @@ def topics(theirs):
     return {name for name in client.list_topics(timeout=10).topics if not name.startswith("__")}
 
 
-def fastest_s(cluster):
+def fastest_s(cluster, topic):
     """In the clients' network: there is no other way to the brokers from there."""
-    command = [*cluster.client_prefix, sys.executable, "-c", CLIENT, cluster.bootstrap_servers]
+    command = [*cluster.client_prefix, sys.executable, "-c", CLIENT, cluster.bootstrap_servers, topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return float(done.stdout)
 
 
 def test_nothing_can_be_done_to_nodes_and_the_reason_is_said(attached):
+    attached, _ = attached
     check_capabilities_of(attached)
     facts = json.loads(json.dumps(attached.describe()))
     assert facts["settings"]["broker.session.timeout.ms"] == "4000", "as a broker tells it: the trial states nothing"
@@ -121,8 +125,9 @@ def test_nothing_can_be_done_to_nodes_and_the_reason_is_said(attached):
 
 
 def test_the_links_of_the_clients_are_slow_narrow_or_reset_and_whole_again(attached):
+    attached, topic = attached
     leaders = attached.nodes
-    assert fastest_s(attached) < 0.4
+    assert fastest_s(attached, topic) < 0.4
     slow, narrow = Latency(peer=CLIENTS, latency_ms=400), Bandwidth(peer=CLIENTS, bytes_per_s=2000)
     towards = Bandwidth(peer=CLIENTS, bytes_per_s=2000, way="to-node")
     for impairment in (slow, narrow, towards):
@@ -132,14 +137,14 @@ def test_the_links_of_the_clients_are_slow_narrow_or_reset_and_whole_again(attac
             node.impair(impairment)  # safe to repeat
             assert node.impaired(impairment)[0] is Tristate.YES
         if impairment is slow:
-            assert fastest_s(attached) > 0.75, "400 ms each way"
+            assert fastest_s(attached, topic) > 0.75, "400 ms each way"
         for node in leaders:
             node.repair(impairment)
             node.repair(impairment)
             assert node.impaired(impairment)[0] is Tristate.NO
-    assert fastest_s(attached) < 0.4
+    assert fastest_s(attached, topic) < 0.4
     assert "dropped" in leaders[0].harm(ResetConnections(peer=CLIENTS))
-    assert fastest_s(attached) < 0.4
+    assert fastest_s(attached, topic) < 0.4
 
 
 def test_a_fault_of_nodes_is_refused_when_it_is_planned(theirs, tmp_path):
@@ -203,6 +208,7 @@ BROKEN = [
 
 def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(theirs, tmp_path):
     before = topics(theirs)
+    assert "prozess-ready" in before
     command = start(theirs, tmp_path, steps=BROKEN)
     output, errors = command.communicate(timeout=200)
     assert command.returncode == 0, output + errors
@@ -219,8 +225,9 @@ def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(
     verified = (faults := History.open(run).table("faults"))["phase"] == FaultPhase.VERIFIED
     assert set(faults["effect"][verified]) == {Tristate.YES}
     assert len(set(faults["fault"][verified])) == 3
-    assert topics(theirs) == before - {"prozess-ready"}
+    assert topics(theirs) == before, "prozess-ready too, which is theirs and not the run's"
     assert not run.lasting.exists()
+    assert not Made(run).topics
 
 
 def test_records_that_are_lost_there_never_pass(theirs, tmp_path):
@@ -263,7 +270,7 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
         )
         assert healed.returncode == 0, healed.stdout + healed.stderr
         assert said in healed.stdout
-    assert not {name for name in topics(theirs) if name.startswith("prozess-")}
+    assert {name for name in topics(theirs) if name.startswith("prozess-")} == {"prozess-ready"}, "which is theirs"
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(run.path) in " ".join(p.info["cmdline"] or ())]
 
 

@@ -22,6 +22,7 @@ from prozess.harness.app.commands.options import (
     RunsOption,
     StoredRunArgument,
     TablesAsJsonOption,
+    TrustOption,
     VariantOption,
     WorkersOption,
     chosen,
@@ -238,13 +239,15 @@ def heal(
     run_directory: Annotated[Path | None, typer.Argument(help="A run directory. Default: all under --runs.")] = None,
     runs: RunsOption = Path("runs"),
     client_config: ClientConfigOption = None,
+    trust: TrustOption = False,
 ) -> None:
-    """Undo what an older run left behind. You may repeat it. It refuses a run that is still alive."""
+    """Undo what an older run left behind. You may repeat it. It refuses a run that is still alive. It only names what a
+    directory says of a run that this machine did not make."""
     from prozess.harness.app.conduct import heal_runs
     from prozess.harness.config.existing_clusters import use
 
     use(client_config)
-    raise typer.Exit(heal_runs(run_directory, runs))
+    raise typer.Exit(heal_runs(run_directory, runs, trust=trust))
 
 
 # Commands for clusters in containers: images and compose-file.

@@ -140,6 +140,12 @@ VariantOption = Annotated[
         autocompletion=complete_metadata_modes,
     ),
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Do what a run directory asks for that this machine has no record of. Read the list first."
+    ),
+]
 ClientConfigOption = Annotated[
     Path | None,
     typer.Option(

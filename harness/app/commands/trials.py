@@ -20,6 +20,7 @@ from prozess.harness.app.commands.options import (
     SetOption,
     ShardOption,
     TablesAsJsonOption,
+    TrustOption,
     VariantOption,
     WebhookOption,
     WorkersOption,
@@ -89,6 +90,7 @@ def run(  # noqa: PLR0913 - the options of a command
         typer.Option(min=1, help="Run a campaign: this many times every trial with every combination of its values."),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the campaign in this directory.")] = None,
+    trust: TrustOption = False,
     shard: ShardOption = None,
     cores: CoresOption = 2,
     client_config: ClientConfigOption = None,
@@ -148,6 +150,7 @@ def run(  # noqa: PLR0913 - the options of a command
                 shard=share,
                 each=each,
                 webhook=hook,
+                trust=trust,
             )
         )
     if shard is not None:
@@ -183,14 +186,18 @@ def replay(  # noqa: PLR0913 - the options of a command
     client_config: ClientConfigOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
+    trust: TrustOption = False,
 ) -> None:
-    """Run the plan of an earlier run again, on a new cluster."""
+    """Run the plan of an earlier run again, on a new cluster. A plan that somebody sent, and that would reach further, is
+    refused."""
     use_login(client_config)
     from prozess.harness.app.conduct import Options, conduct, replay_plan, steps_not_struck
+    from prozess.harness.plan.reach import refuse_strangers_plan
     from prozess.harness.run_directory import RunDirectory
 
     old = RunDirectory.existing(run_directory)
     plan = replay_plan(old, exact=exact)
+    refuse_strangers_plan(old, plan, trust=trust)
     for name in steps_not_struck(replay_plan(old, exact=False), plan):
         typer.echo(f"Step {name!r} struck nobody in that run, so it is left out now.", err=True)
     raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
@@ -365,12 +372,13 @@ def shrink(
     duration: Annotated[str, typer.Option("--for", help="Begin no further run after 90s, 30m or 8h.")] = "1h",
     runs: RunsOption = Path("runs"),
     resume: Annotated[Path | None, typer.Option(help="Continue the search in this directory.")] = None,
+    trust: TrustOption = False,
     isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
 ) -> None:
     """Find the smallest plan that still shows a run's violation. It also measures how often that plan shows it."""
     from prozess.harness.app.runs.shrink import ShrinkRequest, carry_out
 
-    raise typer.Exit(carry_out(ShrinkRequest(run_directory, anomaly, cell, duration, runs, resume, isolation)))
+    raise typer.Exit(carry_out(ShrinkRequest(run_directory, anomaly, cell, duration, runs, resume, isolation, trust)))
 
 
 matrix_app = typer.Typer()

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
 from prozess.harness.app.run.administration import TrialTopics, end_hanging
@@ -58,7 +59,7 @@ class RunStage:
         self.plan, self.run, self.clock, self.events = plan, run, clock, events
         self.recorder = Recorder(run)
         self.cluster: Cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock, isolation=isolation)
-        self.admin = Admin(self.cluster)
+        self.admin = Admin(self.cluster, made=made_in(plan, run))
         self.workload: Workload = Clients(plan, run, cluster=self.cluster, clock=clock, toolbox=TOOLBOX)
         targets = WithClients(self.cluster, self.workload)
         self.nemesis = Nemesis(

@@ -31,12 +31,13 @@ from prozess.harness.errors import (
     UnsupportedFault,
 )
 from prozess.harness.interfaces import AnyFault, Capability, Cluster
+from prozess.harness.ledger import begin, record_of
 from prozess.harness.plan.checks import check_parameters, versions_installed
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan, mixed_faults
 from prozess.harness.plan.schedule import FaultAction, MessagePassed, MixFault, alternatives
 from prozess.harness.plan.trial import Trial
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, write_whole
 
 END_S = 60.0
 """How long the stage may take to end after it said that it ends, or was told to stop for the second time."""
@@ -147,7 +148,7 @@ def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.
     from prozess.clusters.machine.sandbox import enter_command
 
     run.create()
-    run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+    begin_plan(plan, run)
     command = [sys.executable, "-P", "-m", "prozess.harness.app.run.inside", str(run.path), "--isolation", isolation]
     if isolation == "namespaces":
         command = enter_command(command)
@@ -155,6 +156,13 @@ def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )
+
+
+def begin_plan(plan: Plan, run: RunDirectory) -> None:
+    """Writes the plan of a run, into this machine's record first: from here on it may touch something."""
+    text = plan.model_dump_json(indent=1)
+    begin(run).keep_plan(text)
+    write_whole(run.plan, text)
 
 
 def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEvent) -> RunResult:
@@ -174,6 +182,8 @@ def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEve
         if not result.ended:
             _clean_up(run)
         supervisor.done()
+        if result.ended and result.exit_code == ExitCode.HELD and (record := record_of(run)) is not None:
+            record.settle()  # its teardown left nothing
     if not result.ended:
         raise HarnessFailed(_last_words(run, result.exit_code))
     return result

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
@@ -198,7 +199,7 @@ class Session:
         else:
             self._cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock, isolation=isolation)
             self._start_relay = lambda: None
-        self._admin = Admin(self._cluster)
+        self._admin = Admin(self._cluster, made=made_in(plan, run))
         self._recording: SessionRun | None = None
         self._servers = ForkServers()
 

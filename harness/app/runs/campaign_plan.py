@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
+from prozess.harness import ledger
 from prozess.harness.app.runs.engine import (
     TRIAL_TIMEOUT_S,
     JobDirectory,
@@ -23,7 +24,7 @@ from prozess.harness.app.runs.engine import (
 )
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput
-from prozess.harness.run_directory import write_json
+from prozess.harness.run_directory import RunDirectory, write_json
 
 FORMAT_VERSION = 1
 CAMPAIGN_FILE = "campaign.json"
@@ -240,6 +241,7 @@ class CampaignDirectory(JobDirectory):
                 f"{self.path} has a campaign already. Continue it with --resume {self.path}, or give another --runs."
             )
         self.runs.mkdir(parents=True, exist_ok=True)
+        ledger.begin(RunDirectory(self.path))
         write_json(self._campaign, begun.model_dump(mode="json"))
 
     def begun(self) -> BegunCampaign:

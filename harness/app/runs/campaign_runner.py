@@ -29,7 +29,15 @@ from prozess.harness.app.runs.campaign_plan import (
     trials_in_all,
     with_settings,
 )
-from prozess.harness.app.runs.engine import TrialAttempt, TrialJob, engine_in, exit_code_of, make_room, tidy
+from prozess.harness.app.runs.engine import (
+    TrialAttempt,
+    TrialJob,
+    engine_in,
+    exit_code_of,
+    make_room,
+    refuse_strangers,
+    tidy,
+)
 from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
 from prozess.harness.app.webhook import Webhook, message, of_many, of_verdict, told
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
@@ -217,6 +225,7 @@ def campaign(  # noqa: PLR0913 - the options of a command
     shard: Shard = ALL_TRIALS,
     each: GivenToEach = NOTHING_GIVEN,
     webhook: Webhook | None = None,
+    trust: bool = False,
 ) -> int:
     """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
 
@@ -232,6 +241,7 @@ def campaign(  # noqa: PLR0913 - the options of a command
                 f"{' '.join(given)}."
             )
         directory = _resumed(resume, name, duration, rounds, shard)
+        refuse_strangers(directory, trust=trust, what="campaign")
     else:
         found = _wanted_campaign(name, rounds, each.settings)
         seconds = None if duration is None else parse_duration(duration)

@@ -35,9 +35,10 @@ from prozess.harness.app.run_process import END_TIMEOUT_S, RUN, StopRequest, lis
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, StorageFull
+from prozess.harness.ledger import begin, kept, record_of
 from prozess.harness.processes import ProcessIdentity, boot_id, identify, is_running, send_signal
 from prozess.harness.report.runs import RunSummary
-from prozess.harness.run_directory import write_json
+from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 M = TypeVar("M", bound=Frozen)
@@ -252,7 +253,7 @@ class TrialEngine:
         if not self.cut_short(done):
             self.directory.append(done)
             self.attempts.append(done)
-        self.directory.running.unlink()
+        self._nothing_runs()
         return done
 
     def cut_short(self, done: TrialAttempt) -> bool:
@@ -266,7 +267,7 @@ class TrialEngine:
         BadInput if that command still runs; HarnessFailed if the trial does not end.
         """
         try:
-            left = RunningJob.model_validate_json(self.directory.running.read_bytes())
+            left = RunningJob.model_validate_json(kept(self.directory.running)[0].read_bytes())
         except FileNotFoundError:
             return
         except ValidationError as error:
@@ -276,11 +277,16 @@ class TrialEngine:
                 f"Process {left.owner[0]} is working in {self.directory.path}. Wait until it ends, or end it."
             )
         if left.process is not None and left.runs(left.process):
+            if record_of(RunDirectory(self.directory.path)) is None:
+                raise BadInput(
+                    f"{self.directory.running} says that process {left.process[0]} is its trial, but this machine has no "
+                    "record that it is. End it yourself if it is, or remove that file."
+                )
             sys.stderr.write(
                 f"{left.job.trial} seed {left.job.seed} still runs, although its command was killed. prozess ends it now\n"
             )
             _end(ProcessIdentity(*left.process))
-        self.directory.running.unlink()
+        self._nothing_runs()
 
     def _note_running(self, job: TrialJob, child: "subprocess.Popen[bytes] | None" = None) -> None:
         process = None if child is None else _identity(child.pid)
@@ -288,9 +294,27 @@ class TrialEngine:
         assert own is not None
         running = RunningJob(job=job, boot=boot_id(), owner=own, process=process)
         try:
-            write_json(self.directory.running, running.model_dump(mode="json"))
+            for path in kept(self.directory.running):
+                write_json(path, running.model_dump(mode="json"))
         except OSError as error:
             raise StorageFull(f"{self.directory.running} cannot be written: {error.strerror}.") from error
+
+    def _nothing_runs(self) -> None:
+        for path in kept(self.directory.running):
+            path.unlink(missing_ok=True)
+
+
+def refuse_strangers(directory: JobDirectory, *, trust: bool, what: str) -> None:
+    """Raises BadInput if a command of another machine or account began what is in the directory: its trials are orders.
+
+    `trust`: whether somebody has read what they are, and wants them to be run."""
+    if not trust and record_of(RunDirectory(directory.path)) is None:
+        raise BadInput(
+            f"{str(directory.path)!r}: this machine has no record that it began this {what}. Somebody may have sent or "
+            "changed it, and it says which trials are run, with which settings and options. Begin anew in another directory, "
+            "or give --trust (`prozess run`, `prozess shrink`) if you want all of that."
+        )
+    begin(RunDirectory(directory.path))
 
 
 @contextmanager

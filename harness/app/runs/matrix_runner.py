@@ -31,7 +31,7 @@ from prozess.harness.app.runs.campaign_plan import (
     parse_shard,
 )
 from prozess.harness.app.runs.campaign_runner import run_campaign, tell_status, teller_of_results
-from prozess.harness.app.runs.engine import Keep, TrialAttempt, TrialJob
+from prozess.harness.app.runs.engine import Keep, TrialAttempt, TrialJob, refuse_strangers
 from prozess.harness.app.runs.matrix_layout import (
     MATRIX_FILE,
     BegunMatrix,
@@ -75,6 +75,8 @@ def run_matrix(
     exit code. `webhook`: as for `run_campaign`."""
     directory = CampaignDirectory(path)
     trials = layout.trials
+    if (path / MATRIX_FILE).exists():
+        refuse_strangers(directory, trust=False, what="matrix")
     begin_matrix(layout, directory, shard)
     before = directory.attempts()
 

@@ -12,15 +12,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from prozess.harness import ledger
 from prozess.harness.app.conduct import replay_plan
 from prozess.harness.app.run_process import RUN
 from prozess.harness.app.runs.campaign_plan import parse_duration
-from prozess.harness.app.runs.engine import JobDirectory, TrialAttempt, TrialEngine, TrialJob, engine_in, read_begun
+from prozess.harness.app.runs.engine import (
+    JobDirectory,
+    TrialAttempt,
+    TrialEngine,
+    TrialJob,
+    engine_in,
+    read_begun,
+    refuse_strangers,
+)
 from prozess.harness.app.runs.shrink_search import shrink, size_in_words
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted
 from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.plan.reach import refuse_strangers_plan
 from prozess.harness.report.runs import RunSummary
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict
@@ -124,6 +134,7 @@ class ShrinkDirectory(JobDirectory):
     def begin(self, begun: BegunShrink, plan: Plan) -> None:
         """Makes the directory."""
         self.runs.mkdir(parents=True)
+        ledger.begin(RunDirectory(self.path))
         write_json(self.path / "begun.json", begun.model_dump(mode="json"))
         self.write_plan(self.original, plan)
 
@@ -262,6 +273,7 @@ class ShrinkRequest:
     runs: Path
     resume: Path | None
     isolation: str
+    trust: bool = False
 
 
 def carry_out(asked: ShrinkRequest) -> int:
@@ -308,11 +320,14 @@ def _search(plan: Plan, trials: Trials, wanted: WantedViolation) -> tuple[Plan, 
 
 def _directory(asked: ShrinkRequest, clock: Clock) -> ShrinkDirectory:
     if asked.resume is not None:
-        return ShrinkDirectory(asked.resume.resolve())
+        directory = ShrinkDirectory(asked.resume.resolve())
+        refuse_strangers(directory, trust=asked.trust, what="search")
+        return directory
     if asked.run is None:
         raise BadInput("Give the directory of a violated run, or --resume DIRECTORY to continue a search.")
     run = RunDirectory.existing(asked.run)
     plan = replay_plan(run, exact=False)
+    refuse_strangers_plan(run, plan, trust=asked.trust)
     wanted = wanted_violation(run, asked.anomaly, asked.cell)
     duration_s = parse_duration(asked.duration)
     stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from prozess.harness import catalogue
+from prozess.harness.app.run.outside import begin_plan
 from prozess.harness.app.run.progress import ProgressView
 from prozess.harness.app.run.supervisor import start_supervisor
 from prozess.harness.app.testing.expectations import OF_APPLICATIONS
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, NEWEST_VERSION, Variant, version_numbers
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
+from prozess.harness.ledger import record_of
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.plan.trial import Limits
@@ -168,7 +170,7 @@ class ClusterSession:
 
         self.plan, self.run = plan, run
         run.create()
-        run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+        begin_plan(plan, run)
         listeners: dict[int, socket.socket] = {}
         if plan.backend == "local":  # the nodes are in a network of their own
             listeners = listen(plan.broker_ids)
@@ -235,6 +237,8 @@ class ClusterSession:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._supervisor.done()
+        if self._process.returncode == 0 and (record := record_of(self.run)) is not None:
+            record.settle()  # its teardown left nothing
 
     def _start(self, listeners: Mapping[int, socket.socket], isolation: str) -> "subprocess.Popen[str]":
         from prozess.clusters.machine.sandbox import enter_command

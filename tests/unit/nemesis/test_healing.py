@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from prozess.harness import ledger
 from prozess.harness.app.wiring import heal_run
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput
@@ -27,6 +28,7 @@ CLOCK = SystemClock()
 def run(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create()
+    ledger.begin(run)
     return run
 
 
@@ -52,8 +54,9 @@ def break_something(run):
 
 
 def record(run, **line):
-    with (run.path / "pids.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    for path in ledger.kept(run.path / "pids.jsonl"):
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def test_a_run_that_ended_well_is_clean_and_nothing_is_touched(run):

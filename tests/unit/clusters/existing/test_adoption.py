@@ -4,6 +4,7 @@ import pytest
 
 from prozess.clusters.existing.adoption import Marker
 from prozess.clusters.protocol.admin import Admin
+from prozess.harness import ledger
 from prozess.harness.app import wiring
 from prozess.harness.app.wiring import heal_run
 from prozess.harness.clock import SystemClock
@@ -23,10 +24,12 @@ CLOCK = SystemClock()
 def run(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create()
+    ledger.begin(run)
     plan = make_plan(
         parse_trial({"name": "t", "title": "", "base": {"topic.replication_factor": 1}}, source="test"), seed=1
     )
-    run.plan.write_text(plan.model_dump_json(), encoding="utf-8")
+    for path in ledger.kept(run.plan):
+        path.write_text(plan.model_dump_json(), encoding="utf-8")
     return run
 
 
@@ -91,7 +94,7 @@ def test_an_undo_that_fails_stays_open_and_is_not_taken_for_settled(run, cluster
 
 
 def test_a_run_that_never_touched_such_a_cluster_reaches_for_none(run, cluster):
-    run.lasting.unlink()
+    Marker(run).clear()
     report = heal_run(run, clock=CLOCK)
     assert report.clean
     assert broker_of(cluster).state() is NodeState.PAUSED

@@ -11,6 +11,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 
 NODES = [{"id": 10 + i, "host": f"h{i}", "listener": f"h{i}:9092"} for i in range(3)]
+MARK = "0123456789ab"
 IDS = (10, 11, 12)
 
 
@@ -29,17 +30,21 @@ def plan_on(**more):
 
 
 def test_topics_groups_and_copies_get_the_runs_names_and_the_clusters_ids():
-    plan = adopt(plan_on(), Adoption(prefix=run_prefix("r"), broker_ids=IDS))
-    assert {p.topic_name for p in plan.partitions} == {"prozess-r-cell-000"} == {c.topic_name for c in plan.cells}
+    plan = adopt(plan_on(), Adoption(prefix=run_prefix("r", MARK), broker_ids=IDS))
+    assert (
+        {p.topic_name for p in plan.partitions}
+        == {"prozess-r-0123456789ab-cell-000"}
+        == {c.topic_name for c in plan.cells}
+    )
     assert {p.assignment for p in plan.partitions} == {(12, 10, 11)}
-    assert {c.group_id for c in plan.clients if c.group_id} == {"prozess-r-prozess-cell-000"}
+    assert {c.group_id for c in plan.clients if c.group_id} == {"prozess-r-0123456789ab-prozess-cell-000"}
     assert plan.broker_ids == IDS
 
 
 @given(st.lists(st.integers(0, 62), min_size=3, max_size=3, unique=True), st.text("abc-", max_size=9))
 def test_a_plan_that_was_adopted_before_is_adopted_anew_as_if_it_had_not_been(ids, name):
-    fresh, again = Adoption(prefix=run_prefix("new"), broker_ids=(0, 1, 2)), plan_on()
-    before = adopt(again, Adoption(prefix=run_prefix(name), broker_ids=tuple(ids)))
+    fresh, again = Adoption(prefix=run_prefix("new", MARK), broker_ids=(0, 1, 2)), plan_on()
+    before = adopt(again, Adoption(prefix=run_prefix(name, MARK), broker_ids=tuple(ids)))
     assert adopt(before, fresh) == adopt(again, fresh)
 
 
