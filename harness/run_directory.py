@@ -274,11 +274,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, writer: int | None = None) -> Iterator[Path]:
     """Yields the path of a new, empty file beside `path`, which takes its name when the context ends without an error.
 
-    A link with either name is removed and not followed: nothing outside of the directory is written."""
-    part = path.with_name(path.name + ".part")
+    A link with either name is removed and not followed: nothing outside of the directory is written. `writer`: a number that
+    another process which writes the same file at the same time does not have."""
+    part = path.with_name(f"{path.name}.part" if writer is None else f"{path.name}.{writer}.part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     try:
@@ -287,16 +288,6 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
         raise
     part.replace(path)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Appends a line to a file of a run. OSError if the name is a link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o666)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value

@@ -20,7 +20,7 @@ from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import BINNED
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.result_tables import FINDINGS, WINDOWS, WITNESSES, ResultTable
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, replacing
 from prozess.harness.schema import FORMAT_VERSION, NONE
 
 _ARROW = {"i4": pa.int32(), "i8": pa.int64(), "text": pa.string()}
@@ -190,17 +190,14 @@ def _finding(fact: dict[str, object], witnesses: np.ndarray, *others: np.ndarray
 
 def write_whole(path: Path, table: pa.Table) -> None:
     """Writes a table as a Parquet file, which appears when it is whole. StorageFull if there is no room."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    table = table.replace_schema_metadata({_VERSION_KEY: str(FORMAT_VERSION).encode()})
     try:
-        table = table.replace_schema_metadata({_VERSION_KEY: str(FORMAT_VERSION).encode()})
-        pq.write_table(table, part, compression="zstd", compression_level=1)
-        part.replace(path)
+        with replacing(path, writer=os.getpid()) as part:
+            pq.write_table(table, part, compression="zstd", compression_level=1)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise StorageFull(f"{path}: no room left. Free space there and try again.") from error
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:

@@ -208,6 +208,8 @@ def opened_run(
     BadInput, HistoryUnreadable.
     """
     place = place_of(run)
+    if isinstance(place, Path) and (kept or out is not None):
+        RunDirectory.existing(place).refuse_links()
     if out is not None:
         results = stored_run(_address_of(place_of(out)), setting)
         results.refuse_full()

@@ -1,6 +1,5 @@
 """Stage five: reads verdict, plan and history; writes report.html, junit.xml and summary.md. Judges nothing."""
 
-import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from prozess.harness.history.manifest import Condition, condition_of, plan_of, s
 from prozess.harness.history.parquet import ensure_every_table
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.report.words import again
-from prozess.harness.run_directory import RunDirectory, read_object, write_json
+from prozess.harness.run_directory import RunDirectory, read_object, write_json, write_whole
 from prozess.harness.verdict import TrialVerdict
 
 
@@ -69,7 +68,9 @@ def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:
         ensure_every_table(bare)
         write_findings(bare, ())
         made = _write(bare, unlooked(plan, condition.doubts), counted=False)
-        return [Path(shutil.copy(path, run.path / path.name)) for path in made]
+        for path in made:
+            write_whole(run.path / path.name, path.read_text(encoding="utf-8"))
+        return [run.path / path.name for path in made]
 
 
 def _seconds(run: RunDirectory) -> dict[str, float]:

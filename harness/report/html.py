@@ -78,7 +78,7 @@ from prozess.harness.report.words import (
     short,
     tallies,
 )
-from prozess.harness.run_directory import RunDirectory, seconds_in_all
+from prozess.harness.run_directory import RunDirectory, seconds_in_all, write_whole
 from prozess.harness.schema import MISSING, NONE, Outcome
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
 
@@ -179,7 +179,7 @@ def write_html(
         style=Markup(assets(REPORT_STYLES)),
     )  # fmt: skip
     path = run.path / "report.html"
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     return path
 
 

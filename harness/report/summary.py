@@ -36,7 +36,7 @@ from prozess.harness.report.words import (
     seen_in,
     short,
 )
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, write_whole
 from prozess.harness.schema import MISSING, NONE, ObservationKind
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
 
@@ -109,7 +109,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     out += ["", f"Seed {verdict.seed}; {number_of(len(plan.cells), 'cell')}, {excluded} excluded."]
     out += ["", f"    {reproduce(run)}", ""]
     path = run.path / "summary.md"
-    path.write_text("\n".join(map(printable, out)), encoding="utf-8")
+    write_whole(path, "\n".join(map(printable, out)))
     return path
 
 
@@ -346,7 +346,7 @@ def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, 
         element.text = None if element.text is None else printable(element.text)
     path = run.path / "junit.xml"
     ElementTree.indent(suite)
-    path.write_bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+    write_whole(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True).decode())
     return path
 
 

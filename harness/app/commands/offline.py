@@ -84,9 +84,11 @@ def report(run_directory: RunArgument) -> None:
     if (directory := CampaignDirectory(run_directory.resolve())).is_there:
         from prozess.harness.app.runs.campaign_index import write_index
 
+        RunDirectory(directory.path).refuse_links()
         typer.echo(write_index(directory, directory.begun(), directory.attempts()))
         return
     run = RunDirectory.existing(run_directory)
+    run.refuse_links()
     run.refuse_read_only()
     condition = condition_of(run, ("recorded", "history", "judged"))
     for path in report_run(run, condition):

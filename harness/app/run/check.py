@@ -20,7 +20,7 @@ from prozess.harness.impact.cost import (
     summarise,
 )
 from prozess.harness.interfaces import Finding
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, write_whole
 
 if TYPE_CHECKING:
     from prozess.harness.checking.checker import CheckerSet
@@ -147,7 +147,7 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
     history = History.open(run)
     findings = engine.check(history, select(options.anomalies))
     write_findings(run, findings)
-    run.impact.write_text(_impact(history, engine).model_dump_json(indent=1), encoding="utf-8")
+    write_whole(run.impact, _impact(history, engine).model_dump_json(indent=1))
     return findings
 
 

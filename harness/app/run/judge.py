@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from prozess.harness import run_directory
 from prozess.harness.checking.findings import read_findings, result_table, write_whole
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
@@ -65,7 +66,7 @@ def judge_run(
             verdict = partly_unlooked(verdict, plan_of(run, condition), condition.lost, condition.doubts)
         elif not condition.sealed:
             verdict = with_doubts(verdict, condition.doubts)
-    run.verdict.write_text(verdict.model_dump_json(indent=1), encoding="utf-8")
+    run_directory.write_whole(run.verdict, verdict.model_dump_json(indent=1))
     if condition.whole or condition.bounded:
         seal_judged(run)
     return verdict

@@ -18,7 +18,7 @@ from prozess.harness.errors import ProzessError
 from prozess.harness.report.html import environment
 from prozess.harness.report.runs import RunSummary
 from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, write_whole
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, worst
 
 CELLS_MAX = 2
@@ -271,9 +271,7 @@ def write_index(directory: CampaignDirectory, begun: BegunCampaign, attempts: Se
             at=lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"),
         )
     )
-    part = directory.index.with_name("index.html.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(directory.index)
+    write_whole(directory.index, text)
     return directory.index
 
 

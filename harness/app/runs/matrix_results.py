@@ -22,6 +22,7 @@ from prozess.harness.errors import ExitCode, HistoryUnreadable
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.report.runs import RunSummary
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
+from prozess.harness.run_directory import write_whole
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
 Axis = str
@@ -611,7 +612,6 @@ def write_page(path: Path, results: Results) -> list[Path]:
     )
     written = []
     for name, content in ((DATA, results.model_dump_json(indent=1)), (PAGE, text)):
-        part = path / f"{name}.part"
-        part.write_text(content, encoding="utf-8")
-        written.append(part.replace(path / name))
+        write_whole(path / name, content)
+        written.append(path / name)
     return written

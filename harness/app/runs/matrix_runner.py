@@ -51,7 +51,7 @@ from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.store import place_of
 from prozess.harness.plan.plan import Plan
-from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.run_directory import RunDirectory, write_json, write_whole
 
 RUNNER = (*RUN, "--engine", "local")
 """Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to check them."""
@@ -111,7 +111,7 @@ def _with_plan(layout: MatrixLayout, trial: MatrixTrial, path: Path, job: TrialJ
     plan = layout.plan(trial)
     file = path / PLANS / f"{plan.trial}.json"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(plan.model_dump_json(), encoding="utf-8")
+    write_whole(file, plan.model_dump_json())
     return job.model_copy(update={"trial": str(file)})
 
 

@@ -26,6 +26,7 @@ from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, ProzessError
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, Timeline, fault_records, timelines
 from prozess.harness.history.reader import History
+from prozess.harness.ledger import begin
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.recording.codes import read_texts
@@ -351,6 +352,7 @@ def scenarios(
     runs.mkdir(parents=True, exist_ok=True)
     interrupted = False
     if not only_table:
+        begin(RunDirectory(runs))
         with engine_in(ScenarioDirectory(runs), clock=SystemClock(), runner=(*runner, "--engine", engine)) as working:
             _run(wanted, working)
             interrupted = working.stop.asked

@@ -32,7 +32,7 @@ from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupte
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.reach import refuse_strangers_plan
 from prozess.harness.report.runs import RunSummary
-from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.run_directory import RunDirectory, write_json, write_whole
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict
 
 MISSED = 0.05
@@ -321,6 +321,7 @@ def _search(plan: Plan, trials: Trials, wanted: WantedViolation) -> tuple[Plan, 
 def _directory(asked: ShrinkRequest, clock: Clock) -> ShrinkDirectory:
     if asked.resume is not None:
         directory = ShrinkDirectory(asked.resume.resolve())
+        directory.begun()
         refuse_strangers(directory, trust=asked.trust, what="search")
         return directory
     if asked.run is None:
@@ -404,4 +405,4 @@ def _write(
         f"    prozess run {directory.smallest.name}",
         "",
     ]
-    directory.told.write_text("\n".join(text), encoding="utf-8")
+    write_whole(directory.told, "\n".join(text))

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from prozess.harness import ledger
 from prozess.harness.app.runs import engine
 from prozess.harness.app.runs.engine import JobDirectory, RunningJob, TrialJob, engine_in
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, StorageFull
 from prozess.harness.processes import boot_id, identify
+from prozess.harness.run_directory import RunDirectory
 from tests.support.paths import ROOT
 
 JOB = TrialJob(number=0, trial="smoke", seed=1)
@@ -48,6 +50,7 @@ TIMEOUT_S = 60.0
 def directory(tmp_path):
     made = JobDirectory(tmp_path)
     made.runs.mkdir()
+    ledger.begin(RunDirectory(tmp_path))
     return made
 
 
