@@ -40,7 +40,7 @@ report.html, junit.xml, summary.md    stage report
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,15 +220,17 @@ class RunDirectory:
                     "Make it writable, or copy the run and name the copy."
                 )
 
-    def refuse_links(self) -> None:
-        """Raises BadInput if anything in the directory is neither a file nor a directory, or is a file with another name.
+    def refuse_links(self, *, appended: Collection[str] = ()) -> None:
+        """Raises BadInput if anything in the directory is neither a file nor a directory.
 
-        No run has links, pipes or devices. Somebody who sends a directory could lead what is written into it elsewhere."""
+        No run has links, pipes or devices. Somebody who sends a directory could lead what is written into it elsewhere.
+        `appended`: files that are changed in place, and must have no second name. All others are replaced as a whole."""
         for folder, directories, files in os.walk(self.path):
             for name in (*directories, *files):
                 path = Path(folder) / name
                 found = path.lstat()
-                if not (stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)):
+                shared = found.st_nlink > 1 and name in appended
+                if not stat.S_ISDIR(found.st_mode) and (shared or not stat.S_ISREG(found.st_mode)):
                     raise BadInput(
                         f"{str(path)!r} is a {_kind(found.st_mode)}, and no run has one: what is written there could go "
                         "elsewhere. Remove it, if you trust the rest."

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import BadInput, NotReady, ProzessError
 from prozess.harness.interfaces import AdminProtocol, Cluster
-from prozess.harness.ledger import PIDS, STATE_HOME, Made, kept, record_of
+from prozess.harness.ledger import MADE, PIDS, STATE_HOME, Made, kept, record_of
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.reach import reaches
 from prozess.harness.processes import (
@@ -136,7 +136,7 @@ def heal_run(
     if ends_within_s:
         with suppress(NotReady):  # then what holds it is named below
             wait_until(lambda: not _is_alive(run), awaited="the run to end", timeout_s=ends_within_s, clock=clock)
-    run.refuse_links()
+    run.refuse_links(appended=(LOCK, MADE, run.journal.name, run.lasting.name))
     record = record_of(run)
     if record is None and not trust:
         return HealReport(run.path, (), (), _advised(claims_of(run, sweepers)))
@@ -211,7 +211,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
         found.append(f"{what} (pid {identity.pid}) is still there")
         problem = _end(identity, clock)
         (left if problem else done).append(f"{what} (pid {identity.pid}): {problem or 'ended'}")
-    if run.compose.exists():  # what knows Docker is not installed everywhere
+    if kept(run.compose)[0].exists():  # what knows Docker is not installed everywhere
         engine = sweepers.engine(run)
         found += engine.found
         done += engine.done

@@ -66,9 +66,10 @@ from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import ClusterFailed, HarnessFailed
 from prozess.harness.installation import make_cache
 from prozess.harness.interfaces import Capability, MessageWatch
+from prozess.harness.ledger import kept
 from prozess.harness.plan.checks import capabilities_needed, watched_openers
 from prozess.harness.plan.plan import Plan
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, write_whole
 
 UP_TIMEOUT_S = 120.0
 UP_TRIES = 3
@@ -298,7 +299,8 @@ class ComposeCluster(PlacedServers, ContainersCluster):
             self._placements = place_in_networks(self._variant, self._run.nodes, self._prefixes)
             self._make_directories()
             file = self._run.compose
-            file.write_text(text_of(self._document(), comment="What this run runs on."), encoding="utf-8")
+            for path in kept(file):
+                write_whole(path, text_of(self._document(), comment="What this run runs on."))
             try:
                 command(["compose", "--file", str(file), "up", "--detach", "--no-build"], timeout_s=UP_TIMEOUT_S)
             except ClusterFailed as error:

@@ -26,7 +26,7 @@ from prozess.clusters.machine.processes import captured
 from prozess.harness import installation
 from prozess.harness.errors import BadInput, ClusterFailed, MissingTool
 from prozess.harness.installation import make_cache, of_an_extra
-from prozess.harness.ledger import home_of
+from prozess.harness.ledger import home_of, kept
 from prozess.harness.run_directory import RunDirectory
 
 with of_an_extra("Docker"):
@@ -206,7 +206,7 @@ def sweep_run(run: RunDirectory) -> Swept:
 
     The containers' logs are kept in the run first. Safe to repeat; nothing of anybody else's is touched. A run that never
     used the engine needs none."""
-    if not run.compose.exists():
+    if not kept(run.compose)[0].exists():
         return Swept()
     try:
         client = connect()

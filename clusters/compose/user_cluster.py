@@ -22,8 +22,9 @@ from prozess.harness.config.configuration import ComposeService, Variant
 from prozess.harness.config.existing_clusters import refuse_bad_servers, split_server
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.installation import of_an_extra
+from prozess.harness.ledger import kept
 from prozess.harness.plan.plan import Plan
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, write_whole
 
 with of_an_extra("Docker"):
     from docker.errors import NotFound
@@ -291,7 +292,8 @@ class OwnComposeCluster(ContainersCluster):
             s.name: str(self._configuration["services"][s.service].get("image", "built")) for s in self._servers
         }
         labels = self._run.compose
-        labels.write_text(text_of(self._labels(), comment=f"What is laid over {self._file}."), encoding="utf-8")
+        for path in kept(labels):
+            write_whole(path, text_of(self._labels(), comment=f"What is laid over {self._file}."))
         files = ["--file", str(self._file), "--file", str(labels)]
         try:
             command(["compose", *files, "--project-name", self._project, "up", "--detach"], timeout_s=UP_TIMEOUT_S)

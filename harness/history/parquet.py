@@ -593,6 +593,7 @@ class TableWriter:
     def __enter__(self) -> "TableWriter":
         with _guarded_from_full_disk(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._part.unlink(missing_ok=True)  # whatever it is: nothing is written through it
             self._writer = writer_to(self._part, self._table)
         return self
 
