@@ -4,6 +4,11 @@ Exit codes: 0 held, 1 violated, 2 unknown or interrupted, 254 bad arguments, 255
 interrupted by SIGTERM and SIGHUP.
 """
 
+if __name__ == "__main__":  # `python -m`: before anything else is loaded
+    from prozess.harness.app.entry import answer_signals
+
+    answer_signals()
+
 import gc
 import sys
 import traceback
@@ -57,6 +62,10 @@ UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
 assert UsageProblem.__name__ == "ClickException"
 
 
+_TYPERS_INTERRUPT = 128 + 2
+"""What typer returns after KeyboardInterrupt. No command of prozess ends with it."""
+
+
 def main() -> None:
     """The entry point of the command. It turns every way to end into an exit code, and every error into one sentence."""
     if not __debug__:
@@ -64,7 +73,11 @@ def main() -> None:
     # What is imported and checked is in few cycles: to look for them so often costs a tenth of a short command.
     gc.set_threshold(50_000)
     run_process.listen_for_signals()
-    sys.exit(run_process.exit_code(_main()))
+    try:
+        code = _main()
+    except KeyboardInterrupt:  # beside the command itself: before it began, or after it ended
+        code = int(ExitCode.UNKNOWN)
+    sys.exit(run_process.exit_code(code))
 
 
 def _main() -> int:
@@ -74,8 +87,10 @@ def _main() -> int:
 
 def _called() -> int:
     try:
-        result = app(standalone_mode=False)
-        return int(result or 0)
+        result = int(app(standalone_mode=False) or 0)
+        if result == _TYPERS_INTERRUPT:  # typer catches KeyboardInterrupt itself, and makes an exit code of it
+            raise KeyboardInterrupt
+        return result
     except UsageProblem as error:
         error.show()  # type: ignore[attr-defined] # every ClickException has it
         return int(ExitCode.BAD_INPUT)

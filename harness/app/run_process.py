@@ -18,7 +18,7 @@ from types import FrameType
 
 from prozess.harness.errors import ExitCode, ProzessError
 
-RUN = (sys.executable, "-P", "-c", "from prozess.harness.app.cli import main; main()", "run")
+RUN = (sys.executable, "-P", "-c", "from prozess.harness.app.entry import main; main()", "run")
 """`-P`: a folder `harness` where somebody happens to be is not ours."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent ends."""
@@ -201,8 +201,10 @@ def restore_handlers(before: dict[int, object]) -> None:
 
 def exit_code(code: int) -> int:
     """Returns the exit code of a command that ends with `code`. If a signal ended it, the code says which one, as a
-    shell would (143 for SIGTERM, 129 for SIGHUP). After Ctrl-C it stays 2."""
-    for number in _heard:  # the interpreter puts the defaults back while it ends: the same once more would kill it
+    shell would (143 for SIGTERM, 129 for SIGHUP). After Ctrl-C it stays 2.
+
+    The result stands from now on: the interpreter puts the defaults back while it ends, and a signal would kill it."""
+    for number in (signal.SIGINT, *OTHER_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
     first = next(iter(_heard), signal.SIGINT)
     return _FIRST_SIGNAL + first if code == ExitCode.UNKNOWN and first != signal.SIGINT else code
