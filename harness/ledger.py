@@ -65,7 +65,7 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """What this machine wrote down of one run. `home`: where the run's directory was when it began."""
 
     directory: Path
@@ -97,7 +97,7 @@ class Record:
                 path.unlink(missing_ok=True)
 
 
-def begin(run: RunDirectory) -> Record:
+def begin(run: RunDirectory) -> RunRecord:
     """Begins the record of a run, before its first effect, and returns it. One that is there is continued.
 
     MissingTool if the state directory cannot be used: nothing may be made that nobody writes down."""
@@ -116,10 +116,10 @@ def begin(run: RunDirectory) -> Record:
             _sync(made)
     except OSError as error:
         raise _unusable(directory, error.strerror or str(error)) from error
-    return Record(directory, token, home)
+    return RunRecord(directory, token, home)
 
 
-def record_of(run: RunDirectory) -> Record | None:
+def record_of(run: RunDirectory) -> RunRecord | None:
     """Returns what this machine wrote down of the run in this directory; None if it is somebody else's, or a copy.
 
     MissingTool if the state directory belongs to another user, or others may write there: then nothing in it is believed."""
@@ -142,7 +142,7 @@ def record_of(run: RunDirectory) -> Record | None:
     here = run.path.resolve()
     if str(here) != home and here.stat().st_ino != inode:
         return None
-    return Record(directory, token, Path(home))
+    return RunRecord(directory, token, Path(home))
 
 
 def kept(path: Path) -> tuple[Path, ...]:

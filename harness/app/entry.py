@@ -6,7 +6,6 @@ To load the command takes some tenths of a second. A signal in this time ends it
 
 import os
 import signal
-import sys
 from contextlib import suppress
 
 _CODES = {signal.SIGINT: 2, signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP}
@@ -35,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -28,9 +28,9 @@ from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.processes import boot_id, identify, is_running, pid_namespace, process_status
 from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.registry import UNDO_ACTIONS
-from tests.support.effects import recorded
 from tests.support.paths import ROOT
 from tests.support.stored_runs import verifiable_run
+from tests.support.torture.effects import recorded
 
 CLOCK = SystemClock()
 SSH = {"nodes": [{"id": n, "host": f"host-{n}", "listener": f"host-{n}:9092"} for n in (1, 2, 3)], "start": "rm -rf /"}
