@@ -10,6 +10,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+OFFSET_MAX = 2**48
+"""No log has so many records: a million a second take nine years. Kafka numbers them in 64 bits, and a greater number is
+somebody's mistake."""
+
 # What a column and a table of a history are, and the two forms of a row.
 
 

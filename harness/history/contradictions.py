@@ -23,6 +23,7 @@ from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     MISSING,
     NONE,
+    OFFSET_MAX,
     TABLES,
     FaultPhase,
     Isolation,
@@ -60,7 +61,7 @@ _CODES: Mapping[str, type[IntEnum]] = {
 _RANGES: Mapping[str, tuple[int, int]] = {
     "ReadFlag bits": (0, sum(ReadFlag)),
     "0/1": (NONE, 1),
-    "offset": (NONE, 2**48),
+    "offset": (NONE, OFFSET_MAX),
     "epoch": (NONE, 2**30 - 1),
     "count": (NONE, 2**48),
     "records": (NONE, 2**48),

@@ -166,9 +166,9 @@ class EvidenceGap(Frozen):
     """What an import could not read, or what nobody could have recorded, of some partitions."""
 
     partitions: tuple[int, ...]
-    hides: Literal["sends", "reads", "records"]
+    hides: Literal["sends", "reads", "records", "end"]
     """What may be missing or wrong: what producers were answered, what consumers were given, or both, because nobody knows
-    which record is which, or whether it is still there."""
+    which record is which, or whether it is still there. end: what happened after all that is here."""
     why: str
     """A clause that names the file, the line and the partition."""
 

@@ -53,8 +53,6 @@ DEFAULTS: Mapping[str, Any] = {"producer.acks": "all", "producer.enable_idempote
 CLIENTS_MAX = RECORDER_CLIENT
 """Ids of clients are below it."""
 PACKED_BITS_MAX, _RADIX_BITS = 63, 16
-OFFSET_MAX = 2**63 - 1
-"""Kafka's protocol numbers records in 64 bits, from 0."""
 PARTITIONS_END = 2**31
 """Kafka's protocol numbers partitions in 32 bits."""
 

@@ -49,6 +49,8 @@ def may_explain(gap: EvidenceGap, anomaly: str) -> bool:
             return anomaly not in CERTAIN_WITHOUT_READS
         case "sends":
             return anomaly in SHAKEN_WITHOUT_SENDS
+        case "end":  # what was found had happened before
+            return False
 
 
 def _gaps(plan: Plan, cell: Cell) -> Iterator[EvidenceGap]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from prozess.harness.app.histories.imports import stable_order
+from prozess.harness.app.histories.input_files import open_history
 from prozess.harness.app.histories.jepsen.blocks import (
     FUNCTIONS,
     NUMBER_MAX,
@@ -24,7 +25,7 @@ from prozess.harness.app.histories.jepsen.blocks import (
     read_lines_at_once,
 )
 from prozess.harness.app.histories.jepsen.edn import MAP, EdnValue
-from prozess.harness.app.histories.jepsen.lines import LINE_CHARACTERS_MAX, JepsenOperation, is_number, operations
+from prozess.harness.app.histories.jepsen.lines import LINE_CHARACTERS_MAX, JepsenOperation, is_offset, operations
 from prozess.harness.app.histories.jepsen.reader import (
     OUTCOMES,
     code_of,
@@ -35,7 +36,7 @@ from prozess.harness.app.histories.jepsen.reader import (
 )
 from prozess.harness.app.histories.jepsen.tables import JepsenColumns
 from prozess.harness.errors import BadInput
-from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
+from prozess.harness.schema import MISSING, NONE, OFFSET_MAX, Outcome, ReadFlag
 
 BLOCK_BYTES = 1 << 20
 """So much text is read at once: few enough to stay in a core's cache."""
@@ -140,7 +141,7 @@ class _OneByOne:
                     offset, value = pair_of(sent)
                     if without_offset(offset):
                         offset = None
-                    if offset is not None and not is_number(offset):
+                    if offset is not None and not is_offset(offset):
                         raise Unusual("offset")
                     named = self._named(key)
                     self.sends.append((*named, NONE if offset is None else offset, self._code(value)))
@@ -252,6 +253,8 @@ class BlockReader:
         self._texts, self._odd_keys = dict[str, int](), dict[int | str, int]()
         self._lines = self._records = self._most = 0
         self._transacts = False
+        self.open_lines: Sequence[int] = ()
+        """Once all is read: the lines of the operations that never completed."""
         self._columns = {
             table: {name: _Column(kind) for name, kind in fields.items()} for table, fields in _FIELDS.items()
         }
@@ -261,6 +264,8 @@ class BlockReader:
         """Takes the next lines, each with its end, and returns those that were not read at once: (number, line without its
         end). Unusual, if that cannot be."""
         lines = read_lines_at_once(text, self._gaps)
+        if max(int(lines.offset.max(initial=0)), int(lines.send_offset.max(initial=0))) > OFFSET_MAX:
+            raise Unusual("offset")
         left = np.flatnonzero(~lines.taken)
         lines.type[left] = _NO_LINE
         begins, ends = lines.bounds[left].tolist(), lines.bounds[left + 1].tolist()
@@ -333,6 +338,7 @@ class BlockReader:
         }
         whole = _Whole(tables, len(self._partitions.keys))
         sends, runs, processes = whole.sends(), whole.runs(), whole.processes()
+        self.open_lines = whole.open_lines()
         del whole, tables
         return JepsenColumns(
             keys=[names.get(key, key) for key in self._partitions.keys],
@@ -412,6 +418,13 @@ class _Whole:
         counts = np.empty(len(chosen), dtype=np.int64)
         counts[self._order] = before - np.repeat(before[begins], np.diff(self._begins))
         return counts
+
+    def open_lines(self) -> list[int]:
+        """Returns the lines of the operations that never completed, ascending."""
+        lines = self._lines
+        invoked = (lines["type"] == INVOKE) & (lines["f"] < len(OPERATIONS))
+        invoked[self._completes[self._completes != NONE]] = False
+        return [int(line) + 1 for line in self._numbers[invoked]]
 
     def processes(self) -> list[tuple[int, int, int, int]]:
         """Returns (name, start, end, operations with sends) of each."""
@@ -610,7 +623,7 @@ def _in_order(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def blocks_of(path: Path) -> Iterator[bytes]:
     """Yields a file in blocks of whole lines, each with its end. Unusual for lines that are too long."""
-    with path.open("rb") as file:
+    with open_history(path) as file:
         rest = b""
         while read := file.read(BLOCK_BYTES):
             end = read.rfind(b"\n") + 1

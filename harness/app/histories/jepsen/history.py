@@ -59,6 +59,8 @@ class JepsenRead:
     """The lines of its nemesis, each with its number."""
     uninvoked: Sequence[tuple[int, Set[int]]] = ()
     """Completions that lack their invocation, although others have one: the line, and the partitions that it names."""
+    open_lines: Sequence[int] = ()
+    """The invocations that nothing completes: their lines, ascending."""
 
 
 # Lines that are missing, or that nobody understands. What they said is not known: neither what was sent nor what was read.
@@ -122,7 +124,23 @@ def gaps_of(read: JepsenRead, whole: WholeLines, imported: Imported) -> list[Evi
             (tuple(sorted(partitions)) or every, f"{names}: line {line} completes an operation that nobody invoked")
         )
     hides: tuple[Literal["sends", "reads"], ...] = ("sends", "reads")
-    return [EvidenceGap(partitions=ids, hides=what, why=why) for ids, why in told if ids for what in hides]
+    gaps = [EvidenceGap(partitions=ids, hides=what, why=why) for ids, why in told if ids for what in hides]
+    if every and (ends := _ends_early(read)):
+        gaps.append(EvidenceGap(partitions=every, hides="end", why=f"every key: {ends}"))
+    return gaps
+
+
+def _ends_early(read: JepsenRead) -> str:
+    """Returns a clause that says how the file shows that it ends before its test did; else nothing. Jepsen waits for every
+    operation before it ends a test, and completes those that crash with :info."""
+    count = len(read.open_lines)
+    if not count:
+        return ""
+    others = f" and {count - 1} more" if count > 1 else ""
+    return (
+        f"the operation of line {read.open_lines[0]}{others} never completed, as every operation of a whole test does: what "
+        "came after the last line is not known"
+    )
 
 
 def read_at_once(path: Path) -> JepsenRead | None:
@@ -131,7 +149,8 @@ def read_at_once(path: Path) -> JepsenRead | None:
     try:
         for text in blocks_of(path):
             nemesis += of_nemesis(reader.take(text))
-        return JepsenRead(reader.columns(), nemesis)
+        columns = reader.columns()
+        return JepsenRead(columns, nemesis, open_lines=reader.open_lines)
     except (Unusual, OSError):
         return None
 
@@ -145,7 +164,8 @@ def read_one_by_one(path: Path) -> JepsenRead:
         for operation in operations(path, numbers, lines):
             reader.take(operation)
     reader.end()
-    return JepsenRead(reader.recorded.columns(), nemesis, reader.uninvoked if reader.invokes else ())
+    uninvoked = reader.uninvoked if reader.invokes else ()
+    return JepsenRead(reader.recorded.columns(), nemesis, uninvoked, reader.open_lines())
 
 
 def of_nemesis(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -1,5 +1,6 @@
 """Reads lines of Jepsen's as operations, whatever EDN they are written in. One line each; an error names it."""
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from prozess.harness.app.histories.input_files import open_history
 from prozess.harness.app.histories.jepsen.blocks import NUMBER_MAX, TYPES
 from prozess.harness.app.histories.jepsen.edn import MAP, EdnError, EdnValue, Plain, read_edn, read_lines
 from prozess.harness.errors import BadInput
+from prozess.harness.schema import OFFSET_MAX
 
 CHUNK_LINES = 4096
 LINE_CHARACTERS_MAX = 1 << 26
@@ -67,7 +70,7 @@ def chunks_of(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yields (number of the first line, lines without their ends), a few thousand at a time."""
     first, lines = 1, []
     try:
-        with path.open(encoding="utf-8", errors="strict", newline="\n") as file:
+        with io.TextIOWrapper(open_history(path), encoding="utf-8", errors="strict", newline="\n") as file:
             while line := file.readline(LINE_CHARACTERS_MAX):
                 lines.append(line.rstrip("\r\n"))
                 if len(line) >= LINE_CHARACTERS_MAX:
@@ -143,6 +146,11 @@ def _made(path: Path, number: int, keys: dict[str, EdnValue]) -> JepsenOperation
 
 def is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NUMBER_MAX
+
+
+def is_offset(value: object) -> TypeGuard[int]:
+    """Returns whether a value is an offset that a log may have."""
+    return is_number(value) and value <= OFFSET_MAX
 
 
 def bad(path: Path | str, line: int, what: str) -> BadInput:

@@ -11,10 +11,10 @@ from typing import cast
 
 from prozess.harness.app.histories.jepsen.blocks import NUMBER_MAX, OPERATIONS
 from prozess.harness.app.histories.jepsen.edn import MAP, EdnValue
-from prozess.harness.app.histories.jepsen.lines import JepsenOperation, bad, is_number, short
+from prozess.harness.app.histories.jepsen.lines import JepsenOperation, bad, is_offset, short
 from prozess.harness.app.histories.jepsen.tables import SEND_WIDTH, JepsenRecords
 from prozess.harness.errors import BadInput
-from prozess.harness.schema import NONE, Outcome, ReadFlag
+from prozess.harness.schema import NONE, OFFSET_MAX, Outcome, ReadFlag
 
 _OPERATIONS = frozenset(OPERATIONS)
 _MICRO_OPERATIONS = (":send", ":poll")
@@ -122,6 +122,10 @@ class JepsenReader:
             for name, process in self.processes.items()
         ]
 
+    def open_lines(self) -> list[int]:
+        """Returns the lines of the operations that never completed, ascending."""
+        return sorted(process.invoked.line for process in self.processes.values() if process.invoked is not None)
+
     def _bad(self, operation: JepsenOperation, what: str) -> BadInput:
         return bad(self._source, operation.line, what)
 
@@ -201,9 +205,11 @@ class JepsenReader:
                         operation, f"{short(micro)} is not what was invoked. Sends complete in their order."
                     )
                 if offset is not None and not without_offset(offset):
-                    if not is_number(offset):
+                    if not is_offset(offset):
                         raise self._bad(
-                            operation, f"offset {short(offset)} of {short(micro)} is no number from 0, or -1, or nil."
+                            operation,
+                            f"offset {short(offset)} of {short(micro)} is not a number from 0 to {OFFSET_MAX}, or -1, or "
+                            "nil. Mend the line, or leave it out.",
                         )
                     recorded.sends[sent[place] * SEND_WIDTH + 4] = offset
                 place += 1
@@ -332,8 +338,8 @@ def pairs_of(pairs: EdnValue) -> tuple[Sequence[int], Sequence[EdnValue]]:
         offsets, values = zip(*cast("list[list[int]]", pairs), strict=True)  # zip refuses what it is not, fast
     except (TypeError, ValueError) as error:
         raise ValueError("is no list of [offset value]") from error
-    if set(map(type, offsets)) != _INTEGERS or min(offsets) < 0 or max(offsets) >= NUMBER_MAX:
-        raise ValueError("has offsets that are no numbers from 0")
+    if set(map(type, offsets)) != _INTEGERS or min(offsets) < 0 or max(offsets) > OFFSET_MAX:
+        raise ValueError(f"has offsets that are not numbers from 0 to {OFFSET_MAX}. Mend the line, or leave it out")
     return offsets, values
 
 

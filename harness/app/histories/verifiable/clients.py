@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from prozess.harness.app.histories.imports import OFFSET_MAX
 from prozess.harness.app.histories.verifiable.lines import FileOfEvents
-from prozess.harness.schema import MISSING, NONE
+from prozess.harness.schema import MISSING, NONE, OFFSET_MAX
 
 TIMESTAMP_MAX_MS = 2**42
 """The year 2109."""

@@ -4,12 +4,11 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prozess.harness.app.histories.imports import OFFSET_MAX
 from prozess.harness.app.histories.verifiable.clients import Events, RunOfClient, split_value, timestamp_ms
 from prozess.harness.app.histories.verifiable.evidence import EvidenceGaps, ReaderTally, Where
 from prozess.harness.app.histories.verifiable.lines import place_in, places_in
 from prozess.harness.recording.verifiable_output import EventPlace
-from prozess.harness.schema import NONE, Outcome
+from prozess.harness.schema import NONE, OFFSET_MAX, Outcome
 
 UNTOLD_ERROR = -1
 _ASSIGN, _REVOKE = 1, 2

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prozess.harness.app.histories.imports import OFFSET_MAX
 from prozess.harness.app.histories.verifiable.lines import FileOfEvents, number_in, place_in
 from prozess.harness.plan.plan import EvidenceGap
 from prozess.harness.recording.verifiable_output import EventPlace
-from prozess.harness.schema import NONE
+from prozess.harness.schema import NONE, OFFSET_MAX
 
 Hides = Literal["sends", "reads", "records"]
 Where = tuple[str | None, int | None]

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prozess.harness.app.histories.imports import OFFSET_MAX, PARTITIONS_END
+from prozess.harness.app.histories.imports import PARTITIONS_END
+from prozess.harness.app.histories.input_files import open_history
 from prozess.harness.errors import BadInput
 from prozess.harness.recording.verifiable_output import LINE_BYTES_MAX, EventPlace
+from prozess.harness.schema import OFFSET_MAX
 
 PRODUCER_EVENTS = frozenset({"producer_send_success", "producer_send_error", "tool_data"})
 CONSUMER_EVENTS = frozenset(
@@ -65,7 +67,7 @@ def read_events(path: Path) -> FileOfEvents:
     """Reads a file. BadInput if it cannot be read."""
     found = FileOfEvents(path, [], [])
     try:
-        with path.open("rb") as file:
+        with open_history(path) as file:
             for number, line in enumerate(_lines(file), start=1):
                 _take(found, number, line)
     except OSError as error:

@@ -137,7 +137,7 @@ def test_an_acknowledgement_of_jepsens_without_an_offset_is_an_acknowledgement(t
     assert (verdict.verdict, found(verdict)) == (Verdict.HELD, {})
 
 
-@pytest.mark.parametrize("offset", [-2, 2**63, 1.0, 0.5, '"4"', "true", "[1]"])
+@pytest.mark.parametrize("offset", [-2, 2**48 + 1, 2**62, 2**63, 1.0, 0.5, '"4"', "true", "[1]"])
 @pytest.mark.parametrize("of", ["send", "poll"])
 def test_an_offset_that_no_format_can_have_is_refused_with_its_line(tmp_path, of, offset):
     history = clean_jepsen()
@@ -158,3 +158,23 @@ def test_a_read_before_its_send_was_invoked_keeps_its_times_and_one_clock(tmp_pa
     (reads,), (sends,) = (list(table.parts()) for table in (imported.reads, imported.sends))
     assert reads["read_ns"][0] < sends["invoked_ns"][0]
     assert {client.clock for client in imported.clients} == {0}
+
+
+@pytest.mark.parametrize("read", [read_at_once, read_one_by_one])
+@pytest.mark.parametrize("f", ["send", "poll"])
+def test_an_operation_that_never_completed_shows_that_the_file_ends_early(tmp_path, read, f):
+    history = clean_jepsen()
+    history.line(1, "invoke", f, [[":send", 5, 9]] if f == "send" else [[":poll"]])
+    assert read(history.write(tmp_path / "h.edn")).open_lines == [len(history.lines)]
+    _, verdict = history.checked(tmp_path, faults="none")
+    assert (verdict.verdict, found(verdict)) == (Verdict.UNKNOWN, {})
+    assert f"the operation of line {len(history.lines)} never completed" in verdict.sentence
+
+
+def test_what_was_found_before_a_file_ends_early_stands(tmp_path):
+    history = clean_jepsen()
+    history.poll(2, {5: [[0, 0], [77, 0]]})
+    history.line(1, "invoke", "poll", [[":poll"]])
+    _, verdict = history.checked(tmp_path, faults="none")
+    assert verdict.verdict is Verdict.VIOLATED
+    assert verdict.findings["duplicate"] == 1

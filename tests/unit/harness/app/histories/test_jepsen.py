@@ -354,7 +354,7 @@ def test_keys_may_be_texts_and_lines_may_be_strange(tmp_path):
         (["{:process 0, :type :ok, :f :send, :value 5}"], "no vector of"),
         (["{:process 0, :type :ok, :f :send, :value [[:receive 5 1]]}"], "neither"),
         (["{:process 0, :type :ok, :f :send, :value [[:send 5 [-4 1]]]}"], "offset -4"),
-        (["{:process 0, :type :ok, :f :poll, :value [[:poll {5 [[0.5 1]]}]]}"], "offsets that are no numbers"),
+        (["{:process 0, :type :ok, :f :poll, :value [[:poll {5 [[0.5 1]]}]]}"], "offsets that are not numbers from 0"),
         (["{:process 0, :type :ok, :f :poll, :value [[:poll {5 [[99999999999999999999 1]]}]]}"], "offsets that are"),
         (["{:process 0, :type :ok, :f :poll, :value [[:poll {5 7}]]}"], "no list of"),
         (["{:process 0, :type :ok, :f :poll, :value [[:poll 7]]}"], "has no map"),

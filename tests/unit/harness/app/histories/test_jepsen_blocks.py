@@ -102,7 +102,7 @@ class Drawn:
     def done(self, micro):
         rng = self.rng
         if micro[0] == ":send":
-            offset = rng.choice((None, rng.randrange(50), 10 ** rng.randrange(18)))
+            offset = rng.choice((None, rng.randrange(50), 10 ** rng.randrange(15)))
             return [":send", micro[1], rng.choice(([offset, micro[2]], [offset, micro[2]], micro[2]))]
         shown = {}
         for _ in range(rng.randrange(3)):

@@ -55,6 +55,7 @@ def with_a_loss(history):
     nemesis(history, "kill", None, {"n2": ":killed"})
     history.send(0, 5, 1, 1)
     nemesis(history, "start", ":all")
+    history.assign_from_start(1, [5])
     history.poll(1, {5: [[1, 1]]})
     return history
 
