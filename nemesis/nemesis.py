@@ -111,7 +111,8 @@ class Nemesis:
     @property
     def _racks(self) -> dict[str, str]:
         variant = self._plan.variant
-        return {f"broker-{b}": rack for b in range(1, variant.brokers + 1) if (rack := variant.rack_of(b)) is not None}
+        numbered = enumerate(self._plan.broker_ids, 1)
+        return {f"broker-{b}": rack for place, b in numbered if (rack := variant.rack_of(place)) is not None}
 
     def reread_plan(self) -> None:
         """Reads the plan again, which has grown: topics and groups of a test come while it runs."""

@@ -16,7 +16,7 @@ from typing import Any
 from prozess.clusters.compose.containers import ComposeNode, ContainerPlace, ContainersCluster
 from prozess.clusters.compose.engine import NODE_LABEL, PROBLEMS, RUN_LABEL, command
 from prozess.clusters.compose.file import text_of
-from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, node_name, node_roles
+from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, node_name
 from prozess.harness.clock import Clock
 from prozess.harness.config.configuration import ComposeService, Variant
 from prozess.harness.config.existing_clusters import refuse_bad_servers, split_server
@@ -169,15 +169,14 @@ class _Facts:
 
 
 def _check_variant(servers: list[OwnServer], variant: Variant, source: str) -> None:
-    wanted = node_roles(variant)
     here = {server.node_id: server.roles for server in servers}
     if len(here) != len(servers):
         raise BadInput(f"{source}: two services have the same node id. Give each its own.")
-    brokers = {node for node, roles in here.items() if BROKER in roles}
-    if brokers != {node for node, roles in wanted.items() if BROKER in roles}:
+    brokers = sorted(node for node, roles in here.items() if BROKER in roles)
+    if len(brokers) != variant.brokers:
         raise BadInput(
-            f"{source} has the brokers {sorted(brokers)}, and the trial wants {variant.brokers}, numbered from 1. Set "
-            "variant.brokers, or number the brokers so."
+            f"{source} has the brokers {brokers}, and the trial wants {variant.brokers}. "
+            f"Set variant.brokers to {len(brokers)}."
         )
     combined = any({BROKER, CONTROLLER} <= roles for roles in here.values())
     if combined != (variant.metadata_mode == "kraft-combined") and variant.metadata_mode != "zookeeper":
@@ -202,6 +201,11 @@ class OwnComposeCluster(ContainersCluster):
         self._configuration = self._read()
         self._servers = own_servers(self._configuration, plan.compose.services, plan.variant, source=str(self._file))
         self._nodes = tuple(self._node(server) for server in self._servers)
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """Returns the ids of the file's brokers, which need not begin at 1."""
+        return tuple(sorted(server.node_id for server in self._servers if BROKER in server.roles))
 
     @property
     def bootstrap_servers(self) -> str:

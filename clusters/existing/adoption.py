@@ -235,9 +235,14 @@ def adopt_plan(plan: Plan, run: RunDirectory, *, clock: Clock) -> Plan:
 
     BadInput for options that lack, or another number of brokers. ClusterFailed if the cluster does not answer.
     """
-    if plan.backend not in LASTING:
+    own_file = plan.backend == "compose" and plan.compose.file is not None
+    if plan.backend not in LASTING and not own_file:
         return plan
-    if plan.backend == "ssh":
+    if own_file:
+        from prozess.clusters.compose.user_cluster import OwnComposeCluster
+
+        ids = OwnComposeCluster(plan, run, clock=clock).broker_ids
+    elif plan.backend == "ssh":
         if plan.ssh is None:
             raise BadInput("backend = 'ssh' needs [ssh] in the trial: its nodes, and how they are handled.")
         ids = plan.ssh.broker_ids
@@ -253,7 +258,8 @@ def adopt_plan(plan: Plan, run: RunDirectory, *, clock: Clock) -> Plan:
         raise BadInput(
             f"The cluster has a broker with the id {max(ids)}; ids up to {BROKER_IDS_END - 1} can be judged."
         )
-    return adopt(plan, Adoption(prefix=run_prefix(run.path.name, begin(run).mark), broker_ids=ids))
+    prefix = "" if own_file else run_prefix(run.path.name, begin(run).mark)
+    return adopt(plan, Adoption(prefix=prefix, broker_ids=ids))
 
 
 def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:

@@ -321,7 +321,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 class ComposeService(Frozen):
     """A service of your own Compose file that runs Kafka, as far as its labels and environment do not say it."""
 
-    node_id: Annotated[int, Field(ge=1)] | None = None
+    node_id: Annotated[int, Field(ge=0)] | None = None
     roles: str | None = None
     """The roles of the service: "broker", "controller", or "broker,controller"."""
     clients: str | None = None

@@ -200,7 +200,7 @@ since Kafka 4.0; before that, the first one that Kafka calls ready for productio
 
 def _node_names(plan: Plan) -> set[str]:
     """Returns the names of the nodes that there will be. It is empty if only the cluster can tell."""
-    if plan.backend == "attach":
+    if plan.backend == "attach" or plan.compose.file is not None:
         return set()
     if plan.ssh is not None:
         return {node.name for node in plan.ssh.nodes}

@@ -327,6 +327,13 @@ class Plan(Frozen):
         return (self.adopted.broker_ids or ours) if self.adopted is not None else ours
 
     @property
+    def server_names(self) -> dict[int, str]:
+        """Returns node id → name for every server, with the brokers' own ids."""
+        ids = dict(zip(range(1, self.variant.brokers + 1), self.broker_ids, strict=True))
+        names = self.variant.server_names()
+        return {ids.get(node, node): f"broker-{ids[node]}" if node in ids else name for node, name in names.items()}
+
+    @property
     def libraries(self) -> tuple[ClientLibrary, ...]:
         """Returns each client library on trial once. Java's always has a version: without another, the variant's."""
         found = (client.library for client in self.clients)

@@ -130,7 +130,7 @@ def write_html(
     impact, traffic = read_impact(run), _traffic(plan, history)
     delivered, seen = deliveries(run, plan, verdict), seen_groups(verdict)
     pairs = [pair for group in seen for pair in group.pairs]
-    teller = Teller(history, verdict.faults, ServerLogs(run, plan.variant.server_names().values()))
+    teller = Teller(history, verdict.faults, ServerLogs(run, plan.server_names.values()))
     time = TrialTime.of(run)
     outcomes = traffic.outcomes if traffic else np.zeros((len(plan.partitions), len(Outcome)), dtype=np.int64)
     data = overview(plan, verdict, tables, history, outcomes, impact)
@@ -260,7 +260,7 @@ def _figures(
     sends = history.files["sends"].read(("completed_ns", "outcome")) if whole else None
     table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
     panels = timeline_panels(plan, traffic, history.table("metadata"), impact)
-    panels += monitor_panels(table, verdict.alerts, plan.variant.server_names(), end_s)
+    panels += monitor_panels(table, verdict.alerts, plan.server_names, end_s)
     return [figure(panels, begin_s, end_s), *(figure(each, begin_s, end_s) for each in delivery_panels(delivered))]
 
 

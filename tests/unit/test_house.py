@@ -38,6 +38,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "what verifiable clients printed: its lines, runs, consumers and gaps, and what a verdict makes of gaps": 6,
         "messages to a webhook": 1,
         "prozess watch": 8,
+        "what lies beside a configuration file; Connect's and Streams' files": 2,
         "Compose files: their resolution and their brokers; what images hold, and brokers that differ": 5,
         "versions of client libraries, what they do where nothing is set, and what later ones fixed": 4,
         "rows that become tables with Spark, and files joined by their footers": 2,

@@ -89,8 +89,14 @@ class Reading:
     """What is unclear where the client is of another release: which one it is no file says."""
     internal: dict[str, Setting] = field(default_factory=dict)
     """What topics are set to that a framework makes for itself, by the file's names: `offset.storage.replication.factor`."""
+    creates: dict[str, Setting] = field(default_factory=dict)
+    """What topics are made with that a framework makes: it counts where nobody says what the topic is set to."""
     profiles: bool = False
     """Whether the format has profiles, of which some were chosen."""
+    known_profiles: list[str] = field(default_factory=list)
+    """The profiles that the file has something for."""
+    active_profiles: tuple[str, ...] = ()
+    """The profiles that are active; empty: nobody says which."""
     over: tuple[Path, ...] = ()
     """Other files that this one lies over, and that are in it."""
     family: str = ""
@@ -134,7 +140,10 @@ class Reading:
             own=self.own | other.own,
             of_releases=self.of_releases + other.of_releases,
             internal=self.internal | other.internal,
+            creates=self.creates | other.creates,
             profiles=self.profiles or other.profiles,
+            known_profiles=self.known_profiles + other.known_profiles,
+            active_profiles=other.active_profiles or self.active_profiles,
             over=(self.path, *self.over),
             finish=other.finish or self.finish,
         )

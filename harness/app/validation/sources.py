@@ -7,6 +7,7 @@ from pathlib import Path
 
 from prozess.harness.app.validation import formats
 from prozess.harness.app.validation import reading as documents
+from prozess.harness.app.validation.beside import look_beside
 from prozess.harness.app.validation.reading import (
     SCOPES,
     Reading,
@@ -67,7 +68,9 @@ def read_all(
         raise BadInput(
             f"--topic-name {topic_name!r}: none of the files describes topics (Strimzi, Helm). Leave it out."
         )
+    look_beside(readings, profiles)
     readings = _one_over_the_other(readings)
+    _take_what_is_created(readings)
     _refuse_what_is_said_twice(readings)
     for scope, path in parts.items():
         if path is not None and not any(scope in reading.scopes for reading in readings):
@@ -79,6 +82,21 @@ def _refuse_what_is_not_read(readings: Sequence[Reading]) -> None:
     for reading in readings:
         if reading.unclear and not reading.scopes and not reading.aside and not reading.own:
             raise BadInput(nothing_understood(reading))
+
+
+def _take_what_is_created(readings: Sequence[Reading]) -> None:
+    """Takes what a framework makes its topics with for the topic's settings, unless a file says what the topic is set to."""
+    told = next((reading for reading in readings if "topic" in reading.scopes), None)
+    for reading in readings:
+        for name, setting in reading.creates.items():
+            if told is None:
+                reading.put("topic", name, setting.value, setting.origin)
+            elif (other := told.scopes["topic"].get(name)) is None or other.value != setting.value:
+                has = "does not" if other is None else f"has {other.value}"
+                why = f"makes topics with {name}={setting.value}, and {told.path} {has}: a new topic gets it"
+                reading.doubt(f"topic.creation.default.{name}", setting.origin, why)
+            else:
+                reading.aside.append(f"topic.creation.default.{name}")
 
 
 def _nothing_of(scope: Scope, path: Path, readings: Sequence[Reading]) -> str:

@@ -398,8 +398,8 @@ class Envelope:
     """When the last audit of the partition was complete; None = never."""
     delivery_bound: DeliveryBound | None = None
     """What the trial promises of deliveries."""
-    brokers: int = 0
-    """The number of brokers, whose ids begin at 1; 0 = not known."""
+    broker_ids: frozenset[int] = frozenset()
+    """The ids of the brokers; empty = not known."""
     brokers_flush: bool = False
     """Every record of topics that do not say otherwise, internal ones too, is synced before it is acknowledged."""
     unstated: bool = False

@@ -275,7 +275,7 @@ class Evidence:
             delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
             audited_ns=int(audited[-1]) if len(audited) else None,
             delivery_bound=cell.delivery_bound,
-            brokers=plan.variant.brokers,
+            broker_ids=frozenset(plan.broker_ids),
             brokers_flush=self._brokers_flush,
             coordinator_steps=_aimed_at_coordinator(plan, cell),
             unstated=plan.undescribed,

@@ -248,7 +248,7 @@ def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray, *, late_ns
     # An unclean election that was asked for is one of partitions under trial: whether of internal ones too is not known.
     destroying = [what for what in ways if what != "elects_unclean"]
     harm = any_true(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
-    everybody = set(range(1, envelope.brokers + 1))
+    everybody = envelope.broker_ids
     certain = [
         as_truth(f.begin_ns - envelope.error_ns - late_ns <= _or_forever(witnesses["end_ns"]))
         for f in envelope.faults
@@ -316,7 +316,7 @@ def send_took_long(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The group's coordinator, where the fault was aimed at it, or at every broker; any other may have coordinated the group,
     which is not known. Clients frozen or dead are no reason here: kernels know of them."""
-    begin_ns, everybody = witnesses["begin_ns"], set(range(1, envelope.brokers + 1))
+    begin_ns, everybody = witnesses["begin_ns"], envelope.broker_ids
     parts = [
         all_true(
             as_truth(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from prozess.harness.app.validation.formats.connect_and_streams import Connector, Streams, Worker
+from prozess.harness.app.validation.formats.connect import Connector, Worker
 from prozess.harness.app.validation.formats.containers import EnvironmentFile, Kubernetes
 from prozess.harness.app.validation.formats.go_clients import FranzGo, Sarama
 from prozess.harness.app.validation.formats.helm import Helm
@@ -12,6 +12,7 @@ from prozess.harness.app.validation.formats.node_and_python_clients import Kafka
 from prozess.harness.app.validation.formats.plain import Librdkafka, Others, Plain
 from prozess.harness.app.validation.formats.quarkus import Quarkus
 from prozess.harness.app.validation.formats.spring import Spring
+from prozess.harness.app.validation.formats.streams import Streams
 from prozess.harness.app.validation.reading import Format
 
 FORMATS: tuple[Format, ...] = (

@@ -74,6 +74,7 @@ class Quarkus:
             rank=0 if profile is None else 1,
             finish=_assume,
         )
+        reading.known_profiles += _profiles_of(entries(document, path), profile)
         found = self._active(entries(document, path), reading)
         channels = _channels(found)
         for name, setting in found.items():
@@ -96,8 +97,9 @@ class Quarkus:
         """Returns what counts, by name: a name with an active profile counts more, the last one chosen most."""
         own = dict(found).get("quarkus.profile")
         names = self.chosen or ("prod",)
+        reading.active_profiles = names
         if own is not None and not self.chosen:
-            names = tuple(own.value.split(","))
+            names = reading.active_profiles = tuple(own.value.split(","))
             if placeholder_in(own.value):
                 reading.doubt("quarkus.profile", own.origin, "is a placeholder: say --profile")
         weighted: list[tuple[int, str, Setting]] = []
@@ -113,6 +115,13 @@ class Quarkus:
             else:
                 reading.aside.append(name)
         return {name: setting for _, name, setting in sorted(weighted, key=lambda each: each[0])}
+
+
+def _profiles_of(found: Iterable[tuple[str, Setting]], of_file: re.Match[str] | None) -> list[str]:
+    """The profiles that the file has settings for, and those that every application of Quarkus has."""
+    names = [profiled[1] for name, _ in found if (profiled := _PROFILE.fullmatch(name)) is not None]
+    words = [word.strip() for name in names for word in name.strip("{}").split(",")]
+    return ["prod", "dev", "test", *words, *([] if of_file is None else [of_file[1]])]
 
 
 def _channels(found: Mapping[str, Setting]) -> dict[tuple[str, str], dict[str, tuple[str, Setting]]]:
@@ -194,10 +203,12 @@ def _take(scope: Scope, attribute: str, name: str, setting: Setting, reading: Re
     off = setting.value.lower() == "false"
     if attribute == "commit-strategy" and setting.value == "throttled":
         reading.own[name] = setting
-    elif attribute == "failure-strategy" and setting.value in ("fail", "ignore", "dead-letter-queue"):
+    elif attribute == "failure-strategy" and setting.value in ("fail", "dead-letter-queue"):
         reading.own[name] = setting
         if setting.value != "fail":
-            reading.notes.append(f"SmallRye: a record whose processing failed is skipped ({name}={setting.value})")
+            reading.notes.append(f"SmallRye: a record whose processing failed goes to another topic ({name})")
+    elif attribute == "fail-on-deserialization-failure" and off:
+        reading.doubt(name, setting.origin, "is false: a record that cannot be read is passed over, and then committed")
     elif (attribute == "waitForWriteCompletion" and setting.value.lower() == "true") or (
         attribute in _SWITCHES and off
     ):
@@ -223,7 +234,9 @@ def _unlike_kafka(scope: Scope, attribute: str, value: str) -> str:
         return "is the connector's, too: it sends again what Kafka's producer gave up, and may then be there twice"
     return {
         "commit-strategy": f"is {value}, and no trial does this",
-        "failure-strategy": f"is {value}, and no trial does this",
+        "failure-strategy": "is ignore: a record whose processing failed is committed all the same, and nobody processes it"
+        if value == "ignore"
+        else f"is {value}, and no trial does this",
         "waitForWriteCompletion": f"is {value}: with false a record counts as sent before Kafka has it",
         "kafka-configuration": "names settings that the application's own code has",
         "assign-seek": "has the consumer begin where the file says",

@@ -17,6 +17,7 @@ from prozess.harness.app.validation.reading import (
     Scope,
     entries,
     is_foreign,
+    json_value,
     placeholder_in,
 )
 from prozess.harness.config.known_properties import Setting, properties_of, versions
@@ -197,7 +198,7 @@ class Spring:
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether the file has names under `spring.`, or variables SPRING_KAFKA_…."""
         names = [name for name, _ in entries(document, path) if not is_foreign(name)]
-        return any(re.match(r"spring\.|SPRING_(KAFKA|CLOUD_STREAM)_", name) for name in names)
+        return any(re.match(r"spring\.|SPRING_(KAFKA_|CLOUD_STREAM_|APPLICATION_JSON$)", name) for name in names)
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads the file. BadInput for a name that is there twice."""
@@ -214,7 +215,10 @@ class Spring:
         )
         found: list[tuple[str, Setting]] = []
         documents = [dict(entries(each, path)) for each in _documents(document)]
+        documents = [_with_json(each, path, reading) for each in documents]
         active = Active.of(documents, self.chosen, told=bool(self.chosen) or profile is not None)
+        reading.active_profiles = tuple(sorted(active.names)) if active.told else ()
+        reading.known_profiles += [*_profiles_of(documents), *([] if profile is None else [profile[1]])]
         for settings in documents:
             mine = [(_canonical(name), setting) for name, setting in settings.items() if not _of_profiles(name)]
             counts = document_counts(settings, active)
@@ -228,6 +232,42 @@ class Spring:
             reading.aside += [name for name in settings if _of_profiles(name)]
         _Application(reading, tuple(wanted)).take(found)
         return reading
+
+
+_JSON = ("SPRING_APPLICATION_JSON", "spring.application.json")
+
+
+def _with_json(settings: Mapping[str, Setting], path: Path, reading: Reading) -> dict[str, Setting]:
+    """Puts in what the variable SPRING_APPLICATION_JSON holds, which counts more than other variables."""
+    found = {name: each for name, each in settings.items() if name not in _JSON}
+    for name in _JSON:
+        if name not in settings:
+            continue
+        try:
+            document = json_value(settings[name].value)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, Mapping):
+            reading.doubt(
+                name, settings[name].origin, "holds no mapping in JSON, and sets what Spring Boot reads first"
+            )
+            continue
+        inner = {key: Setting(each.value, f"{settings[name].origin}, {name}") for key, each in entries(document, path)}
+        given = {_canonical(key) for key in inner}
+        found = {key: each for key, each in found.items() if _canonical(key) not in given} | inner
+    return found
+
+
+def _profiles_of(documents: Iterable[Mapping[str, Setting]]) -> list[str]:
+    """The profiles that the documents have settings for, or groups of."""
+    found: list[str] = []
+    for document in documents:
+        for name, setting in document.items():
+            if _CONDITION.fullmatch(name):
+                found += re.findall(r"[^\s,&|()!]+", setting.value)
+            elif name.startswith("spring.profiles.group."):
+                found += [name.removeprefix("spring.profiles.group.").partition("[")[0], *_words(setting.value)]
+    return found
 
 
 def _place(profile: str, chosen: Sequence[str]) -> int:

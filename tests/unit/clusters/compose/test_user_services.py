@@ -70,7 +70,7 @@ def test_isolated_controllers_come_first_and_have_no_clients() -> None:
         ({"web": {}}, COMBINED, {}, r"no service that runs Kafka.*prozess\.node-id"),
         ({"web": {}}, COMBINED, {"kafka": ComposeService(node_id=1)}, r"'kafka', which file\.yaml has not.*web"),
         ({"k": {"environment": OFFICIAL | {"KAFKA_NODE_ID": "one"}}}, COMBINED, {}, r"'one', which is no number"),
-        ({"k": {"environment": OFFICIAL}}, Variant(brokers=3), {}, r"has the brokers \[1\].*variant\.brokers"),
+        ({"k": {"environment": OFFICIAL}}, Variant(brokers=3), {}, r"has the brokers \[1\].*variant\.brokers to 1"),
         ({"k": {"environment": OFFICIAL}}, Variant(brokers=1), {}, r"is kraft-combined.*--variant kraft-combined"),
         ({"a": {"environment": OFFICIAL}, "b": {"environment": OFFICIAL}}, COMBINED, {}, r"the same node id"),
         ({"k": {"environment": {"KAFKA_NODE_ID": "1"}}}, COMBINED, {}, r"where clients.*prozess\.clients"),

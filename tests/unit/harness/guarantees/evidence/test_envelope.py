@@ -362,14 +362,16 @@ def test_what_coordinators_knew_is_lost_when_every_broker_lost_what_was_not_flus
     fact, hit, brokers_flush, end_s, expected
 ):
     faults = fault_records(table("faults", fault(0, "power-loss", hit, 5, 7)), DICTIONARIES, NATURES)
-    env = replace(envelope(ALL_DARK, acks="all"), faults=faults, brokers=3, brokers_flush=brokers_flush)
+    env = replace(
+        envelope(ALL_DARK, acks="all"), faults=faults, broker_ids=frozenset({1, 2, 3}), brokers_flush=brokers_flush
+    )
     assert one(FACTS[fact].of_witnesses(env, witnesses(end_s=end_s))) == expected
 
 
 @pytest.mark.parametrize(("end_s", "expected"), [(19.0, UNKNOWN), (21.0, SO), (31.0, SO)])
 def test_a_decision_made_shortly_before_all_lost_power_may_have_had_no_markers_yet(end_s, expected):
     faults = fault_records(table("faults", fault(0, "power-loss", [1, 2, 3], 30, 32)), DICTIONARIES, NATURES)
-    env = replace(envelope(ALL_DARK, acks="all"), faults=faults, brokers=3, brokers_flush=False)
+    env = replace(envelope(ALL_DARK, acks="all"), faults=faults, broker_ids=frozenset({1, 2, 3}), brokers_flush=False)
     assert one(FACTS["transaction decision lost"].of_witnesses(env, witnesses(end_s=end_s))) == expected
 
 
