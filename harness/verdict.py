@@ -80,6 +80,8 @@ class CellAnomaly(Frozen):
     forbidden: int = 0
     permitted: int = 0
     unknown: int = 0
+    not_applicable: int = 0
+    """How many the promise is not about: a replica that was down at the end is behind, and breaks none."""
     proven: bool | None = None
     """Whether the control showed that this could have been seen, if the anomaly is held. None: there is no control to
     ask."""
@@ -100,6 +102,11 @@ class CellAnomaly(Frozen):
     possible: dict[str, int] = Field(default_factory=dict)
     """How many of the others may come from each known defect, though nothing proves it."""
     witnesses: tuple[WitnessShown, ...] = ()
+
+    @property
+    def seen(self) -> int:
+        """Returns how many witnesses the promise is about."""
+        return self.count - self.not_applicable
 
     @property
     def by_known_defects(self) -> bool:

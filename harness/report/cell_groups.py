@@ -43,7 +43,7 @@ class CellGroup:
         for cell in self.cells:
             for anomaly in cell.anomalies.values():
                 if anomaly.outcome in order:
-                    counts[anomaly.outcome, anomaly.anomaly].append(anomaly.count)
+                    counts[anomaly.outcome, anomaly.anomaly].append(anomaly.seen)
         told = [
             f"{name} {sum(found):,} in {len(found)} of {len(self.cells)} ({_TOLD[outcome]})"
             for (outcome, name), found in sorted(counts.items(), key=lambda pair: order.index(pair[0][0]))

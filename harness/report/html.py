@@ -324,7 +324,7 @@ def _cell(cell: CellVerdict, kind: int, label: str, texts: Texts, names: Texts) 
     order = list(AnomalyOutcome)
     judged: list[int] = []
     for anomaly in cell.anomalies.values():
-        told = (names.number(anomaly.anomaly), order.index(anomaly.outcome), anomaly.count)
+        told = (names.number(anomaly.anomaly), order.index(anomaly.outcome), anomaly.seen)
         judged += [*told, texts.number(anomaly.reason), texts.number(anomaly.source), int(has_section(anomaly))]
     return [cell.cell, kind, str(cell.verdict), cell.name, label, [texts.number(v) for v in cell.axes.values()], judged]
 

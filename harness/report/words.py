@@ -92,7 +92,7 @@ def seen_in(cell: CellVerdict) -> str:
     """Returns what was seen in a cell, worst first: `lost 200 (permitted)`."""
     order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN]
     seen = sorted((a for a in cell.anomalies.values() if a.outcome in order), key=lambda a: order.index(a.outcome))
-    unjudged = [a for a in cell.anomalies.values() if a.left_out and a.count]
+    unjudged = [a for a in cell.anomalies.values() if a.left_out and a.seen]
     return ", ".join(brief(anomaly) for anomaly in [*seen, *unjudged]) or "nothing"
 
 
@@ -141,12 +141,12 @@ def brief(anomaly: CellAnomaly) -> str:
     """Describes one anomaly in a few words: `lost 200 (permitted)`."""
     match anomaly.outcome:
         case AnomalyOutcome.SHOWN:
-            return f"{anomaly.anomaly} {anomaly.count:,} (permitted)"
+            return f"{anomaly.anomaly} {anomaly.seen:,} (permitted)"
         case AnomalyOutcome.VIOLATED:
             known = "".join(f"; known defect {label} ×{count:,}" for label, count in anomaly.known.items())
             return f"{anomaly.anomaly} {anomaly.forbidden:,} (forbidden{known})"
-        case _ if anomaly.count:
-            return f"{anomaly.anomaly} {anomaly.count:,} ({anomaly.outcome})"
+        case _ if anomaly.seen:
+            return f"{anomaly.anomaly} {anomaly.seen:,} ({anomaly.outcome})"
         case _:
             return f"{anomaly.anomaly} {anomaly.outcome}"
 

@@ -156,6 +156,11 @@ class Tally:
         """Returns how many witnesses were found."""
         return len(self.judgement) + self.overflow
 
+    @property
+    def applicable(self) -> int:
+        """Returns how many of them the promise is about."""
+        return self.count - self._count(Judgement.NOT_APPLICABLE)
+
     def leading(self, guarantee: Guarantee, judgement: Judgement) -> Rule | None:
         """Returns the rule that decided most of the witnesses judged so; None = no rule did."""
         decided = self.rule[(self.judgement == judgement) & (self.rule >= 0)]

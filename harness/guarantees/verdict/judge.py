@@ -252,6 +252,7 @@ def _judge_cell(
             forbidden=tally.forbidden,
             permitted=tally.permitted,
             unknown=tally.unknown,
+            not_applicable=tally.count - tally.applicable,
             reason=outcome_reason(
                 guarantee,
                 outcome,

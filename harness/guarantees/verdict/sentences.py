@@ -51,10 +51,10 @@ def outcome_reason(
 ) -> str:
     """One sentence about one anomaly in one cell. `why`: of what is unknown; `change`: what would have prevented what was
     permitted and seen."""
-    found = _capital(counted(guarantee.found, tally.count))
+    found = _capital(counted(guarantee.found, tally.applicable))
     match outcome:
         case AnomalyOutcome.VIOLATED:
-            which = "this" if tally.forbidden == tally.count else f"{tally.forbidden:,} of these"
+            which = "this" if tally.forbidden == tally.applicable else f"{tally.forbidden:,} of these"
             return f"{found}; neither this configuration nor what happened permits {which}.{_defects(guarantee, tally)}"
         case AnomalyOutcome.SHOWN:
             assert rule is not None

@@ -199,7 +199,7 @@ def _cells(one: Sequence[CellVerdict], other: Sequence[CellVerdict]) -> Iterator
             worth = kinds[0] is not kinds[1] and not set(kinds) <= _ONLY_LUCK
             if worth:
                 told = (
-                    NOTHING if found is None else f"{SIGNS[found.outcome]} {found.outcome} {found.count or ''}".strip()
+                    NOTHING if found is None else f"{SIGNS[found.outcome]} {found.outcome} {found.seen or ''}".strip()
                     for found in outcomes
                 )
                 yield _pair(f"{name}: {anomaly}", *told)

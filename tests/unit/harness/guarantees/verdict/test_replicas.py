@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from prozess.harness.guarantees import judge
 from prozess.harness.interfaces import KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
+from prozess.harness.report.words import seen_in
 from prozess.harness.schema import NONE, ObservationKind
 from prozess.harness.verdict import AnomalyOutcome
-from tests.support.cells.evidence import evidence, failover, findings, of, plan, state
+from tests.support.cells.evidence import evidence, failover, findings, of, plan, result, state
 
 START, END = ObservationKind.REPLICA_EPOCH_START, ObservationKind.REPLICA_LOG_END
 
@@ -42,8 +45,20 @@ def test_a_copy_behind_outside_the_isr_is_not_told_as_found_where_the_cluster_wa
     verdict = judge(made, findings(made, copies_differ()), told)
     assert of(verdict, 0, "diverged").outcome is AnomalyOutcome.UNKNOWN
     assert "diverged" not in verdict.sentence
+    assert "diverged unknown" in seen_in(verdict.cells[0]), "the copy was down, and so it is behind"
     in_sync = judge(made, findings(made, copies_differ(reader=2)), told)
     assert in_sync.sentence.startswith("Violated: 1 difference between two replicas"), "a real one stays one"
+
+
+def test_what_is_told_of_replicas_in_sync_leaves_out_the_one_that_is_behind():
+    made = plan({"producer.acks": ["all"]})
+    told = replace(evidence(made, metadata=[*failover(1), state(20, 0, 2, 1, (1, 2))]), not_whole=["no broker 3"])
+    both = np.concatenate([copies_differ(reader=reader)["diverged", 0].witnesses for reader in (2, 3)])
+    verdict = judge(made, findings(made, {("diverged", 0): result(both)}), told)
+    found = of(verdict, 0, "diverged")
+    assert (found.count, found.seen, found.not_applicable) == (2, 1, 1)
+    assert found.reason.startswith("1 difference between two replicas")
+    assert "diverged 1 (forbidden)" in seen_in(verdict.cells[0])
 
 
 def test_an_unclean_election_is_no_excuse_because_followers_truncate_by_epoch():
