@@ -2,7 +2,7 @@
 finished run means."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from inspect import getdoc
 from pathlib import Path
 
@@ -176,31 +176,40 @@ def explain(subject: str) -> None:
     if (Path(subject) / "plan.json").is_file():
         _explain_run(Path(subject))
         return
+    known: list[str] = []
+    for names, lines_about in _subjects():
+        some = tuple(names())
+        if subject in some:
+            for line in lines_about(subject):
+                out.print(line, soft_wrap=True)
+            return
+        known += some
+    raise BadInput(_unknown(subject, known))
+
+
+def _subjects() -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], Iterator[str]]]]:
+    """Yields kinds of subjects: what gives their names, and what the lines about one of them are. The ids of tickets come last:
+    all pages are read for them."""
     rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
-    if subject in TABLE:
-        lines = _anomaly(TABLE[subject])
-    elif subject in _facts():
-        lines = iter((f"[bold]{subject}[/bold]  {escape(_invariant(subject))}", _FACTUAL))
-    elif subject in rules:
-        lines = _rule_alone(subject, rules[subject])
-    elif subject in catalogue.FAULTS:
-        lines = _fault(subject)
-    elif subject in _OUTCOMES:
-        lines = _outcome(AnomalyOutcome(subject))
-    elif subject in SCENARIOS or subject in known_ids():
-        lines = _scenario(subject) if subject in SCENARIOS else explain_id(subject)
-    elif (word := _OTHER_NAMES.get(subject, subject)) in _WORDS:
-        meaning, source = _WORDS[word]
-        lines = iter((f"[bold]{subject}[/bold]  {escape(meaning)}", f"source     {escape(source)}"))
-    else:
-        raise BadInput(
-            _unknown(
-                subject,
-                [*TABLE, *_facts(), *rules, *catalogue.FAULTS, *_OUTCOMES, *_WORDS, *_OTHER_NAMES, *known_ids()],
-            )
-        )
-    for line in lines:
-        out.print(line, soft_wrap=True)
+    yield lambda: TABLE, lambda name: _anomaly(TABLE[name])
+    yield _facts, _fact
+    yield lambda: rules, lambda name: _rule_alone(name, rules[name])
+    yield lambda: catalogue.FAULTS, _fault
+    yield lambda: _OUTCOMES, lambda name: _outcome(AnomalyOutcome(name))
+    yield lambda: SCENARIOS, _scenario
+    yield lambda: (*_WORDS, *_OTHER_NAMES), _word
+    yield known_ids, explain_id
+
+
+def _fact(name: str) -> Iterator[str]:
+    yield f"[bold]{name}[/bold]  {escape(_invariant(name))}"
+    yield _FACTUAL
+
+
+def _word(name: str) -> Iterator[str]:
+    meaning, source = _WORDS[_OTHER_NAMES.get(name, name)]
+    yield f"[bold]{name}[/bold]  {escape(meaning)}"
+    yield f"source     {escape(source)}"
 
 
 def _scenario(number: str) -> Iterator[str]:

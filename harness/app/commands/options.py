@@ -122,7 +122,11 @@ ResultsOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="KEY=VALUE replaces a setting of the trial file. VALUE is TOML. You may repeat it."),
+    typer.Option(
+        "--set",
+        help="KEY=VALUE replaces a setting of the trial file. VALUE is TOML. An entry of a list has a number, from 0 on: "
+        "steps.1.do.parameters.version='\"4.2.1\"'. You may repeat it.",
+    ),
 ]
 BackendOption = Annotated[
     str | None,

@@ -10,7 +10,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import Trial
-from prozess.harness.plan.trial_files import known_trials, load_trial, parse_trial
+from prozess.harness.plan.trial_files import known_trials, lay_over, load_trial, parse_trial
 
 BASE = {"name": "x", "title": "t"}
 
@@ -120,6 +120,42 @@ def test_overrides_are_laid_over_the_file():
     trial = load_trial("smoke", {"traffic.rate_hz": 7, "base.topic.flush_messages": 1})
     assert trial.workloads[0].traffic.rate_hz == 7
     assert all(cell.topic.flush_messages == 1 for cell in make_plan(trial, seed=1).cells)
+
+
+def test_an_override_names_an_entry_of_a_list_by_its_number():
+    given = {
+        "steps.1.do.parameters.version": "4.2.1",
+        "steps.1.do.targets": ["node:broker-2"],
+        "steps.2.expect.0.node": "broker-2",
+        "workloads.0.base.transaction.records": 4,
+    }
+    document = {"steps": [{}, {"do": {"parameters": {"version": "4.2.0"}}}, {"expect": [{"node": "broker-1"}]}]}
+    document |= {"workloads": [{}, {}]}
+    for key, value in given.items():
+        lay_over(document, key, value)
+    assert document["steps"][1] == {"do": {"parameters": {"version": "4.2.1"}, "targets": ["node:broker-2"]}}
+    assert document["steps"][2] == {"expect": [{"node": "broker-2"}]}
+    assert document["workloads"] == [{"base": {"transaction.records": 4}}, {}]
+    trial = load_trial("half-upgrade", {"steps.1.do.parameters.version": "4.2.1"})
+    assert [step.do.parameters["version"] for step in trial.steps if step.do is not None] == ["4.2.1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        (
+            "steps.9.name",
+            r"--set steps\.9\.name: 'steps' has \d entries in this trial. Name one by its number, from 0 on",
+        ),
+        ("steps.-1.name", "Name one by its number, from 0 on"),
+        ("steps.first.name", "Name one by its number, from 0 on"),
+        ("steps.1", "'steps' is not a table in this trial"),
+        ("steps.1.do.targets.0", "'targets' is not a table in this trial"),
+    ],
+)
+def test_an_override_of_an_entry_that_is_not_there_is_refused(key, why):
+    with pytest.raises(BadInput, match=why):
+        load_trial("half-upgrade", {key: "x"})
 
 
 def test_a_plan_of_another_version_is_refused():
