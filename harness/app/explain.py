@@ -188,8 +188,8 @@ def explain(subject: str) -> None:
 
 
 def _subjects() -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], Iterator[str]]]]:
-    """Yields kinds of subjects: what gives their names, and what the lines about one of them are. The ids of tickets come last:
-    all pages are read for them."""
+    """Yields kinds of subjects: what gives their names, and what the lines about one of them are. The ids of tickets come
+    last: all pages are read for them."""
     rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
     yield lambda: TABLE, lambda name: _anomaly(TABLE[name])
     yield _facts, _fact
