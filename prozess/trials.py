@@ -53,6 +53,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.expectations import (
     BehindExpected,
+    EndsExpected,
     Expectation,
     IsrExpected,
     LeaderExpected,
@@ -274,6 +275,8 @@ expect_truncated = _builder(TruncatedExpected, "expect_truncated")
 """A replica later lost records from its end that it has at this `inspect`."""
 expect_behind = _builder(BehindExpected, "expect_behind")
 """So many records of one replica are missing in another one at this `inspect`."""
+expect_ends = _builder(EndsExpected, "expect_ends")
+"""So many commits and aborts are answered, in each cell with transactions."""
 expect_sends = _builder(SendsExpected, "expect_sends")
 """So many sends are acknowledged, or fail, in each partition."""
 expect_markers = _builder(MarkersExpected, "expect_markers")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.expectations import (
     BehindExpected,
+    EndsExpected,
     Expectation,
     IsrExpected,
     Lasting,
@@ -55,11 +56,18 @@ def _why_not(
         return "it needs the controllers' own log, which cannot be read on this cluster"
     if isinstance(expectation, _FILES) and plan.nodes_unread:
         return "it needs the replicas' own files, which cannot be read on this cluster"
-    if isinstance(expectation, SendsExpected):
-        if not plan.cells_matching(expectation.cells):
-            return f"no cell matches {expectation.cells}; use values of `axes`"
-        return None
+    if isinstance(expectation, SendsExpected | EndsExpected):
+        return _wrong_cells(plan, expectation)
     return _wrong_partition(plan, step, expectation)
+
+
+def _wrong_cells(plan: Plan, expectation: SendsExpected | EndsExpected) -> str | None:
+    matching = plan.cells_matching(expectation.cells)
+    if not matching:
+        return f"no cell matches {expectation.cells}; use values of `axes`"
+    if isinstance(expectation, EndsExpected) and not any(cell.transaction is not None for cell in matching):
+        return "none of these cells has transactions of its own"
+    return None
 
 
 INSPECTS = 'do = { kind = "inspect" }'

@@ -8,7 +8,7 @@ Whether it came true is read from the recorded history after the run (`prozess.h
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from prozess.harness.config.configuration import Frozen, Text
 
@@ -176,18 +176,37 @@ class BehindExpected(Counted):
 
 
 class SendsExpected(Counted, Lasting):
-    """So many sends end in each partition of the selected cells, from when the step begins to when the next one does."""
+    """So many sends end in each partition of the selected cells, from when the step begins to when the next one does. With
+    `took_s` only those count that took at least this long."""
 
     what: Literal["sends"] = "sends"
     outcome: Literal["acknowledged", "failed"]
+    took_s: PositiveFloat | None = None
     cells: Selector = Field(default_factory=dict)
 
     @property
     def in_words(self) -> str:
         """Returns what is expected, in words."""
-        return (
-            f"{self.number_in_words} sends {self.outcome} in each partition{_of_cells(self.cells)}{self.time_in_words}"
-        )
+        late = "" if self.took_s is None else f" after {self.took_s:g} s or more"
+        where = f"in each partition{_of_cells(self.cells)}{self.time_in_words}"
+        return f"{self.number_in_words} sends {self.outcome}{late} {where}"
+
+
+class EndsExpected(Counted, Lasting):
+    """So many commits and aborts of each selected cell with transactions are answered, from when the step begins to when the
+    next one does. With `took_s` only those count that took at least this long: a client that waits longer than its
+    request timeout asks again."""
+
+    what: Literal["ends"] = "ends"
+    took_s: PositiveFloat | None = None
+    cells: Selector = Field(default_factory=dict)
+
+    @property
+    def in_words(self) -> str:
+        """Returns what is expected, in words."""
+        late = "" if self.took_s is None else f" after {self.took_s:g} s or more"
+        where = f"in each cell with transactions{_of_cells(self.cells)}{self.time_in_words}"
+        return f"{self.number_in_words} commits and aborts answered{late} {where}"
 
 
 class MarkersExpected(Counted, Lasting):
@@ -219,6 +238,7 @@ Expectation = Annotated[
     | TruncatedExpected
     | BehindExpected
     | SendsExpected
+    | EndsExpected
     | MarkersExpected,
     Field(discriminator="what"),
 ]

@@ -11,7 +11,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from prozess.harness.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
-from prozess.harness.app.run.limits import StageLimits, of_audit, of_fencing, of_open_transactions
+from prozess.harness.app.run.limits import StageLimits, fence_and_audit
 from prozess.harness.app.run.message_rows import MessageRows
 from prozess.harness.app.run.metrics_sampler import MetricsSampler
 from prozess.harness.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
@@ -39,6 +39,7 @@ from prozess.harness.config.existing_clusters import only_if
 from prozess.harness.errors import NotReady, ProzessError
 from prozess.harness.history.convert import finish_recording
 from prozess.harness.interfaces import Cluster, Node, Progress, Workload
+from prozess.harness.interfaces.cluster import HangingTransaction
 from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.plan.schedule import ResumeSends, Step
 from prozess.harness.recording.rows import Recorder
@@ -188,25 +189,23 @@ class RunStage:
     def _audit(self) -> None:
         with self._phase("audit"):
             audit_s = self.plan.limits.audit_s
-            unfenced = self.workload.fence(timeout_s=audit_s)
-            self.limits.note("the fencing before the audit", audit_s, of_fencing(unfenced))
-            if unfenced:
-                self.events.emit("not-fenced", transactional_ids=dict(unfenced))
-            hanging = end_hanging(
-                self.plan,
-                self.run,
-                self.cluster,
-                self.admin,
-                self.clock,
-                absent=self.topics.absent(),
-                unfenced=unfenced,
-                emit=self.events.emit,
-            )
-            self.limits.note("the end of all transactions before the audit", None, of_open_transactions(hanging))
-            result = self.workload.audit(timeout_s=audit_s)
-            self.limits.note("the audit", audit_s, of_audit(result))
+            _, result = fence_and_audit(self.workload, self.limits, audit_s, end_open=self._end_open)
             first = next(iter(result.incomplete.values()), "")
             self.events.emit("audited", complete=len(result.complete), incomplete=len(result.incomplete), first=first)
+
+    def _end_open(self, unfenced: Mapping[str, str]) -> Collection[HangingTransaction]:
+        if unfenced:
+            self.events.emit("not-fenced", transactional_ids=dict(unfenced))
+        return end_hanging(
+            self.plan,
+            self.run,
+            self.cluster,
+            self.admin,
+            self.clock,
+            absent=self.topics.absent(),
+            unfenced=unfenced,
+            emit=self.events.emit,
+        )
 
     def _end_clients(self) -> None:
         self.limits.note("the end of the clients", None, [f"{name} had to be killed" for name in self.workload.close()])

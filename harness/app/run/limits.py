@@ -1,6 +1,7 @@
 """What a stage of a run awaited for longer than its limit. It is noted in `limits.json`, and the verdict says it first."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.cluster import HangingTransaction
@@ -25,6 +26,37 @@ class StageLimits:
             self._noted.append(text)
             write_json(self._run.limits, self._noted)
             self._emit("limit-reached", text=text)
+
+
+class Auditor(Protocol):
+    """The part of the clients that fences and audits."""
+
+    def fence(self, *, timeout_s: float) -> Mapping[str, str]:
+        """Initialises each transactional.id once more. Returns those that could not be, and why."""
+        ...
+
+    def audit(self, *, timeout_s: float) -> AuditResult:
+        """Reads every partition from its start to a sentinel."""
+        ...
+
+
+def fence_and_audit(
+    clients: Auditor,
+    limits: StageLimits,
+    audit_s: float,
+    *,
+    end_open: Callable[[Mapping[str, str]], Collection[HangingTransaction]] = lambda unfenced: (),
+    topics_may_go: bool = False,
+) -> tuple[Mapping[str, str], AuditResult]:
+    """Fences every transactional.id, ends what is open all the same, and audits; each notes the limit that it ran into.
+
+    `end_open` gets the transactional.ids that could not be fenced. Returns those, and what the audit read."""
+    unfenced = clients.fence(timeout_s=audit_s)
+    limits.note("the fencing before the audit", audit_s, of_fencing(unfenced))
+    limits.note("the end of all transactions before the audit", None, of_open_transactions(end_open(unfenced)))
+    result = clients.audit(timeout_s=audit_s)
+    limits.note("the audit", audit_s, of_audit(result, topics_may_go=topics_may_go))
+    return unfenced, result
 
 
 def of_fencing(unfenced: Mapping[str, str]) -> list[str]:

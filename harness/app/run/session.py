@@ -29,7 +29,7 @@ from prozess.harness.app.run.administration import TrialTopics, end_hanging
 from prozess.harness.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.harness.app.run.cluster_state import Inspector, Sampler, keep_ground_truth, measure_wall_offset
 from prozess.harness.app.run.kill_rows import rows_from_json, write_rows
-from prozess.harness.app.run.limits import StageLimits, of_audit, of_fencing, of_open_transactions
+from prozess.harness.app.run.limits import StageLimits, fence_and_audit
 from prozess.harness.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
 from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.config.existing_clusters import only_if
@@ -128,15 +128,21 @@ class SessionRun:
             plan, self.run, cluster=self._cluster, clock=self._clock, toolbox=TOOLBOX, servers=self._servers
         )
         try:
-            limits, audit_s = StageLimits(self.run, lambda *_, **__: None), plan.limits.audit_s
-            unfenced = workload.fence(timeout_s=audit_s)
-            limits.note("the fencing before the audit", audit_s, of_fencing(unfenced))
-            hanging = end_hanging(
-                plan, self.run, self._cluster, self._admin, self._clock, unfenced=unfenced, emit=lambda *_, **__: None
+            unfenced, result = fence_and_audit(
+                workload,
+                StageLimits(self.run, lambda *_, **__: None),
+                plan.limits.audit_s,
+                end_open=lambda unfenced: end_hanging(
+                    plan,
+                    self.run,
+                    self._cluster,
+                    self._admin,
+                    self._clock,
+                    unfenced=unfenced,
+                    emit=lambda *_, **__: None,
+                ),
+                topics_may_go=True,
             )
-            limits.note("the end of all transactions before the audit", None, of_open_transactions(hanging))
-            result = workload.audit(timeout_s=audit_s)
-            limits.note("the audit", audit_s, of_audit(result, topics_may_go=True))
         finally:
             workload.close()
         incomplete = sorted(set(result.incomplete.values()))

@@ -305,7 +305,7 @@ class Recording:
 
     def _audit_at(self, there: ForeignCluster, plan: Plan, login: Login | None) -> dict[str, Any]:
         from prozess.clusters.existing.adoption import describe_elsewhere
-        from prozess.harness.app.run.limits import StageLimits, of_audit, of_fencing
+        from prozess.harness.app.run.limits import StageLimits, fence_and_audit
         from prozess.harness.app.wiring import TOOLBOX
         from prozess.workloads.runtime.clients import Clients
 
@@ -315,10 +315,7 @@ class Recording:
         workload = Clients(plan, self.run, cluster=there, clock=SystemClock(), toolbox=TOOLBOX, servers=_fork_servers())
         try:
             limits = StageLimits(self.run, lambda *_, **__: None)
-            unfenced = workload.fence(timeout_s=LIMITS.audit_s)
-            limits.note("the fencing before the audit", LIMITS.audit_s, of_fencing(unfenced))
-            result = workload.audit(timeout_s=LIMITS.audit_s)
-            limits.note("the audit", LIMITS.audit_s, of_audit(result, topics_may_go=True))
+            _, result = fence_and_audit(workload, limits, LIMITS.audit_s, topics_may_go=True)
         finally:
             workload.close()
         return {"incomplete": sorted(set(result.incomplete.values()))}

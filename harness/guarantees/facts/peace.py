@@ -44,8 +44,7 @@ def _longest_peace(
     timelines: Sequence[Timeline], faults: Sequence[FaultRecord], error_ns: int, witnesses: np.ndarray
 ) -> np.ndarray:
     """Returns int64[k]: how long the longest stretch of peace was between `begin_ns` and `end_ns`."""
-    troubles = [(fault.begin_ns - error_ns, fault.end_ns + error_ns) for fault in faults]
-    troubles += [span for timeline in timelines for span in _troubles(timeline, error_ns)]
+    troubles = disturbances(timelines, faults, error_ns)
     longest, since_ns = np.zeros(len(witnesses), dtype=np.int64), -FOREVER
     for begin_ns, end_ns in [*sorted(troubles), (FOREVER, FOREVER)]:
         if begin_ns > since_ns:
@@ -55,11 +54,15 @@ def _longest_peace(
     return longest
 
 
-def _troubles(timeline: Timeline, error_ns: int) -> Iterator[tuple[int, int]]:
-    """Yields (begin, end) of each time in which the partition had no leader, or lacked replicas in its ISR. A change of
-    leader is a moment."""
-    whole = int(np.bitwise_or.reduce(timeline.isr))
-    ends = [*timeline.time_ns[1:].tolist(), FOREVER]
-    states = zip(timeline.time_ns.tolist(), ends, timeline.leader.tolist(), timeline.isr.tolist(), strict=True)
-    for time_ns, end_ns, leader, isr in states:
-        yield time_ns - error_ns, (end_ns if leader == NONE or isr != whole else time_ns) + error_ns
+def disturbances(
+    timelines: Sequence[Timeline], faults: Sequence[FaultRecord], error_ns: int
+) -> Iterator[tuple[int, int]]:
+    """Yields (begin, end) of each fault, of any kind, and of each time in which one of the partitions had no leader, or
+    lacked replicas in its ISR; a change of leader is a moment. Widened by the clock error."""
+    yield from ((fault.begin_ns - error_ns, fault.end_ns + error_ns) for fault in faults)
+    for timeline in timelines:
+        whole = int(np.bitwise_or.reduce(timeline.isr)) if timeline.known else 0
+        ends = [*timeline.time_ns[1:].tolist(), FOREVER]
+        states = zip(timeline.time_ns.tolist(), ends, timeline.leader.tolist(), timeline.isr.tolist(), strict=True)
+        for time_ns, end_ns, leader, isr in states:
+            yield time_ns - error_ns, (end_ns if leader == NONE or isr != whole else time_ns) + error_ns

@@ -3,13 +3,14 @@
 Functions return one truth value for each witness. Loops run over faults and changes of leaders, never over witnesses.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
+from prozess.harness.guarantees.facts.peace import disturbances
 from prozess.harness.guarantees.logic import (
     FALSE,
     TRUE,
@@ -21,25 +22,13 @@ from prozess.harness.guarantees.logic import (
     constant,
     doubt_unless,
 )
-from prozess.harness.schema import MISSING, NONE, Tristate
+from prozess.harness.schema import MISSING, Tristate
 
 RESIGNS_AFTER = 1.5
 """A leader of the metadata quorum resigns after so many times controller.quorum.fetch.timeout.ms without fetches of a
 majority. [KAFKA-15489: LeaderState, its timer for the check of the quorum]"""
 ASKED_EVERY_NS = 2 * NS_PER_S
 """Controllers are asked once a second, and answer within another."""
-
-
-def disturbances(envelope: Envelope, faults: Sequence[FaultRecord]) -> Iterator[tuple[int, int]]:
-    """Yields (begin, end) of each fault, of any kind, and of each time in which the partition had no leader or lacked
-    replicas in its ISR; a change of leader is a moment. Widened by the clock error."""
-    error_ns, timeline = envelope.error_ns, envelope.timeline
-    yield from ((fault.begin_ns - error_ns, fault.end_ns + error_ns) for fault in faults)
-    whole = int(np.bitwise_or.reduce(timeline.isr)) if timeline.known else 0
-    ends = [*timeline.time_ns[1:].tolist(), FOREVER]
-    states = zip(timeline.time_ns.tolist(), ends, timeline.leader.tolist(), timeline.isr.tolist(), strict=True)
-    for time_ns, end_ns, leader, isr in states:
-        yield time_ns - error_ns, (end_ns if leader == NONE or isr != whole else time_ns) + error_ns
 
 
 def troubled(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -52,7 +41,7 @@ def troubled(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     moved = [(time_ns - envelope.error_ns, time_ns + envelope.error_ns) for time_ns in envelope.coordinators_moved_ns()]
 
     def overlapped(faults: Sequence[FaultRecord]) -> Truth:
-        spans = (*disturbances(envelope, faults), *moved)
+        spans = (*disturbances([envelope.timeline], faults, envelope.error_ns), *moved)
         parts = (as_truth((witnesses["end_ns"] >= a) & (witnesses["begin_ns"] <= b)) for a, b in spans)
         return any_true(constant(FALSE, len(witnesses)), *parts)
 

@@ -8,16 +8,19 @@ from what a broker answered, which may be a zombie. What cannot be told counts a
                   the step begins  broker 2 leads   the next step begins       reached: broker 1 led at 3.0
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import CONTROL, TRANSACTIONAL
 from prozess.harness.guarantees.evidence.ground_truth import Timeline, no_timeline, text_of, timelines
 from prozess.harness.guarantees.evidence.trial import Evidence
 from prozess.harness.plan.expectations import (
     BehindExpected,
+    Counted,
+    EndsExpected,
     Expectation,
     IsrExpected,
     Lasting,
@@ -127,6 +130,8 @@ def _look_within(
             return _behind(evidence, number, expectation)
         case SendsExpected():
             return _sends(plan, evidence, expectation, span)
+        case EndsExpected():
+            return _ends(plan, evidence, expectation, span)
         case MarkersExpected():
             return _markers(evidence, expectation, span)
 
@@ -307,19 +312,49 @@ def _sends(plan: Plan, evidence: Evidence, expected: SendsExpected, span: Span) 
     outcome = Outcome.OK if expected.outcome == "acknowledged" else Outcome.FAIL
     counts: dict[int, int] = {}
     for partition in (p for cell in plan.cells_matching(expected.cells) for p in cell.written):
-        rows = None if evidence.sends is None else evidence.sends(partition, ("completed_ns", "outcome"))
+        rows = None if evidence.sends is None else evidence.sends(partition, _SENDS)
         if rows is None:
             return ExpectationSeen(None, "no send was recorded")
         done = (rows["completed_ns"] >= span.begin_ns) & (rows["completed_ns"] < span.end_ns)
+        done &= rows["completed_ns"] - rows["invoked_ns"] >= _ns(expected.took_s)
         counts[partition] = int((done & (rows["outcome"] == outcome)).sum())
+    return _within_each(expected, counts, "partition")
+
+
+_SENDS = ("invoked_ns", "completed_ns", "outcome")
+
+
+def _ends(plan: Plan, evidence: Evidence, expected: EndsExpected, span: Span) -> ExpectationSeen:
+    table, clients = evidence.transactions, evidence.clients
+    if table is None:
+        return ExpectationSeen(None, "no transaction was recorded")
+    done = (table["transaction"] != NONE) & (table["end_invoked_ns"] != MISSING) & (table["completed_ns"] != MISSING)
+    done &= (table["completed_ns"] >= span.begin_ns) & (table["completed_ns"] < span.end_ns)
+    done &= table["completed_ns"] - table["end_invoked_ns"] >= _ns(expected.took_s)
+    counts: dict[int, int] = {}
+    for cell in plan.cells_matching(expected.cells):
+        if cell.transaction is None:
+            continue
+        planned = [client.client for client in plan.clients if client.cell == cell.cell]
+        later = clients["client"][np.isin(clients["planned"], planned)]
+        counts[cell.cell] = int((done & np.isin(table["client"], [*planned, *later.tolist()])).sum())
+    return _within_each(expected, counts, "cell")
+
+
+def _ns(seconds: float | None) -> int:
+    return 0 if seconds is None else round(seconds * NS_PER_S)
+
+
+def _within_each(expected: SendsExpected | EndsExpected, counts: Mapping[int, int], each: str) -> ExpectationSeen:
+    """Compares the count of each partition, or of each cell, with what is expected."""
     wrong = {partition: count for partition, count in counts.items() if not _within(expected, count)}
     partition, count = next(iter(wrong.items()), next(iter(counts.items())))
     spread = (
-        f"{min(counts.values()):,} to {max(counts.values()):,}" if not wrong else f"{count:,} in partition {partition}"
+        f"{min(counts.values()):,} to {max(counts.values()):,}" if not wrong else f"{count:,} in {each} {partition}"
     )
     return ExpectationSeen(not wrong, spread)
 
 
-def _within(expected: MessageExpected | BehindExpected | SendsExpected, count: int) -> bool:
+def _within(expected: Counted, count: int) -> bool:
     least, most = expected.bounds
     return count >= least and (most is None or count <= most)

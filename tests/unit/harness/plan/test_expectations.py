@@ -59,6 +59,8 @@ def planned(expect, *, do=None, **more):
             "at_least = 3 is more than at_most = 2",
         ),
         ({"what": "sends", "outcome": "failed", "at_least": 0}, WAIT, "at_least = 0 is always so"),
+        ({"what": "ends"}, WAIT, "none of these cells has transactions of its own"),
+        ({"what": "ends", "took_s": 0}, WAIT, "greater than 0"),
         ({"what": "weather"}, WAIT, "weather"),
     ],
 )

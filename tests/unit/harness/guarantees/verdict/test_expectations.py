@@ -40,7 +40,7 @@ def made(expect, *, do=None, axes=ACKS, **more):
 
 def seen(planned, *, outcomes=None, **told):
     """The evidence of both steps, done in their time."""
-    tables = {name: told.pop(name) for name in ("messages", "sends") if name in told}
+    tables = {name: told.pop(name) for name in ("messages", "sends", "transactions") if name in told}
     whole = evidence(planned, outcomes=outcomes, **told)
     times = {"step": [0, 1], "fired_ns": [ns(3), ns(LATER_S)], "done_ns": [ns(4), ns(12)]}
     rows = [
@@ -50,6 +50,8 @@ def seen(planned, *, outcomes=None, **told):
     ]
     if "messages" in tables:
         tables["messages"] = table("messages", tables["messages"])
+    if "transactions" in tables:
+        tables["transactions"] = table("transactions", tables["transactions"])
     if "sends" in tables:
         rows_of = table("sends", tables["sends"])
         tables["sends"] = lambda p, names: {n: rows_of[n][rows_of["partition"] == p] for n in names}
@@ -337,3 +339,49 @@ def test_one_partition_without_enough_sends_is_not_enough():
     rows = [{"partition": 0, "completed_ns": ns(5), "outcome": Outcome.OK}]
     found = result({"what": "sends", "outcome": "acknowledged"}, sends=rows)
     assert (found.reached, found.seen) == (False, "0 in partition 1")
+
+
+@pytest.mark.parametrize(
+    ("took_s", "least_s", "reached"),
+    [(0.5, 0.5, True), (0.5, 0.51, False), (4.0, 0.5, True)],
+)
+def test_sends_that_took_long_are_counted_by_how_long_they_took(took_s, least_s, reached):
+    rows = [{"partition": 0, "invoked_ns": ns(5 - took_s), "completed_ns": ns(5), "outcome": Outcome.OK}]
+    expect = {"what": "sends", "outcome": "acknowledged", "took_s": least_s}
+    assert result(expect, axes={"producer.acks": ["all"]}, sends=rows).reached is reached
+
+
+def with_transactions(expect):
+    steps = [{"name": "first", **WAIT, "expect": expect}, {"name": "second", **WAIT}]
+    document = {"name": "made-by-hand", "title": "t", "workload": "transactions", "steps": steps}
+    return make_plan(parse_trial(document, source="test"), seed=1)
+
+
+def ends(*answered, took_s=1.5, **expect):
+    """What becomes of it: answered are (client, asked for at, answered at)."""
+    rows = [
+        {"client": client, "transaction": n, "end_invoked_ns": ns(asked_s), "completed_ns": ns(done_s)}
+        for n, (client, asked_s, done_s) in enumerate(answered)
+    ]
+    planned = with_transactions({"what": "ends", "took_s": took_s, **expect})
+    (found,) = expectation_results(planned, seen(planned, transactions=rows))
+    return found
+
+
+def test_ends_of_transactions_are_counted_in_each_cell_by_how_long_they_took():
+    planned = with_transactions({"what": "ends"})
+    mine = next(client.client for client in planned.clients if client.transactional_id is not None)
+    assert ends((mine, 4, 5.5)).reached
+    assert not ends((mine, 4, 5.4)).reached
+    assert not ends((mine, 1, 2.9)).reached, "before the step"
+    assert not ends((mine, 4, LATER_S + 1)).reached, "after it"
+    assert ends((mine, 4, LATER_S + 1), until="second").reached is False, "the second begins at its own begin"
+    assert not ends((999, 4, 5.5)).reached, "another cell's"
+    assert ends((mine, 4, 5.5), (mine, 6, 8), at_least=2).reached
+    assert ends((mine, 4, 5.5)).seen == "1 to 1"
+
+
+def test_where_nobody_recorded_transactions_it_cannot_be_told_how_they_ended():
+    planned = with_transactions({"what": "ends"})
+    (found,) = expectation_results(planned, seen(planned))
+    assert found.reached is None
