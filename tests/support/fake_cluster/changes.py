@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from prozess.clusters.protocol.requests import Reassignment
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import ClusterFailed, NotReady
 from tests.support.fake_cluster.world import PartitionKey, World
 
@@ -15,6 +16,10 @@ class FakeChanges:
     def __init__(self) -> None:
         self._own: dict[str, dict[str, str]] = {}
         """Resource → what is set for exactly it."""
+        self.moves_s = 0.0
+        """How long a reassignment takes."""
+        self._moves: dict[PartitionKey, tuple[tuple[int, ...], int]] = {}
+        """Partition that is being reassigned → its new replicas, and when it has them."""
 
     def _world(self, timeout_s: float) -> World:
         raise NotImplementedError
@@ -26,6 +31,7 @@ class FakeChanges:
         except NotReady as error:
             raise ClusterFailed(str(error)) from error
         world.advance()
+        self._arrive(world)
         if world.active is None:
             raise ClusterFailed("No controller is active.")
         return world
@@ -55,6 +61,16 @@ class FakeChanges:
         for key, replicas in assignments.items():
             if replicas is None:
                 continue
+            assert key not in self._moves or self._moves[key][0] != replicas, "it is asked for what is under way"
+            self._moves[key] = replicas, world.clock.monotonic_ns() + int(self.moves_s * NS_PER_S)
+        self._arrive(world)
+
+    def _arrive(self, world: World) -> None:
+        """Ends each reassignment whose time has come."""
+        for key, (replicas, done_ns) in list(self._moves.items()):
+            if done_ns > world.clock.monotonic_ns():
+                continue
+            del self._moves[key]
             seen = world.partitions[key]
             isr = tuple(b for b in replicas if b in seen.isr) or (replicas[0],)
             leader = seen.leader if seen.leader in replicas else isr[0]
@@ -63,8 +79,10 @@ class FakeChanges:
         world.advance()
 
     def reassignments(self, *, timeout_s: float = 5.0) -> Mapping[PartitionKey, Reassignment]:
-        self._controlled(timeout_s)
-        return {}
+        world = self._controlled(timeout_s)
+        return {
+            key: Reassignment(replicas=world.partitions[key].replicas, adding=(), removing=()) for key in self._moves
+        }
 
     def own_configs(self, resource: str, *, timeout_s: float = 10.0) -> Mapping[str, str]:
         self._controlled(timeout_s)

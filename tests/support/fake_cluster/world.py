@@ -94,7 +94,7 @@ class World:
 
     def __init__(self, roles: Mapping[int, frozenset[str]], timings: Timings, clock: Clock) -> None:
         self.processes = {node: Process(node, of_node) for node, of_node in roles.items()}
-        self.timings, self._clock = timings, clock
+        self.timings, self.clock = timings, clock
         self.brokers = [node for node, of_node in roles.items() if "broker" in of_node]
         self.controllers = sorted(node for node, of_node in roles.items() if "controller" in of_node)
         self.blocked: set[tuple[int, int]] = set()
@@ -184,7 +184,7 @@ class World:
     @_locked
     def advance(self) -> None:
         """Everything that has become due until now happens, in the order of time."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
         while True:
             self._settle()
             due_ns = min((time for time in self._due() if self._now_ns < time <= now_ns), default=None)

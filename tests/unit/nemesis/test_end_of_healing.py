@@ -106,7 +106,10 @@ KAFKA_FAULTS = st.one_of(
     st.tuples(
         st.just("reassign"),
         st.just("partition(0)"),
-        st.fixed_dictionaries({"how": st.sampled_from(["rotate", "shrink", "shrink-leader"])}),
+        st.fixed_dictionaries(
+            {"how": st.sampled_from(["rotate", "shrink", "shrink-leader"]), "done": st.booleans()},
+            optional={"throttle_bytes_per_s": st.just(1_000)},
+        ),
     ),
 )
 
@@ -149,6 +152,10 @@ class AnyFaultsInAnyOrder(RuleBasedStateMachine):
     def heal_one(self, data):
         step = data.draw(st.sampled_from(self.steps))
         self.attempt(lambda: self.harness.nemesis.heal(step))
+
+    @rule(seconds=st.sampled_from([0.0, 2.0]))
+    def reassignments_will_take(self, seconds):
+        self.harness.admin.moves_s = seconds
 
     @rule(seconds=st.sampled_from([0.1, 3, 12]))
     def time_passes(self, seconds):
@@ -279,6 +286,18 @@ def test_a_property_that_two_faults_changed_is_at_its_first_value_after_both(har
     for step in order[1:]:
         harness.nemesis.heal(step)
     assert harness.admin.own_configs(TOPIC) == {"segment.ms": "7"}
+    assert read_journal(harness.run.journal).open == ()
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a"), (None,)])
+def test_replicas_that_two_faults_moved_are_where_they_were_after_both(harness, order):
+    """Healed together, Kafka is asked once for what both had before."""
+    harness.strike("a", "reassign", "partition(0)", how="rotate")
+    harness.strike("b", "reassign", "partition(0)", how="shrink")
+    harness.admin.moves_s = 2.0
+    for step in order:
+        harness.nemesis.heal(step)
+    assert harness.seen() == harness.before
     assert read_journal(harness.run.journal).open == ()
 
 
