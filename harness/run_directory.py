@@ -244,12 +244,29 @@ class RunDirectory:
                 if not path.is_symlink():
                     path.chmod(_OF_DIRECTORIES if path.is_dir() else path.stat().st_mode & _OF_FILES)
 
+    def refuse_devices(self) -> None:
+        """Raises BadInput if a name in the directory leads to a pipe, a socket or a device: who reads it could wait for ever,
+        or read without an end."""
+        for folder, _, files in os.walk(self.path):
+            for name in files:
+                path = Path(folder) / name
+                with suppress(OSError):  # a link that leads nowhere
+                    if not stat.S_ISREG(mode := path.stat().st_mode):
+                        what = f"{str(path)!r} is a {_kind(mode)}"
+                        raise BadInput(f"{what}, and the files of a run are files. Remove it, if you trust the rest.")
+
     @staticmethod
     def existing(path: Path) -> "RunDirectory":
         """Returns the directory of an earlier run. BadInput if it is none."""
-        run = RunDirectory(path.resolve())
+        try:
+            run = RunDirectory(path.resolve())
+        except ValueError as error:
+            raise BadInput(
+                f"{str(path)!r} is no name of a directory ({error}). Give a directory under runs/."
+            ) from error
         if not run.plan.is_file():
             raise BadInput(f"{str(path)!r} is not a run directory: it has no plan.json. Give a directory under runs/.")
+        run.refuse_devices()
         return run
 
 

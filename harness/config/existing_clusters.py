@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
+from prozess.harness import inputs
 from prozess.harness.config.configuration import WAIT_MAX_S, Frozen, Limit
 from prozess.harness.config.known_properties import properties_of, versions
 from prozess.harness.errors import BadInput
@@ -330,7 +331,7 @@ def read_login(path: Path) -> Login:
     import javaproperties  # slow to import, for its XML: few trials log in
 
     try:
-        found = javaproperties.loads(path.read_text(encoding="utf-8-sig"))
+        found = javaproperties.loads(inputs.read_text(path, encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise BadInput(f"{str(path)!r} does not exist. Give --client-config, or {CLIENT_CONFIG}, a file.") from error
     except UnicodeDecodeError as error:

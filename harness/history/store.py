@@ -217,6 +217,8 @@ def opened_run(
         with stored.opened(untouched=True) as directory:
             yield directory
             results.keep(directory, proven=False)
+        if results.filesystem.type_name == "local":
+            RunDirectory(Path(results.directory)).keep_private()
         return
     if isinstance(place, Path):
         yield RunDirectory.existing(place)

@@ -492,6 +492,8 @@ def _numbers(plan: "Plan") -> Iterator[str]:
         if cell.cell != place:
             yield f"cell {cell.cell} stands in place {place}; cells are numbered from 0, in their order"
         yield from _beyond(f"cell {place}: its partitions", cell.partitions, partitions)
+        if plan.origin == "trial" and not cell.partitions:
+            yield f"cell {place} has no partitions, and no client could do anything in it"
     for place, planned in enumerate(plan.partitions):
         if planned.partition != place:
             yield f"partition {planned.partition} stands in place {place}; partitions are numbered from 0, in their order"

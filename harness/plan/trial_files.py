@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from prozess.harness import catalogue, installation
+from prozess.harness import catalogue, inputs, installation
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import check_alerts
@@ -95,7 +95,7 @@ def _file_of(name: str) -> Path:
 
 def _document_in(path: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(inputs.read_text(path))
     except FileNotFoundError as error:
         raise BadInput(
             f"Trial file {str(path)!r} does not exist. Give an existing .toml file, or a name from `prozess list`."

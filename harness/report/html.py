@@ -27,6 +27,7 @@ from prozess.harness.history.convert import History
 from prozess.harness.history.versions import beside_others, machine_of, unverified
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan
+from prozess.harness.printable import printable
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import MetricTable
 from prozess.harness.report.charts import (
@@ -179,7 +180,7 @@ def write_html(
         style=Markup(assets(REPORT_STYLES)),
     )  # fmt: skip
     path = run.path / "report.html"
-    write_whole(path, text)
+    write_whole(path, printable(text))
     return path
 
 

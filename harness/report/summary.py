@@ -58,7 +58,12 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     ]
     out += [f"- not proven: {told}" for told in verdict.not_proven]
     for matrix in matrices(verdict.cells):
-        out += ["", "| " + " | ".join([matrix.workload, *map(short, matrix.axes), "verdict", "seen"]) + " |"]
+        out += [
+            "",
+            "| "
+            + " | ".join([as_text(matrix.workload), *(as_text(short(axis)) for axis in matrix.axes), "verdict", "seen"])
+            + " |",
+        ]
         out += ["|" + "---|" * (len(matrix.axes) + 3)]
         out += [
             "| "
@@ -109,7 +114,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     out += ["", f"Seed {verdict.seed}; {number_of(len(plan.cells), 'cell')}, {excluded} excluded."]
     out += ["", f"    {reproduce(run)}", ""]
     path = run.path / "summary.md"
-    write_whole(path, "\n".join(map(printable, out)))
+    write_whole(path, "\n".join(map(_without_html, map(printable, out))))
     return path
 
 
@@ -129,6 +134,17 @@ def _application_lines(verdict: TrialVerdict) -> list[str]:
 
 
 _MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
+
+
+_TAG = re.compile(r"(?<!\\)<(?=[A-Za-z/!?])")
+
+
+def _without_html(line: str) -> str:
+    """Returns a line of Markdown in which nothing is HTML, wherever its words came from. What is code stays as it is."""
+    if line.startswith("    "):
+        return line
+    parts = line.split("`")
+    return "`".join(part if number % 2 else _TAG.sub(r"\\<", part) for number, part in enumerate(parts))
 
 
 def as_text(text: str) -> str:

@@ -60,7 +60,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "what must have come of a step: its values, what refuses them, what was seen": 3,
         "replicas in sync that lack what was committed": 1,
         "what read_committed was given past the last stable offset": 1,
-        "runs that somebody sent: this machine's record, what a plan reaches; signals from the first import on": 3,
+        "runs that somebody sent: this machine's record, what a plan reaches; signals from the first import on; inputs": 4,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

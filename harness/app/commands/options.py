@@ -1,12 +1,14 @@
 """The options that several commands share, and the names that a shell completes for them."""
 
 import json
+import math
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prozess.harness import inputs
 from prozess.harness.errors import BadInput
 
 if TYPE_CHECKING:
@@ -72,6 +74,13 @@ def complete_engines() -> list[str]:
     from prozess.harness.app.run.check import ENGINES
 
     return [*ENGINES]
+
+
+def finite(value: float) -> float:
+    """Returns a number that an option was given. BadParameter for inf and nan, which Python takes for numbers."""
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no number that one could wait for. Give a finite one.")
+    return value
 
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="The directory in which run directories are made.")]
@@ -213,7 +222,7 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: s
             )
         file = path if path.suffix == ".json" else path / "plan.json"
         try:
-            plan = parse_plan(file.read_text(encoding="utf-8"), source=str(file))
+            plan = parse_plan(inputs.read_text(file), source=str(file))
             if plan.origin != "trial":
                 raise BadInput(
                     f"{str(file)!r} belongs to a history that was {plan.origin}: it can be checked, but not run again."

@@ -28,6 +28,7 @@ from prozess.harness.app.commands.options import (
     complete_matrices,
     complete_trials,
     decided_by,
+    finite,
     load_plan,
     overrides,
 )
@@ -253,7 +254,10 @@ def validate(  # noqa: PLR0913 - the options of a command
         ),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(min=0, help="About how long the trials take together. 0 predicts and runs nothing.")
+        float,
+        typer.Option(
+            min=0, callback=finite, help="About how long the trials take together. 0 predicts and runs nothing."
+        ),
     ] = 5,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the first trial.")] = 1,
     backend: Annotated[str, typer.Option(help="Where Kafka runs: local or compose.")] = "local",

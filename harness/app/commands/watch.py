@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prozess.harness.app.commands.options import ClientConfigOption
+from prozess.harness.app.commands.options import ClientConfigOption, finite
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import BadInput
 
@@ -38,9 +38,12 @@ def watch(  # noqa: PLR0913 - the options of a command
             "--replication-factor", min=1, help="Replicas of the topic. Default: 3, or as many as there are brokers."
         ),
     ] = None,
-    rate_hz: Annotated[float, typer.Option("--rate", help="Records per second to each broker.")] = 2.0,
+    rate_hz: Annotated[float, typer.Option("--rate", callback=finite, help="Records per second to each broker.")] = 2.0,
     outage_s: Annotated[
-        float, typer.Option("--outage", help="How many seconds without an acknowledged record are an outage.")
+        float,
+        typer.Option(
+            "--outage", callback=finite, help="How many seconds without an acknowledged record are an outage."
+        ),
     ] = 6.5,
     duration: Annotated[
         str | None, typer.Option("--for", help="Watch for 90s, 30m, 8h or 2d. Default: until you stop it.")

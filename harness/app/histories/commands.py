@@ -10,6 +10,7 @@ from typing import Any, get_args
 from prozess.harness.app.histories.imports import Imported, ImportOptions, new_directory, write_imported
 from prozess.harness.config.configuration import IsolationLevel
 from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.inputs import refuse_unless_file
 from prozess.harness.run_directory import RunDirectory
 
 _YES_OR_NO = ("auto", "yes", "no")
@@ -48,6 +49,7 @@ def import_jepsen(file: Path, out: Path, options: ImportOptions, *, transactions
     from prozess.harness.app.histories.jepsen.history import read_jepsen
 
     _one_of("--transactions", transactions, _YES_OR_NO)
+    refuse_unless_file(file, "the history.edn of a Jepsen test")
     return _imported(out, options, lambda: read_jepsen(file, transactions=transactions))  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ from prozess.harness.app.runs.campaign_plan import (
 )
 from prozess.harness.app.runs.engine import TrialAttempt, size_of
 from prozess.harness.errors import ProzessError
+from prozess.harness.printable import printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.runs import RunSummary
 from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
@@ -271,7 +272,7 @@ def write_index(directory: CampaignDirectory, begun: BegunCampaign, attempts: Se
             at=lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"),
         )
     )
-    write_whole(directory.index, text)
+    write_whole(directory.index, printable(text))
     return directory.index
 
 

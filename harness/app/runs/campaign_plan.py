@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from prozess.harness import ledger
+from prozess.harness import inputs, ledger
 from prozess.harness.app.runs.engine import (
     TRIAL_TIMEOUT_S,
     JobDirectory,
@@ -132,7 +132,7 @@ def trials_in_all(campaign: Campaign) -> int | None:
 def load_campaign(path: Path) -> Campaign:
     """Reads a campaign file. BadInput if it is none."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(inputs.read_text(path))
     except FileNotFoundError as error:
         raise BadInput(f"{str(path)!r} does not exist. Give a campaign's .toml file.") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
+from prozess.harness import inputs
 from prozess.harness.app.runs.engine import read_begun
 from prozess.harness.config.configuration import Frozen, Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
@@ -154,7 +155,7 @@ def load_matrix(name_or_path: str) -> Matrix:
             )
         path = known[name_or_path]
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(inputs.read_text(path))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"Matrix file {str(path)!r} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:

@@ -20,6 +20,7 @@ from prozess.harness.config.configuration import Frozen
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, HistoryUnreadable
 from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.printable import printable
 from prozess.harness.report.runs import RunSummary
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 from prozess.harness.run_directory import write_whole
@@ -611,7 +612,7 @@ def write_page(path: Path, results: Results) -> list[Path]:
         short=lambda axis: short(axis) or axis,
     )
     written = []
-    for name, content in ((DATA, results.model_dump_json(indent=1)), (PAGE, text)):
+    for name, content in ((DATA, results.model_dump_json(indent=1)), (PAGE, printable(text))):
         write_whole(path / name, content)
         written.append(path / name)
     return written

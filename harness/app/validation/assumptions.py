@@ -9,6 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from prozess.harness import inputs
 from prozess.harness.app.validation.availability import OFFSETS, TRANSACTIONS
 from prozess.harness.app.validation.trial import ConfigurationParts
 from prozess.harness.config.known_properties import default_of, properties_of
@@ -229,7 +230,7 @@ class Risks:
 def read_risks(path: Path, known: Collection[str]) -> Risks:
     """Reads the file of risks. BadInput for a rule that is not `known`, and for an entry without a reason or a date."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(inputs.read_text(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"--accept {path}: cannot be read ({error}). {_ACCEPTING}") from error
     found = document.pop("accept", [])

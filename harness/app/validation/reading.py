@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import javaproperties
 import yaml
 
+from prozess.harness import inputs
 from prozess.harness.config.known_properties import Setting, Settings, trimmed
 from prozess.harness.errors import BadInput
 
@@ -398,7 +399,48 @@ class _EachOnce(yaml.SafeLoader):
 def yaml_documents(text: str) -> list[FileValue]:
     """Parses YAML, and returns its documents without empty ones. ValueError or YAMLError for what is no YAML, or has a key
     twice."""
-    return [document for document in yaml.load_all(text, Loader=_EachOnce) if document is not None]
+    loader = _EachOnce(text)
+    try:
+        documents = []
+        while loader.check_node():
+            node = loader.get_node()
+            _refuse_bombs(node)
+            documents.append(loader.construct_document(node))
+    finally:
+        loader.dispose()
+    return [document for document in documents if document is not None]
+
+
+_VALUES_MAX = 200_000
+"""How many values a document may stand for. Files of thousands of lines have some ten thousand."""
+
+
+def _refuse_bombs(document: yaml.Node) -> None:
+    """Raises ValueError for a document that stands for more values than a file of settings has.
+
+    A name for a part (`&a`) costs nothing, and ten uses of it (`*a`) stand for ten parts: seven such lines, one in the other,
+    are ten million values. Each part is counted once, and its count used as often as it is named."""
+    counted: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def values_of(node: yaml.Node) -> int:
+        if id(node) in counted:
+            return counted[id(node)]
+        if id(node) in open_:
+            raise ValueError(f"line {node.start_mark.line + 1}: this part is in itself")
+        open_.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            inner = sum(values_of(key) + values_of(value) for key, value in node.value)
+        else:
+            inner = sum(map(values_of, node.value)) if isinstance(node, yaml.SequenceNode) else 0
+        open_.discard(id(node))
+        if inner >= _VALUES_MAX:
+            line = node.start_mark.line + 1
+            raise ValueError(f"line {line}: its names for parts (&, *) stand for more than {_VALUES_MAX:,} values")
+        counted[id(node)] = 1 + inner
+        return counted[id(node)]
+
+    values_of(document)
 
 
 # .properties and environment files.
@@ -471,7 +513,7 @@ def _text_of_properties(path: Path) -> str:
     """Reads the text as UTF-8, else as Latin-1, in which Java reads such files (java.util.Properties.load of a stream, which
     is what Kafka's tools do). BadInput for one with a byte order mark."""
     try:
-        content = path.read_bytes()
+        content = inputs.read_bytes(path)
     except OSError:
         return _text(path)
     if content.startswith(_BYTE_ORDER_MARK):
@@ -487,11 +529,12 @@ def _text_of_properties(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return inputs.read_text(path)
     except FileNotFoundError as error:
         raise BadInput(f"{str(path)!r} does not exist. Give a .properties, .json or .yaml file.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{str(path)!r} cannot be read: {error}.") from error
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"{str(path)!r} cannot be read: {why}.") from error
 
 
 def _parsed(path: Path, parse: Callable[[], _Parsed], what: str) -> _Parsed:

@@ -133,4 +133,6 @@ def run_directories(paths: Sequence[Path]) -> list[Path]:
     )
     if not found:
         raise BadInput(f"There is no run below {', '.join(map(str, paths))}. Give directories of runs or of campaigns.")
+    for path in found:
+        RunDirectory(path).refuse_devices()
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
+from prozess.harness import inputs
 from prozess.harness.errors import BadInput
 from prozess.harness.impact.cost import FaultImpact, RecoveryShown
 from prozess.harness.plan.plan import Plan
@@ -261,7 +262,7 @@ def _grouped(values: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T
 def write_between(path: Path, begin: str, end: str, text: str) -> None:
     """Replaces what stands between the marks by `text`. BadInput if the page has none."""
     try:
-        page = path.read_text(encoding="utf-8")
+        page = inputs.read_text(path)
     except OSError as error:
         raise BadInput(f"{str(path)!r} cannot be read: {error.strerror}. Give a page with the marks.") from error
     before, begun, rest = page.partition(begin)

@@ -17,6 +17,7 @@ from rich.table import Table
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
 from prozess.harness.history.store import StoredRun, place_of, runs_below
+from prozess.harness.printable import printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.runs import run_directories
 from prozess.harness.report.words import VERDICT_SIGNS
@@ -249,5 +250,5 @@ def write_trends(trends: Trends, worse: Sequence[Regression], path: Path) -> Pat
         width=WIDTH,
         height=HEIGHT,
     )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(printable(text), encoding="utf-8")
     return path

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from prozess.harness import inputs
 from prozess.harness.app.histories.imports import PARTITIONS_END
 from prozess.harness.app.histories.input_files import open_history
 from prozess.harness.errors import BadInput
@@ -65,6 +66,7 @@ class FileOfEvents:
 
 def read_events(path: Path) -> FileOfEvents:
     """Reads a file. BadInput if it cannot be read."""
+    inputs.refuse_unless_file(path, "what a verifiable client printed, in a file")
     found = FileOfEvents(path, [], [])
     try:
         with open_history(path) as file:

@@ -1,0 +1,62 @@
+"""Files that a person names are read whole, but never without a limit: any of them may be a device or a pipe.
+
+/dev/zero has no end, and a pipe that nobody writes keeps its reader waiting. Each is refused with a sentence, within LIMIT_S
+and LIMIT_BYTES. A pipe with a writer is read: `<(…)` of a shell is one.
+"""
+
+import errno
+import os
+import select
+import stat
+import time
+from pathlib import Path
+
+from prozess.harness.errors import BadInput
+
+LIMIT_BYTES = 32 * 1024 * 1024
+"""Longer than any file of settings or any trial: those of thousands of lines have some hundred kilobytes."""
+LIMIT_S = 10.0
+"""How long a pipe may keep its reader waiting, from the beginning to its end."""
+_PIECE = 1024 * 1024
+
+
+def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES, timeout_s: float = LIMIT_S) -> bytes:
+    """Returns what is in a file. OSError, with the reason in its `strerror`, if that cannot be read within these limits."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a NUL in its name
+        raise OSError(errno.EINVAL, f"no file has such a name ({error})") from error
+    try:
+        waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+        until_s = time.monotonic() + timeout_s
+        pieces, size = [], 0
+        while True:
+            if waits and not select.select([descriptor], [], [], max(0.0, until_s - time.monotonic()))[0]:
+                raise OSError(errno.ETIMEDOUT, f"it is no file, and nothing came from it within {timeout_s:g} s")
+            piece = os.read(descriptor, _PIECE)
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit_bytes:
+                raise OSError(
+                    errno.EFBIG, f"it goes on after {limit_bytes // 1024**2} MiB, and no such file is so long"
+                )
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: Path, *, encoding: str = "utf-8") -> str:
+    """Returns the text of a file, with every end of a line as a newline. OSError as of `read_bytes`; UnicodeDecodeError."""
+    return read_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def refuse_unless_file(path: Path, what: str) -> None:
+    """Raises BadInput if there is something with this name that is no file, for one that is read in pieces. `what`: what to
+    give, as the end of a sentence."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return  # who opens it says so
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise BadInput(f"{str(path)!r} is no file but a pipe, a socket or a device. Give {what}.")
