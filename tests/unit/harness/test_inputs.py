@@ -1,4 +1,4 @@
-"""Whatever a person names as a file is read whole, or refused with one sentence in bounded time and memory, by each command."""
+"""A file that a person names is read whole, or refused by one sentence in bounded time and memory, by each command."""
 
 import os
 import resource
