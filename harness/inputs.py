@@ -29,7 +29,8 @@ def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES, timeout_s: float =
     try:
         waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
         until_s = time.monotonic() + timeout_s
-        pieces, size = [], 0
+        pieces: list[bytes] = []
+        size = 0
         while True:
             if waits and not select.select([descriptor], [], [], max(0.0, until_s - time.monotonic()))[0]:
                 raise OSError(errno.ETIMEDOUT, f"it is no file, and nothing came from it within {timeout_s:g} s")

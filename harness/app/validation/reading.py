@@ -404,6 +404,7 @@ def yaml_documents(text: str) -> list[FileValue]:
         documents = []
         while loader.check_node():
             node = loader.get_node()
+            assert node is not None, "there is one"
             _refuse_bombs(node)
             documents.append(loader.construct_document(node))
     finally:
