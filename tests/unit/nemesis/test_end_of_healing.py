@@ -298,6 +298,7 @@ def test_replicas_that_two_faults_moved_are_where_they_were_after_both(harness, 
     for step in order:
         harness.nemesis.heal(step)
     assert harness.seen() == harness.before
+    assert harness.told == [], "each undo did its work"
     assert read_journal(harness.run.journal).open == ()
 
 
