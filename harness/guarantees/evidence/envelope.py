@@ -431,6 +431,8 @@ class Envelope:
     older_epoch_from: Callable[[], int | None] = lambda: None
     """Where a copy has, at the end, records of an older leader epoch behind the beginning of a newer one; looked for when it
     is first asked for. NONE = nowhere, None = no segments were read."""
+    committed_one_beyond: Callable[[], np.ndarray | None] = lambda: None
+    """Offsets at which a member stood that committed the one behind; None = nobody recorded commits."""
     transactions: Callable[[], TransactionTimes | None] = lambda: None
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple

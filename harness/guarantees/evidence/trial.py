@@ -43,7 +43,7 @@ from prozess.harness.plan.schedule import FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_json, read_object
-from prozess.harness.schema import NONE, TABLES, Clustered, MetadataKind, MetadataSource, ObservationKind
+from prozess.harness.schema import NONE, TABLES, Clustered, MetadataKind, MetadataSource, ObservationKind, Outcome
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
@@ -292,6 +292,7 @@ class Evidence:
             markers_refused_ns=self._observed(NONE, ObservationKind.MARKERS_REFUSED)[0],
             batches=lambda: self.batches_of(partition),
             older_epoch_from=lambda: self._older_epoch_from(partition),
+            committed_one_beyond=lambda: self._committed_one_beyond(partition),
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
             quorum_fetch_ns=self._quorum_fetch_ms(plan) * 1_000_000,
@@ -407,6 +408,13 @@ class Evidence:
         for epoch, start in zip(seen["leader_epoch"][starts].tolist(), seen["value"][starts].tolist(), strict=True):
             found[epoch] = min(start, found.get(epoch, start))
         return found
+
+    def _committed_one_beyond(self, partition: int) -> np.ndarray | None:
+        if self.commits is None:
+            return None
+        offset, position = self.commits["log_offset"], self.commits["position"]
+        mine = (self.commits["partition"] == partition) & (self.commits["outcome"] != Outcome.FAIL) & (position != NONE)
+        return np.unique(position[mine & (offset == position + 1)])
 
     @cached_property
     def _logs_read(self) -> frozenset[int]:

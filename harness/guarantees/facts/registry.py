@@ -39,6 +39,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     an_open_one_ended_by_a_late_request,
     behind_its_own_end,
     bumped,
+    committed_one_beyond_it,
     coordinator_out,
     coordinator_state_lost,
     decision_lost,
@@ -291,6 +292,11 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "one beyond": Fact(
         "the committed offset is the one behind the member's position",
         of_witnesses=lambda _, witnesses: as_truth(witnesses["log_offset"] == witnesses["other_offset"] + 1),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "committed one beyond it": Fact(
+        "a member whose position was this record committed the offset behind it",
+        of_witnesses=committed_one_beyond_it,
         could=lambda _: Tristate.UNKNOWN,
     ),
     "hands on": Fact(

@@ -55,7 +55,7 @@ def markers_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A broker wrote into its log, while the witness waited, that it does not know the version of WriteTxnMarkers that a
     coordinator sent: so it has no marker. Not so if the logs of all brokers were read and have none. [KAFKA-20322]"""
     times_ns = envelope.markers_refused_ns
-    known = len(envelope.logs_read) == envelope.brokers > 0 and times_are_known(envelope)
+    known = bool(envelope.broker_ids) and envelope.logs_read >= envelope.broker_ids and times_are_known(envelope)
     if not len(times_ns) or not times_are_known(envelope):
         return constant(FALSE if known else UNKNOWN, len(witnesses))
     first = np.searchsorted(times_ns, witnesses["begin_ns"] - envelope.error_ns - NS_PER_S)

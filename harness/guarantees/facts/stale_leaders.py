@@ -470,6 +470,15 @@ def _written_before_the_end(
     return found
 
 
+def committed_one_beyond_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A member that had yet to be given the record committed the offset behind it: it took the end of the partition, where it
+    stood, for a record. Unknown where nobody recorded commits. [librdkafka#4844]"""
+    offsets = envelope.committed_one_beyond()
+    if offsets is None:
+        return constant(UNKNOWN, len(witnesses))
+    return as_truth((witnesses["log_offset"] != NONE) & np.isin(witnesses["log_offset"], offsets))
+
+
 def older_epoch_behind_a_newer(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Some copy has, at the record's offset or before it, a batch of an older leader epoch where a newer one had begun. Never
     ruled out: a log that was cut by such an answer is whole again when it is read. [KAFKA-18991]"""

@@ -6,10 +6,10 @@ apart by.
 """
 
 from prozess.harness.guarantees.table.rules import (
-    DEFECTS,
     Guarantee,
     Rule,
     RuleEffect,
+    end_taken_for_a_record,
     hard,
     several_topics,
     topic_deleted,
@@ -112,6 +112,7 @@ _UNPROCESSED = Guarantee(
             source="Kafka documentation, design, 'Unclean leader election: what if they all die?'",
         ),
         *hard("unprocessed", unclean="cutoff", wiped="wiped"),
+        end_taken_for_a_record("unprocessed"),
     ),
 )
 _REPROCESSED = Guarantee(
@@ -179,20 +180,7 @@ _COMMIT_AHEAD = Guarantee(
     nothing_is_unknown=False,
     source="KafkaConsumer.commitSync: 'the next message your application will consume'",
     workloads=KINDS,
-    rules=(
-        Rule(
-            id="commit-ahead/librdkafka#4844",
-            effect=RuleEffect.DEFECT,
-            when=("ends of partitions are stored", "one beyond"),
-            perhaps=("ends of partitions are stored", "one beyond"),
-            label="librdkafka#4844",
-            reason="with enable.partition.eof=true the batch API of librdkafka takes the end of a partition for a record, "
-            "and stores the offset behind it",
-            source="librdkafka#4844; rd_kafka_q_serve_rkmessages of 2.12.0 (the offset of every message, also of an error) "
-            "and of 2.14.0 (of records alone)",
-            defect=DEFECTS["librdkafka#4844"].told,
-        ),
-    ),
+    rules=(end_taken_for_a_record("commit-ahead", "one beyond"),),
 )
 _TWO_OWNERS = Guarantee(
     anomaly="two-owners",

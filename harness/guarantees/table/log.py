@@ -8,6 +8,7 @@ from prozess.harness.guarantees.table.rules import (
     Guarantee,
     Rule,
     RuleEffect,
+    end_taken_for_a_record,
     hard,
     markers_refused,
     older_epoch_appended,
@@ -402,6 +403,7 @@ _SKIPPED = Guarantee(
             source="KIP-101: a log that was cut is written anew from there",
         ),
         _sought_untold("skipped"),
+        end_taken_for_a_record("skipped"),
     ),
 )
 _REWOUND = Guarantee(

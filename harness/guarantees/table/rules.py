@@ -399,6 +399,22 @@ def older_epoch_appended(prefix: str, *, trace: str = OLDER_EPOCH) -> Rule:
     )
 
 
+def end_taken_for_a_record(anomaly: str, trace: str = "committed one beyond it") -> Rule:
+    """Returns the rule for librdkafka#4844. `trace`: the fact that shows a commit one beyond the member's position."""
+    return Rule(
+        id=f"{anomaly}/librdkafka#4844",
+        effect=RuleEffect.DEFECT,
+        when=("ends of partitions are stored", trace),
+        perhaps=("ends of partitions are stored", trace),
+        label="librdkafka#4844",
+        reason="with enable.partition.eof=true the batch API of librdkafka takes the end of a partition for a record, "
+        "and stores the offset behind it",
+        source="librdkafka#4844; rd_kafka_q_serve_rkmessages of 2.12.0 (the offset of every message, also of an error) "
+        "and of 2.14.0 (of records alone)",
+        defect=DEFECTS["librdkafka#4844"].told,
+    )
+
+
 def markers_refused(anomaly: str) -> Rule:
     """Returns the rule for KAFKA-20322, a defect of coordinators of 4.2.0 beside older brokers."""
     return Rule(

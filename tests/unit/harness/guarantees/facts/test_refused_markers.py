@@ -37,7 +37,7 @@ def test_a_log_must_say_so_while_somebody_waited(refused_s, logs_read, faults, e
     envelope = Envelope(
         acks="all",
         unclean_enabled=False,
-        brokers=3,
+        broker_ids=ALL,
         logs_read=logs_read,
         faults=faults,
         markers_refused_ns=np.array([ns(second) for second in refused_s], dtype=np.int64),

@@ -38,7 +38,7 @@ def two_owners(
         acks="all",
         unclean_enabled=False,
         faults=faults,
-        brokers=1,
+        broker_ids=frozenset({1}),
         brokers_flush=flush,
         coordinator_steps=frozenset({0} if coordinator else ()),
     )
