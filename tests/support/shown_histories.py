@@ -8,6 +8,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -44,7 +45,7 @@ def _watched(anomaly: str, kernel: Callable[[Any], KernelResult]) -> Callable[[A
         wanted = number < FIRST or (number % THEN_EVERY == 0 and number < AT_MOST)
         parts = parts_of(history)
         if wanted and all(part.audited and len(part.reads["client"]) < READS_MAX for part in parts):
-            _kept.append((anomaly, _test, _held(history), result))
+            _kept.append((anomaly, _test, deepcopy(_held(history)), result))  # a test may change it
         return result
 
     watching.__name__, watching.__doc__ = kernel.__name__, kernel.__doc__

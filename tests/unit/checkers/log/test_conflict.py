@@ -1,12 +1,7 @@
 """What `offset-conflict` reports: a bad history and a near-miss good one for each pair of observers."""
 
-import pytest
-
 from prozess.checkers.log import integrity
 from prozess.checkers.log.integrity import offset_conflict
-from prozess.checkers.registry import CHECKERS
-from prozess.harness.checking.kernels import PartitionChecker
-from prozess.harness.schema import MISSING
 from tests.support.cells.partitions import (
     CORRUPT,
     INFO,
@@ -129,17 +124,3 @@ def test_observations_behind_the_sentinel_are_compared_with_each_other():
     result = offset_conflict(history(sends, [(9, PRODUCER, 1)], sentinel=3))
     assert result.count == 1
     assert result.witnesses[0]["case"] == integrity.ACKNOWLEDGEMENT_AGAINST_AUDIT
-
-
-@pytest.mark.parametrize(
-    ("table", "column"), [("sends", "completed_ns"), ("sends", "invoked_ns"), ("reads", "read_ns")]
-)
-def test_a_time_that_is_damaged_fails_no_kernel(table, column):
-    """Tables that contradict one another are told (harness/history/contradictions.py), and nothing found there decides."""
-    sends = [(PRODUCER, 0, OK, 0), (PRODUCER_2, 0, OK, 0), (PRODUCER, 1, OK, 5), (PRODUCER_2, 1, OK, 5)]
-    made = history(sends, [(0, PRODUCER_2, 0), (1, PRODUCER, 2)], [(READER, 0, PRODUCER, 0), (READER, 1, PRODUCER, 7)])
-    getattr(made, table)[column][:] = MISSING
-    for checker in CHECKERS.values():
-        if isinstance(checker, PartitionChecker):
-            assert checker.kernel(made).count >= 0
-    assert offset_conflict(made).count == 3
