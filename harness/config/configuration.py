@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 # Errors that no retry can heal, as the errors workload provokes them: what each is, and what it takes. Pure.
 #
@@ -131,6 +131,11 @@ COUNT_MAX = 1_000_000_000
 """The greatest count that a trial may name: more records, messages or calls than any trial has."""
 WAIT_MAX_S = 604_800.0
 """The longest time that a trial may name, in seconds: a week."""
+INT_MAX = 2**31 - 1
+"""Kafka's protocol and its clients have so many milliseconds, replicas and requests at most."""
+Int = Annotated[int, Field(ge=1, le=INT_MAX)]
+PauseMs = Annotated[float, Field(ge=0, le=WAIT_MAX_S * 1000)]
+"""A time in milliseconds, which may be 0."""
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
 Pause = Annotated[float, Field(ge=0, le=WAIT_MAX_S)]
 """A time in seconds, which may be 0."""
@@ -186,10 +191,10 @@ from brokers."""
 class TopicConfiguration(Frozen):
     """The settings of one topic."""
 
-    replication_factor: PositiveInt = 3
-    min_insync_replicas: PositiveInt = 1
+    replication_factor: Int = 3
+    min_insync_replicas: Int = 1
     unclean_leader_election_enable: bool = False
-    flush_messages: PositiveInt | None = None
+    flush_messages: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     cleanup_policy: Literal["delete", "compact"] = "delete"
     properties: dict[str, Text] = Field(default_factory=dict)
 
@@ -226,10 +231,10 @@ class ProducerConfiguration(Frozen):
     acks: Acks = "all"
     enable_idempotence: bool = False
     retries: Retries = "max"
-    max_in_flight: PositiveInt = 5
-    delivery_timeout_ms: PositiveInt = 60_000
+    max_in_flight: Int = 5
+    delivery_timeout_ms: Int = 60_000
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    linger_ms: Annotated[float, Field(ge=0)] = 5
+    linger_ms: PauseMs = 5
     properties: dict[str, Text] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -410,14 +415,14 @@ class GroupConfiguration(Frozen):
     """When members commit. auto: at an interval, what was delivered; auto-stored: at an interval, what was stored after
     processing; before and after: relative to processing the batch; on-revoke: only when partitions are taken away and
     at the end."""
-    auto_commit_interval_ms: PositiveInt = 1_000
+    auto_commit_interval_ms: Int = 1_000
     auto_offset_reset: Literal["earliest", "latest", "error"] = "earliest"
     isolation_level: IsolationLevel = "read_committed"
     static_membership: bool = False
-    session_timeout_ms: PositiveInt = 6_000
+    session_timeout_ms: Int = 6_000
     """The members' session timeout in the classic protocols. With KIP-848 it is the brokers'
     `group.consumer.session.timeout.ms`."""
-    max_poll_interval_ms: PositiveInt = 300_000
+    max_poll_interval_ms: Int = 300_000
     subscription: Literal["topics", "pattern"] = "topics"
     """How members subscribe. pattern: with a regular expression that late topics of the cell match, too."""
     failure_share: Annotated[float, Field(ge=0, lt=1)] = 0
@@ -429,10 +434,10 @@ class GroupConfiguration(Frozen):
     sends the record to a topic of its own, which the group also consumes, waits for the acknowledgement and commits
     past it. retry-topic-unawaited: the same without waiting.
     """
-    retry_after_ms: PositiveInt = 500
-    processing_ms: Annotated[float, Field(ge=0)] = 0
+    retry_after_ms: Int = 500
+    processing_ms: PauseMs = 0
     """How long it takes to process one record."""
-    batch: PositiveInt = 100
+    batch: Count = 100
     """How many records a poll returns at most."""
     members: Annotated[int, Field(ge=1, le=16)] = 2
     late_members: Annotated[int, Field(ge=0, le=15)] = 0
@@ -485,16 +490,16 @@ class CopierConfiguration(Frozen):
     """
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
     members: Annotated[int, Field(ge=1, le=16)] = 2
-    batch: PositiveInt = 50
+    batch: Count = 50
     """How many records a poll returns at most, and so how many a transaction has."""
-    processing_ms: Annotated[float, Field(ge=0)] = 0
+    processing_ms: PauseMs = 0
     """How long it takes to copy one record."""
     abort_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of transactions that are aborted on purpose. Their records are copied again."""
-    session_timeout_ms: PositiveInt = 6_000
+    session_timeout_ms: Int = 6_000
     """The session timeout, as in `group`."""
-    max_poll_interval_ms: PositiveInt = 300_000
-    transaction_timeout_ms: PositiveInt = 10_000
+    max_poll_interval_ms: Int = 300_000
+    transaction_timeout_ms: Int = 10_000
     properties: dict[str, Text] = Field(default_factory=dict)
 
     @property
@@ -530,15 +535,15 @@ class ApplicationConfiguration(Frozen):
 class TransactionConfiguration(Frozen):
     """The settings of one transactional producer."""
 
-    records: PositiveInt = 10
+    records: Count = 10
     """How many records a transaction has, over all partitions of the cell."""
-    dwell_ms: Annotated[int, Field(ge=0)] = 0
+    dwell_ms: Annotated[int, Field(ge=0, le=INT_MAX)] = 0
     """How long a transaction waits after the first half of its records, and again before its end."""
     abort_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     """The share of transactions that are aborted on purpose."""
     timeout_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The share of transactions that are left open past their timeout."""
-    transaction_timeout_ms: PositiveInt = 10_000
+    transaction_timeout_ms: Int = 10_000
     transactional_ids: Annotated[int, Field(ge=1, le=16)] = 2
     """How many producers work side by side, each with a transactional.id of its own."""
     rate_hz: Annotated[float, Field(gt=0)] = 10

@@ -15,11 +15,14 @@ from pydantic import (
     model_validator,
 )
 
-from prozess.harness.config.configuration import Count, Frozen, Limit, Pause
+from prozess.harness.config.configuration import INT_MAX, Count, Frozen, Limit, Pause
 from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.plan.expectations import Expectations
 from prozess.harness.plan.expectations import Selector as Selector
 from prozess.harness.schema import SENDING
+
+PartitionNumber = Annotated[int, Field(ge=0, le=INT_MAX)]
+BrokerNumber = Annotated[int, Field(ge=0, le=INT_MAX)]
 
 
 class Between(Frozen):
@@ -72,7 +75,7 @@ class LeaderMoved(Frozen):
     """
 
     condition: Literal["leader-moved"] = "leader-moved"
-    partition: int | None = None
+    partition: PartitionNumber | None = None
     cells: Selector = Field(default_factory=dict)
 
 
@@ -81,7 +84,7 @@ class Offline(Frozen):
     of the selected cells."""
 
     condition: Literal["offline"] = "offline"
-    partition: int | None = None
+    partition: PartitionNumber | None = None
     cells: Selector = Field(default_factory=dict)
 
 
@@ -90,8 +93,8 @@ class IsrIs(Frozen):
     means all replicas, and `partition` None means every partition of the selected cells."""
 
     condition: Literal["isr"] = "isr"
-    partition: int | None = None
-    brokers: tuple[int, ...] | None = None
+    partition: PartitionNumber | None = None
+    brokers: tuple[BrokerNumber, ...] | None = None
     cells: Selector = Field(default_factory=dict)
 
 
@@ -478,7 +481,7 @@ class Target(Frozen):
         "zookeeper-leader", "brokers", "controllers", "zookeepers", "rack", "minority", "majority", "node", "client",
         "member", "producers", "group-coordinator", "transaction-coordinator",
     ]  # fmt: skip
-    partition: int | None = None
+    partition: PartitionNumber | None = None
     """The partition of a role that names one. For `partition`, None means every partition."""
     node: str | None = None
     client: str | None = None

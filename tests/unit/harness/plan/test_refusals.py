@@ -70,6 +70,11 @@ def elapsed(seconds):
         ([], {"settle_s": 1e300}, r"settle_s = 1e\+300"),
         ([], {"limits": {"audit_s": 1e9}}, r"limits\.audit_s"),
         ([{"do": {"kind": "send", "count": 10**23}}], {}, r"do\.count = 10+"),
+        ([], {"base": {"topic.min_insync_replicas": 2**31}}, r"min_insync_replicas = 2147483648: .*2147483647"),
+        ([], {"base": {"producer.delivery_timeout_ms": 10**23}}, r"delivery_timeout_ms = 10+: .*2147483647"),
+        ([], {"base": {"producer.linger_ms": 1e300}}, r"linger_ms = 1e\+300: .*less than"),
+        ([{"after": {"condition": "isr", "brokers": [2**31]}}], {}, r"brokers\.0 = 2147483648"),
+        ([{"after": {"condition": "offline", "partition": -1}}], {}, r"partition = -1"),
         ([], {"name": "x" * 300}, r"name = 'x{50,}…: .*at most 100 characters"),
         # Whom and what no link ever carries.
         (
