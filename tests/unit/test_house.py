@@ -39,6 +39,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "messages to a webhook": 1,
         "prozess watch": 8,
         "what lies beside a configuration file; Connect's and Streams' files": 2,
+        "the first lines of validate, and the lines at which settings stand": 2,
         "Compose files: their resolution and their brokers; what images hold, and brokers that differ": 5,
         "versions of client libraries, what they do where nothing is set, and what later ones fixed": 4,
         "rows that become tables with Spark, and files joined by their footers": 2,

@@ -26,6 +26,7 @@ from prozess.harness.app.validation.comparison import (
     steps_of,
     with_loss,
 )
+from prozess.harness.app.validation.first_lines import first_lines
 from prozess.harness.app.validation.prediction import Prediction, acceptable
 from prozess.harness.app.validation.reading import Reading, Scope, placeholder_in, settings_of
 from prozess.harness.app.validation.remarks import FORMATS, remarks_of, remarks_of_trials
@@ -40,6 +41,7 @@ from prozess.harness.app.validation.sources import (
 from prozess.harness.app.validation.standstill import Standstill, of_group, of_transactions
 from prozess.harness.app.validation.terminal import (
     show_comparison,
+    show_first_lines,
     show_no_trial,
     show_prediction,
     show_strict,
@@ -252,6 +254,7 @@ def validate(
     prediction = Prediction(translate(given), given.kafka_defaults, risks, today or _today())
     told = format == "text" and not options.as_json
     if told:
+        show_first_lines(first_lines(prediction))
         show_prediction(prediction)
     done = Done()
     if budget.seconds > 0 and not prediction.unclear:

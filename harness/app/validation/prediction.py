@@ -283,6 +283,14 @@ class Prediction:
                     best = chosen, left
         return best
 
+    def best_change(self) -> tuple[str | None, tuple[Weakness, ...]]:
+        """Returns the single setting whose change leaves the fewest weaknesses, and those; None where no single one helps."""
+        single = {chosen[0]: left for chosen, left in self._after.items() if len(chosen) == 1}
+        best = min(single, key=lambda change: len(single[change]), default=None)
+        if best is None or len(single[best]) >= len(self.weaknesses):
+            return None, self.weaknesses
+        return best, single[best]
+
     def remedy(self, weakness: Weakness) -> tuple[str, ...]:
         """The fewest settings whose change rules out this anomaly altogether; empty = none of those known does."""
         for chosen, left in self._after.items():

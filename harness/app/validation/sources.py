@@ -8,6 +8,7 @@ from pathlib import Path
 from prozess.harness.app.validation import formats
 from prozess.harness.app.validation import reading as documents
 from prozess.harness.app.validation.beside import look_beside
+from prozess.harness.app.validation.lines import with_lines
 from prozess.harness.app.validation.reading import (
     SCOPES,
     Reading,
@@ -37,7 +38,9 @@ def read_file(
             chosen = chosen.in_profiles(profiles)
         if topic_name is not None and isinstance(chosen, formats.OfTopics):
             chosen = chosen.of_topic(topic_name)
-        return chosen.read(document, path, tuple(wanted))
+        reading = chosen.read(document, path, tuple(wanted))
+        with_lines(reading, document)
+        return reading
     except RecursionError as error:
         raise BadInput(documents.too_deep(path)) from error
 

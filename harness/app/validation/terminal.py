@@ -30,6 +30,23 @@ _PROVOKED = {WeaknessState.SHOWN: "●", WeaknessState.NOT_SHOWN: "○", Weaknes
 CLOSING = {ExitCode.HELD: "✓", ExitCode.VIOLATED: "✗", ExitCode.UNKNOWN: "?"}
 
 
+HEADING = "everything, by file, promise and weakness"
+
+
+def show_first_lines(lines: Sequence[tuple[str, str]]) -> None:
+    """Prints the lines that come first, and the heading of what follows."""
+    out = console()
+    for word, sentence in lines:
+        out.print(
+            f"{word:<10} ",
+            style="bold" if word in ("verdict", "change") else _STYLES.get(word),
+            end="",
+            highlight=False,
+        )
+        out.print(escape(sentence), style="bold" if word == "verdict" else None, soft_wrap=True)
+    out.print(f"\n─── {HEADING} ───", style="dim", highlight=False)
+
+
 def show_prediction(prediction: Prediction) -> None:
     """Prints what the configuration promises and what not, with the setting responsible, and the smallest change."""
     out = console()

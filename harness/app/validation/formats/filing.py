@@ -318,6 +318,8 @@ class Library:
     """Options that change nothing of what Kafka promises; a name that ends in `.` stands for all that begin with it."""
     unclear: Mapping[str, str] = field(default_factory=dict)
     """Options that change it in a way that librdkafka cannot be set to → why."""
+    harmless: Mapping[str, str] = field(default_factory=dict)
+    """Of `unclear`, the value that changes nothing; without an entry: false."""
     spell: Callable[[str], str] = unchanged  # type: ignore[assignment]
 
     def knows(self, name: str) -> bool:
@@ -351,16 +353,27 @@ def unwrapped_document(document: FileValue, *names: str) -> tuple[str, FileMappi
 class Sections:
     """The parts of a document: what is said of the producer, of the consumer, of both."""
 
-    def __init__(self, document: FileMapping, above: str, library: Library, *, parts: bool = True) -> None:
+    def __init__(
+        self,
+        document: FileMapping,
+        above: str,
+        library: Library,
+        *,
+        parts: bool = True,
+        more: Mapping[str, ClientScope] | None = None,
+    ) -> None:
+        """`more`: further names of parts."""
         self.of: dict[ClientScope, dict[str, tuple[str, FileValue]]] = {}
         """Name → where it stands in the file, and its value."""
         self.both: dict[str, tuple[str, FileValue]] = {}
         for key, value in document.items():
-            scope = next((each for each in CLIENT_SCOPES if parts and key == each), None)
+            scope = next((each for each in CLIENT_SCOPES if parts and key == each), (more or {}).get(str(key)))
             if scope is not None and isinstance(value, Mapping):
-                self.of[scope] = {
-                    library.spell(name): (f"{above}{key}.{name}", each) for name, each in leaf_values(value) if name
-                }
+                mine = self.of.setdefault(scope, {})
+                for name, each in leaf_values(value):
+                    spelt = library.spell(name)
+                    if name:  # a name that is in two parts is none of the library's, and so is not understood
+                        mine[f"{key}.{spelt}" if spelt in mine else spelt] = (f"{above}{key}.{name}", each)
             else:
                 self.both |= {library.spell(name): (above + name, each) for name, each in leaf_values({key: value})}
 
@@ -412,7 +425,7 @@ def _file(
     options = [(scope, library.options[scope][name]) for scope in scopes if name in library.options[scope]]
     word = word_of(value)
     if not options:
-        if name in library.unclear and word not in ("false", ""):
+        if name in library.unclear and word not in (library.harmless.get(name, "false"), ""):
             filing.unclear(spelt, library.unclear[name])
         elif library.is_aside(name) or name in library.unclear:
             filing.aside(spelt)

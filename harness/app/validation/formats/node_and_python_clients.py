@@ -84,6 +84,7 @@ KAFKAJS = Library(
         "eachBatchAutoResolve": "decides in the application what is committed",
         "partitionAssigners": "is code of the application",
     },
+    harmless={"eachBatchAutoResolve": "true"},
 )  # fmt: skip
 _KAFKAJS_NAMES = """
     idempotent maxInFlightRequests transactionalId transactionTimeout fromBeginning readUncommitted sessionTimeout
@@ -92,6 +93,17 @@ _KAFKAJS_NAMES = """
 """
 _ONLY_KAFKAJS = frozenset(_KAFKAJS_NAMES.split())
 """What no other library calls so."""
+_CALLS: Mapping[str, ClientScope] = {
+    "send": "producer",
+    "sendBatch": "producer",
+    "run": "consumer",
+    "subscribe": "consumer",
+}
+"""Calls whose options are a part's: `producer.send({acks})`, `consumer.run({autoCommit})`."""
+_KAFKA_NODE = frozenset(
+    ("kafkaHost", "requireAcks", "ackTimeoutMs", "partitionerType", "fromOffset", "autoCommitIntervalMs")
+)
+"""Options of kafka-node, another library, which shares some names with kafkajs."""
 
 
 class Kafkajs:
@@ -105,12 +117,13 @@ class Kafkajs:
         if found is None:
             return False
         above, options = found
-        return bool(above) or bool(Sections(options, above, KAFKAJS).names() & _ONLY_KAFKAJS)
+        names = Sections(options, above, KAFKAJS, more=_CALLS).names()
+        return bool(above) or bool(names & _ONLY_KAFKAJS and not names & _KAFKA_NODE)
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads producer and consumer, with what kafkajs takes by default."""
         above, options = unwrapped_document(document, "kafkajs") or ("", {})
-        filing = read_library(KAFKAJS, Sections(options, above, KAFKAJS), path, wanted)
+        filing = read_library(KAFKAJS, Sections(options, above, KAFKAJS, more=_CALLS), path, wanted)
         return filing.reading
 
 
@@ -264,6 +277,12 @@ _ONLY_KAFKA_PYTHON = frozenset(
 _ONLY_AIOKAFKA = AIOKAFKA.aside - KAFKA_PYTHON.aside
 
 
+_LOGSTASH = frozenset(
+    ("topic_id", "codec", "decorate_events", "consumer_threads", "topics_pattern", "jaas_path", "message_key")
+)
+"""Options of Logstash's Kafka plugins, whose other names are those of kafka-python."""
+
+
 def _library(document: FileValue) -> tuple[Library, Sections] | None:
     found = unwrapped_document(document, "kafka-python", "kafka_python", "aiokafka")
     if found is None:
@@ -289,8 +308,9 @@ class PythonClients:
     name = "kafka-python, aiokafka"
 
     def recognises(self, document: FileValue, path: Path) -> bool:
-        """Returns whether the file has names with underscores that these libraries have."""
-        return _library(document) is not None
+        """Returns whether the file has names with underscores that these libraries have, and is not Logstash's."""
+        found = _library(document)
+        return found is not None and not found[1].names() & _LOGSTASH
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads producer and consumer, with the library's defaults; where these depend on its release, they are not

@@ -110,17 +110,47 @@ def _words(path: Path) -> str:
 # named.
 
 
-_SEEN: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("Micronaut's configuration", re.compile(r"kafka\.(producers|consumers|streams)\..+|micronaut\..+")),
-    ("Camel's configuration", re.compile(r"camel\.(component|kamelet|main|sink|source)\..+")),
-    ("Akka's or Pekko's configuration", re.compile(r"(akka|pekko)(\..+)?")),
-    ("Flink's configuration", re.compile(r"(jobmanager|taskmanager)\..+|'?properties\.bootstrap\.servers'?")),
-    ("MirrorMaker 2's configuration", re.compile(r"\S+->\S+\.(enabled|topics|groups)")),
-    ("Spark's configuration", re.compile(r"spark\.\S+|kafka\.bootstrap\.servers")),
-    ("Logstash's or Beats' configuration", re.compile(r"output\.kafka\..+|filebeat\..+")),
-    ("Vector's or Fluent Bit's configuration", re.compile(r"(sinks|sources|pipeline)\..+")),
-    ("AsyncAPI", re.compile(r"asyncapi")),
+_IN_PROPERTIES = (
+    "Write its producer's and its consumer's settings with Kafka's names in .properties files (--producer, --consumer)"
 )
+_SEEN: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    ("Micronaut's configuration", re.compile(r"kafka\.(producers|consumers|streams)\..+|micronaut\..+"), ""),
+    ("Camel's configuration", re.compile(r"camel\.(component|kamelet|main|sink|source)\..+"), ""),
+    ("Akka's or Pekko's configuration", re.compile(r"(akka|pekko)(\..+)?"), ""),
+    ("Flink's configuration", re.compile(r"(jobmanager|taskmanager)\..+|'?properties\.bootstrap\.servers'?"), ""),
+    ("MirrorMaker 2's configuration", re.compile(r"\S+->\S+\.(enabled|topics|groups)"), ""),
+    ("Spark's configuration", re.compile(r"spark\.\S+|kafka\.bootstrap\.servers"), ""),
+    (
+        "Logstash's or Beats' configuration",
+        re.compile(r"(input|output)\.kafka\..+|filebeat\..+|topic_id|decorate_events|consumer_threads|topics_pattern"),
+        "",
+    ),
+    ("Vector's or Fluent Bit's configuration", re.compile(r"(sinks|sources|pipeline)\..+"), ""),
+    ("AsyncAPI", re.compile(r"asyncapi"), ""),
+    (
+        "kafka-node's configuration",
+        re.compile(r"(.+\.)?(kafkaHost|requireAcks|ackTimeoutMs|partitionerType|fromOffset|autoCommitIntervalMs)"),
+        "requireAcks is acks, and the producer is never idempotent (enable.idempotence=false). " + _IN_PROPERTIES,
+    ),
+    (
+        "ksqlDB's configuration",
+        re.compile(r"ksql\..+|KSQL_.+"),
+        "Write what follows ksql.streams. into a .properties file, as the settings of a Streams application (--application)",
+    ),
+    (
+        "the REST Proxy's configuration",
+        re.compile(
+            r"kafka\.rest\..+|KAFKA_REST_.+|producer\.threads|consumer\.request\.timeout\.ms|fetch\.min\.bytes\.rest"
+        ),
+        "Write what follows producer. and consumer. into .properties files (--producer, --consumer)",
+    ),
+    (
+        "an inventory of cp-ansible",
+        re.compile(r"(.+\.)?kafka_(broker|controller)_custom_properties(\..+)?|(.+\.)?confluent_package_version"),
+        "Write kafka_broker_custom_properties into a .properties file (--broker), or give the server.properties that it made",
+    ),
+)
+"""What the file is, the name by which it is known, and what a person takes out of it."""
 
 
 class Others:
@@ -133,19 +163,16 @@ class Others:
         return self._format(document, path) is not None
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
-        """Reads the file: every name in it is unclear."""
-        told = self._format(document, path) or "a file"
-        reading = Reading(path, told)
-        for name, setting in entries(document, path):
-            reading.doubt(name, setting.origin, f"belongs to {told}, which prozess does not read")
-        return reading
+        """Raises BadInput, which names the format and what to take out of the file."""
+        told, takes_out = self._format(document, path) or ("a file", "")
+        raise BadInput(f"{path} is {told}, which prozess does not read. {takes_out or _IN_PROPERTIES}.")
 
-    def _format(self, document: FileValue, path: Path) -> str | None:
+    def _format(self, document: FileValue, path: Path) -> tuple[str, str] | None:
         found = entries(document, path)
         kind = next((setting.value for name, setting in found if name == "kind"), None)
         if kind is not None and any(name == "apiVersion" for name, _ in found):
-            return f"a {kind} of Kubernetes"
-        return next((told for told, sign in _SEEN if any(sign.fullmatch(name) for name, _ in found)), None)
+            return f"a {kind} of Kubernetes", ""
+        return next(((told, out) for told, sign, out in _SEEN if any(sign.fullmatch(name) for name, _ in found)), None)
 
 
 _WRAPPERS = ("librdkafka", "rdkafka", "confluent_kafka", "confluent-kafka")

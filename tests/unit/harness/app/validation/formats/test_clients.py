@@ -8,6 +8,7 @@ from prozess.harness.app.validation.command import Budget, ValidationInput, vali
 from prozess.harness.app.validation.formats.filing import CLIENT_SCOPES, go_duration_ms, names_of
 from prozess.harness.app.validation.formats.go_clients import FRANZ_GO, SARAMA
 from prozess.harness.app.validation.formats.node_and_python_clients import AIOKAFKA, KAFKA_PYTHON, KAFKAJS
+from prozess.harness.app.validation.reading import SCOPES
 from prozess.harness.app.validation.sources import read_file
 from prozess.harness.errors import BadInput, ExitCode
 
@@ -339,3 +340,22 @@ def test_arguments_that_either_library_may_have_are_not_understood_whole(tmp_pat
 )
 def test_what_is_not_understood_of_python_clients_is_named(tmp_path, document, name):
     assert name in doubts(read(tmp_path, document))
+
+
+def test_options_of_kafkajs_calls_are_those_of_producer_and_consumer(tmp_path):
+    path = tmp_path / "kafkajs.json"
+    run = {"autoCommit": True, "autoCommitInterval": 5000, "eachBatchAutoResolve": True}
+    path.write_text(json.dumps({"kafkajs": {"producer": {"idempotent": False}, "send": {"acks": 1}, "run": run}}))
+    reading = read_file(path, SCOPES)
+    assert reading.unclear == []
+    assert reading.scopes["producer"]["acks"].value == "1"
+    assert reading.scopes["consumer"]["auto.commit.interval.ms"].value == "5000"
+    path.write_text(
+        json.dumps(
+            {"kafkajs": {"producer": {"acks": 1}, "send": {"acks": -1}, "run": run | {"eachBatchAutoResolve": False}}}
+        )
+    )
+    assert [each.name for each in read_file(path, SCOPES).unclear] == [
+        "kafkajs.send.acks",
+        "kafkajs.run.eachBatchAutoResolve",
+    ]

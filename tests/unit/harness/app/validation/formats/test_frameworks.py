@@ -508,12 +508,25 @@ def test_the_command_takes_applications_profiles_and_says_what_is_unclear(files,
         ("mm2.properties", "clusters=A,B\nA->B.enabled=true\nA.producer.acks=1\n", "MirrorMaker 2's configuration"),
         ("a.yaml", "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 3}\n", "a Deployment of Kubernetes"),
         ("a.conf", "akka.kafka.producer {\n  acks = all\n}\n", "Akka's or Pekko's configuration"),
+        (
+            "a.json",
+            '{"kafkaHost": "k:1", "producer": {"requireAcks": 1}, "consumer": {"sessionTimeout": 3}}',
+            "kafka-node's configuration",
+        ),
+        (
+            "a.json",
+            '{"bootstrap_servers": "k:1", "topic_id": "t", "acks": "1", "codec": "json"}',
+            "Logstash's or Beats' configuration",
+        ),
+        ("a.properties", "ksql.service.id=s\nksql.streams.producer.acks=all\n", "ksqlDB's configuration"),
+        ("a.properties", "kafka.rest.advertised.listeners=x\nproducer.acks=all\n", "the REST Proxy's configuration"),
+        ("a.yml", "all: {vars: {kafka_broker_custom_properties: {a: 1}}}\n", "an inventory of cp-ansible"),
     ],
 )
 @pytest.mark.parametrize("option", ["producer", "applications"])
 def test_a_format_that_is_not_read_is_refused_by_its_name(files, name, text, told, option):
     path = files.write(name, text)
-    with pytest.raises(BadInput, match=f"{name} is read as {told}, and nothing in it is a setting"):
+    with pytest.raises(BadInput, match=f"{name} is {told}, which prozess does not read. Write "):
         translate(ValidationInput(**{option: (path,) if option == "applications" else path}))
 
 
