@@ -526,7 +526,7 @@ def test_the_command_takes_applications_profiles_and_says_what_is_unclear(files,
 @pytest.mark.parametrize("option", ["producer", "applications"])
 def test_a_format_that_is_not_read_is_refused_by_its_name(files, name, text, told, option):
     path = files.write(name, text)
-    with pytest.raises(BadInput, match=f"{name} is {told}, which prozess does not read. Write "):
+    with pytest.raises(BadInput, match=f"{name} is {told}, which prozess does not read. .*Write "):
         translate(ValidationInput(**{option: (path,) if option == "applications" else path}))
 
 
