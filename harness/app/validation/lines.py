@@ -11,7 +11,7 @@ from prozess.harness.config.known_properties import Setting
 _PARTS = re.compile(r"[.,/\s\[\]]+")
 
 
-class Lines:
+class DocumentLines:
     """The lines of everything that a JSON or YAML document has a name for."""
 
     def __init__(self, document: FileValue) -> None:
@@ -66,7 +66,7 @@ def _walk(value: FileValue, above: tuple[str, ...]) -> Iterator[tuple[tuple[str,
 
 def with_lines(reading: Reading, document: FileValue) -> None:
     """Gives each setting and each doubt of the reading the line at which it stands, where that is certain."""
-    lines, path = Lines(document), str(reading.path)
+    lines, path = DocumentLines(document), str(reading.path)
     for settings in (*reading.scopes.values(), reading.own, reading.internal, reading.creates):
         for name, setting in settings.items():
             file, comma, spelt = setting.origin.partition(", ")
@@ -76,6 +76,6 @@ def with_lines(reading: Reading, document: FileValue) -> None:
     reading.no_version[:] = [_doubt(one, path, lines) for one in reading.no_version]
 
 
-def _doubt(one: Unclear, path: str, lines: Lines) -> Unclear:
+def _doubt(one: Unclear, path: str, lines: DocumentLines) -> Unclear:
     line = lines.line_of(one.name) if one.origin == path else None
     return one if line is None else replace(one, origin=f"{path}:{line}")

@@ -6,7 +6,7 @@ import pytest
 
 from prozess.harness.app.validation.command import Budget, ValidationInput, validate
 from prozess.harness.app.validation.first_lines import LINES_MAX, OF_LOSS, first_lines
-from prozess.harness.app.validation.lines import Lines
+from prozess.harness.app.validation.lines import DocumentLines
 from prozess.harness.app.validation.reading import json_value, yaml_documents
 from prozess.harness.app.validation.terminal import HEADING
 from prozess.harness.guarantees.table import TABLE
@@ -113,11 +113,11 @@ containers:
     ],
 )
 def test_the_line_of_a_name_is_that_of_the_path_that_fits_best(spelt, line):
-    assert Lines(yaml_documents(YAML)).line_of(spelt) == line
+    assert DocumentLines(yaml_documents(YAML)).line_of(spelt) == line
 
 
 def test_a_name_that_stands_twice_has_a_line_only_with_what_tells_them_apart():
-    lines = Lines(json_value('{"a": {"acks": 1},\n "b": {"acks": 2}}'))
+    lines = DocumentLines(json_value('{"a": {"acks": 1},\n "b": {"acks": 2}}'))
     assert (lines.line_of("acks"), lines.line_of("b.acks")) == (None, 2)
 
 
