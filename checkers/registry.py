@@ -24,6 +24,7 @@ from prozess.checkers.log.leadership import (
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
 from prozess.checkers.log.sequences import out_of_sequence
+from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.leaders import leaderless
 from prozess.checkers.progress.stability import unstable
 from prozess.checkers.progress.succession import stale_controller
@@ -65,6 +66,8 @@ POLLS = CellFacts(assignments.FACTS, gather=assignments.gather, look=assignments
 
 _READ_LOGS = frozenset({"log", "group", "compaction", "transactions", "errors", "recorded"})
 _COPIED = frozenset({"exactly-once", "application"})
+_SENT_TO = (_READ_LOGS | _COPIED) - {"errors", "transactions"}
+"""Where a producer's records are neither made to be refused nor in transactions."""
 _of_errors = partial(CellChecker, traits=frozenset({"errors"}))
 _of_group = partial(CellChecker, traits=frozenset({"group"}))
 _of_transactions = partial(CellChecker, traits=frozenset({"transactions"}))
@@ -124,6 +127,7 @@ _OWN: dict[str, Checker] = {
         CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),
+        CellChecker(anomaly="stuck", kernel=stuck, traits=_SENT_TO, by_partition=ByPartition(in_pieces=True)),
         CellChecker(
             anomaly="late",
             kernel=late,

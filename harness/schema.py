@@ -263,7 +263,7 @@ POSITIONS = table(
 )
 OBSERVATIONS = table(
     "observations",
-    "Offsets that a client or the observer looked up, and who answered.",
+    "Offsets that a client or the observer looked up, and who answered; and when an application asked its clients.",
     ("time_ns", "i8", "ns", ""),
     ("value", "i8", "offset", "what `kind` says"),
     ("partition", "i4", "partition id", ""),
@@ -628,6 +628,12 @@ class ObservationKind(IntEnum):
     DRAIN_BEGUN = 20
     """After healing, the member `client` was told to finish. The value says how long it waits for what does not come, in
     ms."""
+    ASKED = 21
+    """An application asked its recorded client for what had happened (poll, flush), from `time_ns` on for `value` ns
+    without a pause of more than a second. NONE: until the client ended."""
+    CALLED = 22
+    """The same of init_transactions, commit_transaction and abort_transaction: it was within such a call, or made it
+    again."""
 
 
 class MetadataKind(IntEnum):

@@ -35,14 +35,17 @@ from prozess.checkers.chunked.pieces import (
 from prozess.checkers.chunked.reading import (
     LATE,
     STALLED,
+    STUCK,
     Run,
     find_late,
     find_stalled,
+    find_stuck,
     join_runs,
     late_in,
     runs_of,
 )
 from prozess.checkers.lookup import distinct
+from prozess.checkers.progress.acknowledgements import SendWaits, waits_of
 from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker, PartitionPart, Source
 from prozess.harness.checking.kernels import check_partition, failed
 from prozess.harness.history.parquet import UNBOUNDED
@@ -75,7 +78,8 @@ class KeptRows:
 @dataclass(frozen=True, slots=True)
 class Surveyed:
     """Describes what the first look at a piece shows. `kept` belongs to a range of offsets, as far as the piece knows
-    by itself. `offsets`, `edges` and `runs` belong to rows of `reads`."""
+    by itself. `offsets`, `edges` and `runs` belong to rows of `reads`, and `waits` to rows of
+    `sends`."""
 
     residue: Residue
     kept: KeptRows | None = None
@@ -83,6 +87,8 @@ class Surveyed:
     offsets: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
     edges: Sequence[Edge] = ()
     runs: Sequence[Run] = ()
+    waits: SendWaits | None = None
+    """Which sends of a stretch waited, if that was asked for."""
     processed: ProcessedPiece | None = None
     """What a group did with the records of a range of offsets, if that was asked for."""
 
@@ -98,7 +104,7 @@ def remainders(
     asked: Mapping[int, Collection[str]],
 ) -> dict[int, "Remainder | Unreadable"]:
     """Returns what is left of each partition after it was looked at in pieces. `asked` maps a partition to the anomalies
-    of its cell that are asked for: LATE, STALLED or of PROCESSING."""
+    of its cell that are asked for: LATE, STALLED, STUCK or of PROCESSING."""
     found: dict[int, Remainder | Unreadable] = {}
     surveyed: dict[int, list[Surveyed]] = {partition: [] for partition in cuts}
     wanted = {partition: frozenset(asked.get(partition, ())) for partition in cuts}
@@ -167,6 +173,7 @@ class Remainder:
     offsets: np.ndarray
     pieces: list[KeptRows]
     runs: Sequence[Run]
+    waits: Sequence[SendWaits] = ()
     processed: Sequence[ProcessedPiece] = ()
     copied: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
     """Rows of `processed` that may be of records with several copies."""
@@ -187,6 +194,7 @@ class Remainder:
             offsets,
             pieces,
             join_runs([r for one in surveyed for r in one.runs]),
+            [one.waits for one in surveyed if one.waits is not None],
             [one.processed for one in surveyed if one.processed is not None],
         )
 
@@ -235,10 +243,12 @@ class Remainder:
         return [_with_judged(f, sum(missing[name] for name in counts[f.anomaly])) for f in findings]
 
     def check_cell(self, source: Source, anomalies: Sequence[str]) -> list[Finding]:
-        """Returns what these kernels over the partition's cell (LATE, STALLED, PROCESSING) find in the whole partition."""
+        """Returns what these kernels over the partition's cell (LATE, STALLED, STUCK, PROCESSING) find in the whole
+        partition."""
         find: Mapping[str, Callable[[PartitionHistory], KernelResult]] = {
             LATE: lambda _: find_late(source, self._left(source), [kept.late for kept in self.pieces if kept.late]),
             STALLED: lambda _: find_stalled(source, self.runs),
+            STUCK: lambda _: find_stuck(source, self.waits),
             **{name: partial(self._find_processed, source, name) for name in PROCESSING},
         }
         return check_partition(source.history, {name: find[name] for name in anomalies})
@@ -287,7 +297,8 @@ def _surveys(partition: int, cuts: Cuts, asked: frozenset[str]) -> list[Job]:
         ("reads", *bounds) for bounds in pairwise(cuts.reads)
     ]
     return by_offset + [
-        Job(partition, _SURVEY_ROWS, (*bounds, cuts.offsets[:-1]), bounds[2] - bounds[1]) for bounds in stretches
+        Job(partition, _SURVEY_ROWS, (*bounds, cuts.offsets[:-1], STUCK in asked), bounds[2] - bounds[1])
+        for bounds in stretches
     ]
 
 
@@ -340,9 +351,11 @@ def _survey(source: Source, low: int, high: int, asked: frozenset[str]) -> Surve
     return Surveyed(piece.residue(), kept, piece.least_done_ns(), processed=processed)
 
 
-def _survey_rows(source: Source, table: str, first: int, last: int, bounds: Sequence[int]) -> Surveyed:
-    """Looks at rows in the order of writing: which have no offset, where readers stepped unevenly from piece to piece, and
-    what they received in sequence. `bounds` are the first offsets of pieces."""
+def _survey_rows(
+    source: Source, table: str, first: int, last: int, bounds: Sequence[int], with_stuck: bool
+) -> Surveyed:
+    """Looks at rows in the order of writing: which have no offset, which sends waited, where readers stepped unevenly from
+    piece to piece, and what they received in sequence. `bounds` are the first offsets of pieces."""
     rows = source.sends if table == "sends" else source.reads
     columns, numbers = rows.by_row(first, last)
     nowhere = np.flatnonzero(columns["log_offset"] < 0)
@@ -350,7 +363,10 @@ def _survey_rows(source: Source, table: str, first: int, last: int, bounds: Sequ
     numbers = numbers[nowhere]
     if table == "sends":
         history = replace(source.history, sends=chosen, reads=source.empty("reads"))
-        return Surveyed(Piece(history, numbers, _NOTHING, whole=True).residue())
+        waits = None
+        if with_stuck and source.cell is not None:
+            waits = waits_of(columns, source.cell().bounds.acknowledgement_ns)
+        return Surveyed(Piece(history, numbers, _NOTHING, whole=True).residue(), waits=waits)
     history = replace(source.history, sends=source.empty("sends"), reads=chosen)
     residue = Piece(history, _NOTHING, numbers, whole=True).residue()
     runs = runs_of(columns)

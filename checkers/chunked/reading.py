@@ -1,4 +1,5 @@
-"""What readers of a large partition received, and when, is checked in pieces: late records, and readers that stalled."""
+"""What clients of a large partition received, and when, is checked in pieces: late records, readers that stalled, and
+producers that were stuck."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +8,8 @@ import numpy as np
 
 from prozess.checkers.chunked.pieces import Piece
 from prozess.checkers.lookup import differs_from_previous
+from prozess.checkers.progress.acknowledgements import SendWaits, join_waits, stuck_in
+from prozess.checkers.reading.applications import driven_readers
 from prozess.checkers.reading.lateness import join_late, late, late_of
 from prozess.checkers.reading.positions import lives_of, stalled
 from prozess.harness.checking.checker import Source
@@ -18,11 +21,12 @@ from prozess.harness.schema import NONE, Role
 # Kernels over a cell, on a partition in pieces. `late` looks at one record at a time, with everybody who received it.
 # All rows of a record that is left out are in one piece (`prozess.checkers.chunked.pieces`). So pieces and what is left
 # of the partition are counted apart, and put together. `stalled` needs the rows only where a reader received nothing
-# for long enough although there was more to read. Then it gets all rows. What a group processed is looked for in whole
+# for long enough although there was more to read. Then it gets all rows. `stuck` needs of each stretch of sends only when
+# acknowledgements came, and which sends waited. What a group processed is looked for in whole
 # pieces (`prozess.checkers.chunked.groups`).
 
 
-LATE, STALLED = "late", "stalled"
+LATE, STALLED, STUCK = "late", "stalled", "stuck"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ def join_runs(runs: Sequence[Run]) -> list[Run]:
 
 def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Sequence[Run]) -> bool:
     """Returns whether a reader received nothing for STALLED_NS, although the log has more than it had received."""
+    if any(partition.partition in reader.partitions for _, reader in driven_readers(history)):
+        return True  # what they were assigned, and when, is looked at with all rows
     roles = partition.client_role
     audits = [r for r in runs if 0 <= r.client < len(roles) and roles[r.client] == Role.AUDIT.value]
     highest = max((run.records_reached for run in audits), default=NONE)
@@ -124,3 +130,10 @@ def find_stalled(source: Source, runs: Sequence[Run]) -> KernelResult:
     if not may_have_waited(cell, one, runs):
         one = replace(one, reads=Source.empty("reads"), copies={})  # without reads, no audit agrees with replicas
     return stalled(replace(cell, partitions={one.partition: one}))
+
+
+def find_stuck(source: Source, waits: Sequence[SendWaits]) -> KernelResult:
+    """Returns what `stuck` finds in the whole partition, from what is known of stretches of its sends."""
+    assert source.cell is not None, "stuck is judged in cells"
+    cell = source.cell()
+    return stuck_in(cell, source.history.partition, join_waits(waits, cell.bounds.acknowledgement_ns))

@@ -1,8 +1,13 @@
-"""This module says for how long a client that waited was awake: what its process slept through, it may not have noticed."""
+"""This module says for how long a client that waited was awake, and asked: what its process slept through, or what its
+application did not ask for, it may not have noticed."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.interfaces import CellHistory
+from prozess.harness.schema import NONE, RECORDED_ROLES, ObservationKind
 
 BEAT_GAP_NS = NS_PER_S
 """A process whose heartbeats stop for longer than this stood still."""
@@ -20,3 +25,32 @@ def longest_awake(beats: np.ndarray, begin_ns: int, end_ns: int) -> tuple[int, i
     since, until = np.append(begin_ns, edges[still + 1]), np.append(edges[still], end_ns)
     longest = int(np.argmax(until - since))
     return int(since[longest]), int(until[longest])
+
+
+Span = tuple[int, int]
+UNBOUNDED: Sequence[Span] = ((-(2**62), 2**62),)
+_UNASKED = frozenset(RECORDED_ROLES) - {"recorded-command"}
+"""The roles of clients that an application drives: they notice something only while it asks."""
+
+
+def asked_of(history: CellHistory, client: int, kind: ObservationKind) -> Sequence[Span]:
+    """Returns when a client was asked (ASKED) or called (CALLED) without a pause, in order. UNBOUNDED for clients that
+    prozess drives, or that drive themselves; nothing for one of an application of which no row says so."""
+    table = history.tables["clients"]
+    planned = {int(one) for one in table["planned"][table["client"] == client]} | {client}
+    if not any(one.client in planned and one.role in _UNASKED for one in history.clients):
+        return UNBOUNDED
+    told = history.tables["asked"]
+    rows = np.flatnonzero((told["client"] == client) & (told["kind"] == kind.value))
+    begin_ns, lasted_ns = told["time_ns"][rows], told["value"][rows]
+    end_ns = np.where(lasted_ns == NONE, UNBOUNDED[0][1], begin_ns + lasted_ns)
+    return sorted(zip(begin_ns.tolist(), end_ns.tolist(), strict=True))
+
+
+def while_asked(spans: Sequence[Span], waits: Sequence[Span], least_ns: int) -> list[Span]:
+    """Returns the parts of these waits that lie in one of the spans, and last for `least_ns`.
+
+    Example: spans of 0 to 10 s and of 30 to 55 s, a wait of 5 s to 50 s, and 10 s: 30 s to 50 s.
+    """
+    parts = [(max(a, since), min(b, until)) for a, b in waits for since, until in spans]
+    return [(a, b) for a, b in parts if b - a >= least_ns]

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from prozess.checkers.progress.awake import longest_awake
+from prozess.checkers.progress.awake import asked_of, longest_awake, while_asked
 from prozess.harness.interfaces import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ProgressCase, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, Role
+from prozess.harness.schema import MISSING, NONE, ObservationKind, Role
 
 ABORT = 2
 """The value of `transactions.ended_by` for an abort."""
@@ -19,11 +19,12 @@ def hanging(history: CellHistory) -> KernelResult:
 
     Source: KIP-98: a coordinator answers EndTxn once its decision is durable, and InitProducerId once the transaction
     before has ended; KafkaProducer, initTransactions, commitTransaction, abortTransaction: bounded by max.block.ms, and
-    safe to retry. A call goes from when it was first made until it returned for good, made again for as long as the
-    client said that it may be; one that never returned, until its client ended or began another. Judged are calls that
-    returned, and those that lasted for the bound. Witness: `client`, `sequence` (the number of its transaction, NONE for
-    an initialisation); it was awake and waited from `begin_ns` until `end_ns`, at least until `other_ns`, which is the
-    bound after `begin_ns`; `case`: ProgressCase. O(n log n); the loop runs over calls that lasted too long.
+    safe to retry. A call goes from when it was first made until it returned for good, made again for as long as the client
+    said that it may be; one that never returned, until its client ended or began another; and of a test's own client, as
+    long as its application was within it, or made it again. Judged are calls that returned, and those that lasted for the
+    bound. Witness: `client`, `sequence` (the number of its transaction, NONE for an initialisation); it was awake and
+    waited from `begin_ns` until `end_ns`, at least until `other_ns`, which is the bound after `begin_ns`; `case`:
+    ProgressCase. O(n log n); the loop runs over calls that lasted too long.
 
     Example: the bound is 50 s. An abort at 10 s returned at 70 s: a witness. One at 80 s had not returned when its client
     was killed at 100 s: it says nothing, and is not judged.
@@ -33,10 +34,25 @@ def hanging(history: CellHistory) -> KernelResult:
     )
     bound_ns = history.bounds.transaction_call_ns
     long = np.flatnonzero(calls["end_ns"] - calls["begin_ns"] >= bound_ns)
+    calls, long = _while_called(history, calls, long, bound_ns)
     returned = calls["returned"].copy()
     returned[long] = True
     shown = {name: values[long[:WITNESSES_MAX]] for name, values in calls.items()}
     return KernelResult(_witnesses(shown, history, bound_ns), count=len(long), judged=int(returned.sum()))
+
+
+def _while_called(
+    history: CellHistory, calls: dict[str, np.ndarray], long: np.ndarray, bound_ns: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Returns the calls, and those of `long` for which an application waited: each goes from when to when it was within the
+    call, or made it again, for the longest time. What it gave up meanwhile, or did not make again, it did not wait for."""
+    begin_ns, end_ns, kept = calls["begin_ns"].copy(), calls["end_ns"].copy(), list[int]()
+    for row in long.tolist():
+        called = asked_of(history, int(calls["client"][row]), ObservationKind.CALLED)
+        if parts := while_asked(called, [(int(begin_ns[row]), int(end_ns[row]))], bound_ns):
+            begin_ns[row], end_ns[row] = max(parts, key=lambda part: (part[1] - part[0], -part[0]))
+            kept.append(row)
+    return calls | {"begin_ns": begin_ns, "end_ns": end_ns}, np.array(kept, dtype=np.intp)
 
 
 def _own(history: CellHistory, calls: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -32,7 +32,7 @@ from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import LostRows, RunDirectory, read_object
-from prozess.harness.schema import NONE, TABLES, Clustered, SharedRows
+from prozess.harness.schema import NONE, TABLES, Clustered, ObservationKind, SharedRows
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 CELL_ROWS_HELD = 20_000_000
@@ -227,6 +227,7 @@ class History:
         clients = self._clients_of(cell)
         tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, clients))
         tables["observations"] = self._of_partitions("observations", numbers)
+        tables["asked"] = self._asked
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
@@ -240,6 +241,11 @@ class History:
             bounds=bounds_of(self.plan, planned, self._settings),
             out=self._nodes_out,
         )
+
+    @cached_property
+    def _asked(self) -> dict[str, np.ndarray]:
+        table = self._small("observations")
+        return _rows(table, np.isin(table["kind"], (ObservationKind.ASKED.value, ObservationKind.CALLED.value)))
 
     @cached_property
     def _nodes_out(self) -> Mapping[int, Sequence[tuple[int, int]]]:

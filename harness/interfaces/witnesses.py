@@ -330,7 +330,7 @@ class SnapshotCase(IntEnum):
 
 
 class ProgressCase(IntEnum):
-    """Says what was waited for in vain, as the `case` of witnesses of `hanging` and `leaderless`."""
+    """Says what was waited for in vain, as the `case` of witnesses of `hanging`, `leaderless` and `stuck`."""
 
     STOOD_STILL = 1
     """Whoever waited stood still for so long that it may not have noticed."""
@@ -342,6 +342,8 @@ class ProgressCase(IntEnum):
     """An abort did not return."""
     LEADER = 5
     """A partition did not get another leader."""
+    ACKNOWLEDGEMENT = 6
+    """No record of a producer was acknowledged."""
 
 
 # Cases of `out-of-sequence`. The kernel finds them, and no rule tells them apart.

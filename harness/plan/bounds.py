@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.work import CopierWork
+from prozess.harness.plan.work import CopierWork, RecordedWork
 
 NS_PER_MS = 1_000_000
 SPARE_MS = 10_000
@@ -19,10 +19,17 @@ BROKER_REQUEST_MS = 30_000
 """request.timeout.ms of brokers, by default. [Kafka documentation, broker configuration]"""
 OUR_REQUEST_MS = 10_000
 """The time for which clients of a trial wait for an answer, unless it sets another (socket.timeout.ms)."""
-_LIBRARY_REQUEST_MS = {"librdkafka": 60_000, "java": 30_000, "command": 30_000}
+LIBRARY_REQUEST_MS = 60_000
+"""The longest that a library has by default: librdkafka's. [CONFIGURATION, socket.timeout.ms]"""
+_LIBRARY_REQUEST_MS = {"librdkafka": LIBRARY_REQUEST_MS, "java": 30_000, "command": 30_000}
 """The same where the client's own library decides. [librdkafka CONFIGURATION, socket.timeout.ms; Kafka documentation,
 producer configuration request.timeout.ms]"""
 _REQUEST_KEYS = ("socket.timeout.ms", "request.timeout.ms")
+_LINGER_KEYS = ("linger.ms", "queue.buffering.max.ms")
+_PAUSE_KEYS = ("retry.backoff.ms", "retry.backoff.max.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms")
+_DELAY_KEY = "group.initial.rebalance.delay.ms"
+REBALANCE_DELAY_MS = 3_000
+"""The same, by default. [Kafka documentation, broker configuration]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +44,14 @@ class Bounds:
     zookeeper.session.timeout.ms), and if the active controller is gone too, its peers notice that by
     controller.quorum.fetch.timeout.ms and elect another within controller.quorum.election.timeout.ms, tried again once."""
     acknowledgement_ns: int = (BROKER_REQUEST_MS + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS
-    """For an acknowledgement of one of the records that a producer sends: the leader may answer after request.timeout.ms
-    that too few replicas have it, and the client's own timeout may pass."""
+    """For an acknowledgement of one of the records that a producer sends: it waits for others (linger.ms), the leader may
+    answer after request.timeout.ms that too few replicas have it, the client's own timeout may pass, and then as long as it
+    may wait before it tries again (retry.backoff.max.ms, reconnect.backoff.max.ms)."""
+    reading_ns: int = (LIBRARY_REQUEST_MS + SPARE_MS) * NS_PER_MS
+    """For the next record that there is to read, of a reader that an application drives: a fetch that was under way is
+    given up after the client's own timeout, and made again."""
+    rebalance_delay_ns: int = 3_000 * NS_PER_MS
+    """group.initial.rebalance.delay.ms: for how long a coordinator waits for more members of a group that was empty."""
 
 
 def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
@@ -46,12 +59,23 @@ def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
     else Kafka's defaults."""
     told = settings.get("request.timeout.ms", plan.variant.properties.get("request.timeout.ms"))
     broker_ms = _number(told, BROKER_REQUEST_MS)
+    producer_ms = _producer_request_ms(cell)
     longest_ms = broker_ms + _client_request_ms(cell) + SPARE_MS
+    delay = settings.get(_DELAY_KEY, plan.variant.properties.get(_DELAY_KEY))
     return Bounds(
         transaction_call_ns=longest_ms * NS_PER_MS,
         new_leader_ns=_new_leader_ms(plan, settings) * NS_PER_MS,
-        acknowledgement_ns=longest_ms * NS_PER_MS,
+        acknowledgement_ns=(broker_ms + producer_ms + _pauses_ms(cell.producer)) * NS_PER_MS,
+        reading_ns=(_reading_ms(cell) + SPARE_MS) * NS_PER_MS,
+        rebalance_delay_ns=_number(delay, REBALANCE_DELAY_MS) * NS_PER_MS,
     )
+
+
+def _pauses_ms(producer: ProducerConfiguration) -> int:
+    """Returns for how long a producer may keep a record back by its own settings, and SPARE_MS at least."""
+    given = producer.properties
+    linger_ms = max((_number(given[key], 0) for key in _LINGER_KEYS if key in given), default=0)
+    return linger_ms + max([SPARE_MS, *(_number(given[key], 0) for key in _PAUSE_KEYS if key in given)])
 
 
 def _new_leader_ms(plan: Plan, settings: Mapping[str, object]) -> int:
@@ -72,7 +96,7 @@ def _new_leader_ms(plan: Plan, settings: Mapping[str, object]) -> int:
 
 def _client_request_ms(cell: Cell) -> int:
     """Returns for how long the cell's clients wait for an answer: the longest of those that may."""
-    given = [request_ms(cell.producer)]
+    given = [_producer_request_ms(cell)]
     if cell.transaction is not None:
         given.append(_of_properties(cell.transaction.properties, OUR_REQUEST_MS))
     if isinstance(cell.work, CopierWork):
@@ -80,8 +104,23 @@ def _client_request_ms(cell: Cell) -> int:
     return max(given)
 
 
+def _reading_ms(cell: Cell) -> int:
+    """Returns for how long a reader of a test waits for an answer to a fetch. Readers outside its group are not known."""
+    given = {} if cell.group is None else cell.group.configuration.properties
+    waits_ms = [_number(given[key], 0) for key in ("fetch.wait.max.ms", "fetch.max.wait.ms") if key in given]
+    return max(_of_properties(given, 0), LIBRARY_REQUEST_MS) + max(waits_ms, default=500)
+
+
+def _producer_request_ms(cell: Cell) -> int:
+    """Returns for how long the cell's producer waits for an answer to a request. What is not set of a test's own client is
+    its library's default, and of a program in another language the longest that a library has."""
+    if isinstance(cell.work, RecordedWork):
+        return _of_properties(cell.producer.properties, LIBRARY_REQUEST_MS)
+    return request_ms(cell.producer)
+
+
 def request_ms(producer: ProducerConfiguration) -> int:
-    """Returns for how long a producer waits for an answer to a request."""
+    """Returns for how long a producer of a trial waits for an answer to a request."""
     ours = producer.defaults == "prozess" and producer.client == "librdkafka"
     return _of_properties(producer.properties, OUR_REQUEST_MS if ours else _LIBRARY_REQUEST_MS[producer.client])
 
@@ -91,5 +130,5 @@ def _of_properties(properties: Mapping[str, str], otherwise: int) -> int:
 
 
 def _number(told: object, otherwise: int) -> int:
-    text = str(told)
+    text = str(told).partition(".")[0]  # librdkafka's linger.ms may have a fraction
     return int(text) if text.isdecimal() else otherwise

@@ -1,8 +1,12 @@
 """The SQL of promises of progress: what a client waited for in vain, although it was awake."""
 
 from prozess.harness.interfaces.witnesses import ProgressCase
+from prozess.harness.schema import ObservationKind
 
 BEAT_GAP_NS = 1_000_000_000
+_LONG_NS = 1_000_000_000
+"""A send that took less did not wait."""
+_EVER = f"{2**62}L"
 
 
 def longest_awake(stretches: str) -> str:
@@ -64,10 +68,72 @@ PROGRESS_VIEWS = {
             on h.world = x.world and h.client = x.client
         where k.role != {{SENTINEL_ROLE}} or o.client is not null
     """,
+    # The longest part of each call that an application waited for, of those that lasted for the bound.
+    "called": f"""
+        select world, cell, call_ns, client, sequence, partition, case, from_ns as begin_ns, to_ns as end_ns
+        from (
+            select *, row_number() over (
+                       partition by partition, client, begin_ns, sequence order by to_ns - from_ns desc, from_ns
+                   ) as nth
+            from (
+                select c.*, greatest(c.begin_ns, a.begin_ns) as from_ns, least(c.end_ns, a.end_ns) as to_ns
+                from call c
+                join fact_asked a on a.world = c.world and a.cell = c.cell and a.client = c.client
+                    and a.kind = {int(ObservationKind.CALLED)}
+                where c.begin_ns != {{MISSING}}
+            )
+            where to_ns - from_ns >= call_ns
+        )
+        where nth = 1
+    """,
+    # Sends outside transactions that waited, of producers that were heard of, and until when.
+    "waiting": f"""
+        select s.world, s.cell, c.acknowledgement_ns, s.partition, s.client, s.sequence, s.invoked_ns as begin_ns,
+               case when s.completed_ns != {{MISSING}} then s.completed_ns
+                    when k.ended_ns != {{MISSING}} then k.ended_ns else h.last_ns end as end_ns
+        from sent s
+        join fact_cells c on c.world = s.world and c.cell = s.cell
+        join clients k on k.world = s.world and k.client = s.client and k.role = {{PRODUCER}}
+        join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) h
+            on h.world = s.world and h.client = s.client
+        where s.transaction = {{NONE}} and s.invoked_ns > k.started_ns
+          and (s.completed_ns = {{MISSING}} or s.completed_ns - s.invoked_ns
+               >= case when s.outcome = {{OK}} then c.acknowledgement_ns else {_LONG_NS}L end)
+    """,
+    # When a producer had a send that waited, with pauses up to _LONG_NS.
+    "wanting": f"""
+        select world, cell, acknowledgement_ns, partition, client, min(begin_ns) as begin_ns, max(end_ns) as end_ns
+        from (
+            select *, sum(apart) over (partition by partition, client order by begin_ns, sequence) as island
+            from (
+                select *, case when begin_ns - max(end_ns) over (
+                           partition by partition, client order by begin_ns, sequence
+                           rows between unbounded preceding and 1 preceding
+                       ) > {_LONG_NS}L then 1 else 0 end as apart
+                from waiting where end_ns >= begin_ns
+            )
+        )
+        group by world, cell, acknowledgement_ns, partition, client, island
+    """,
+    # When no acknowledgement came to a producer that wanted one.
+    "silence": f"""
+        with told as (
+            select s.partition, s.client, s.completed_ns as time_ns
+            from sent s join (select distinct partition, client from wanting) w
+                on w.partition = s.partition and w.client = s.client
+            where s.transaction = {{NONE}} and s.outcome = {{OK}} and s.completed_ns != {{MISSING}}
+            union all
+            select distinct partition, client, -{_EVER} from wanting
+        )
+        select partition, client, time_ns as since_ns, coalesce(
+                   lead(time_ns) over (partition by partition, client order by time_ns), {_EVER}
+               ) as until_ns
+        from told
+    """,
 }
 PROGRESS_QUERIES = {
     "hanging": f"""
-        {longest_awake("select * from call where begin_ns != {MISSING} and end_ns - begin_ns >= call_ns")}
+        {longest_awake("select * from called")}
         select w.partition, w.client, w.sequence,
                case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.from_ns else w.begin_ns end as begin_ns,
                case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.to_ns else w.end_ns end as end_ns,
@@ -75,6 +141,34 @@ PROGRESS_QUERIES = {
                     else {int(ProgressCase.STOOD_STILL)} end as case
         from stretch w
         join longest l on l.partition = w.partition and l.client = w.client and l.begin_ns = w.begin_ns
+    """,
+    "stuck": f"""
+        {
+        longest_awake(f'''
+            select w.world, w.acknowledgement_ns, w.partition, w.client,
+                   greatest(w.begin_ns, s.since_ns, a.begin_ns) as begin_ns, least(w.end_ns, s.until_ns, a.end_ns) as end_ns
+            from wanting w
+            join silence s on s.partition = w.partition and s.client = w.client
+            join fact_asked a on a.world = w.world and a.cell = w.cell and a.client = w.client
+                and a.kind = {int(ObservationKind.ASKED)}
+            where least(w.end_ns, s.until_ns, a.end_ns) - greatest(w.begin_ns, s.since_ns, a.begin_ns)
+                  >= w.acknowledgement_ns
+        ''')
+    }
+        select t.partition, t.client, t.sequence,
+               case when l.alive.to_ns - l.alive.from_ns >= t.bound_ns then l.alive.from_ns else t.begin_ns end as begin_ns,
+               case when l.alive.to_ns - l.alive.from_ns >= t.bound_ns then l.alive.to_ns else t.end_ns end as end_ns,
+               case when l.alive.to_ns - l.alive.from_ns >= t.bound_ns then {int(ProgressCase.ACKNOWLEDGEMENT)}
+                    else {int(ProgressCase.STOOD_STILL)} end as case
+        from (
+            select x.partition, x.client, x.begin_ns, x.end_ns, max(x.acknowledgement_ns) as bound_ns,
+                   min(v.sequence) as sequence
+            from stretch x
+            join waiting v on v.partition = x.partition and v.client = x.client and v.end_ns > x.begin_ns
+                and v.begin_ns < x.end_ns
+            group by x.partition, x.client, x.begin_ns, x.end_ns
+        ) t
+        join longest l on l.partition = t.partition and l.client = t.client and l.begin_ns = t.begin_ns
     """,
 }
 """The SQL text of each anomaly of progress."""

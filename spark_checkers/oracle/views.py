@@ -12,6 +12,7 @@ MISSING.
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from prozess.harness.config.configuration import PROVOCATIONS
@@ -27,9 +28,11 @@ from prozess.harness.schema import (
     NONE,
     ORIGIN_SEQUENCE_BITS,
     READS,
+    RECORDED_ROLES,
     Isolation,
     MetadataKind,
     MetadataSource,
+    ObservationKind,
     Outcome,
     ReadFlag,
     Role,
@@ -75,11 +78,12 @@ FACTS = {
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
-        "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint"
+        "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint"
     ),
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
+    "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
     "fact_readers": "world int, cell int, client int, level int",
     "fact_places": "world int, place int, planned int",
     "fact_due": "world int, place int, partition int",
@@ -96,7 +100,7 @@ group.instance.id may be two members for a while.
 `open_ns`: how long its coordinator leaves it open at least. `bad_every`: every so-many-th record is bad, 0: none by itself;
 `fact_codes`: what their senders are told. `bound_ns`: within which a delivery is promised. `call_ns`: within which a
 transaction coordinator does what it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`:
-within which a partition gets another leader. `fact_serving`: clients of a cell; `fact_readers`: those that read and do
+within which a partition gets another leader. `acknowledgement_ns`: within which a record of a producer is acknowledged. `fact_asked`: when a client was asked, or within a call, by `kind`; of clients that no application drives: always. `fact_serving`: clients of a cell; `fact_readers`: those that read and do
 nothing else. `fact_places`: planned clients that count as one to whom records are owed; `fact_due`: those of which
 partitions.
 """
@@ -457,6 +461,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             bounds.transaction_call_ns,
             bounds.new_leader_ns,
             least_open_ns,
+            bounds.acknowledgement_ns,
         )
     )
 
@@ -467,10 +472,24 @@ def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: i
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
     for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
         facts["fact_serving"].append((world, cell.cell, client))
+        facts["fact_asked"].extend((world, cell.cell, client, *span) for span in _asked(history, client, planned))
         if planned in level:
             facts["fact_readers"].append((world, cell.cell, client, level[planned]))
     if cell.delivery_bound is not None:
         _add_places(facts, history, world=world, cell=cell)
+
+
+def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, int, int]]:
+    """Returns (kind, begin_ns, end_ns) of each time in which the client was asked, or within a call."""
+    roles = {one.role for one in history.clients if one.client in (client, planned)}
+    if "verifiable-producer" in roles:
+        return [(int(ObservationKind.CALLED), -(2**62), 2**62)]  # it tells of its sends when they are over
+    if not roles & set(RECORDED_ROLES) - {"recorded-command"}:
+        return [(int(kind), -(2**62), 2**62) for kind in (ObservationKind.ASKED, ObservationKind.CALLED)]
+    told = history.tables["asked"]
+    rows = np.flatnonzero(told["client"] == client).tolist()
+    values = [(int(told["kind"][row]), int(told["time_ns"][row]), int(told["value"][row])) for row in rows]
+    return [(kind, time_ns, 2**62 if lasted_ns == NONE else time_ns + lasted_ns) for kind, time_ns, lasted_ns in values]
 
 
 def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:

@@ -106,9 +106,11 @@ class RecordedLife:
         self.reaching = properties_to_connect(config)
         _LOGINS[run.path] = {k: v for k, v in self.reaching.items() if k.startswith(OF_LOGGING_IN) and _is_text(v)}
         self.run, self.registry = run, Registry(run.path)
+        self.on_beat: Callable[[], None] | None = None
+        """What else is done with each heartbeat."""
         self.client = self.registry.add_client(kind, properties)
         self.role = Role.PRODUCER if kind == "producer" else Role.READER
-        self._isolation, self._started_ns = isolation, now_ns()
+        self._isolation, self.started_ns = isolation, now_ns()
         self._clients = RowWriter(run.rows, CLIENTS, self.client)
         self._clients.append(*self._row(MISSING, NONE, NONE, 0))
         self._heartbeats = RowWriter(run.rows, HEARTBEATS, self.client)
@@ -123,6 +125,8 @@ class RecordedLife:
     def beat(self) -> None:
         """Writes a heartbeat. Only the heart's thread calls it."""
         self._heartbeats.append(now_ns())
+        if self.on_beat is not None:
+            self.on_beat()
 
     def end(self, *, issued: int) -> None:
         """Completes the client's row: every table was written to its end."""
@@ -132,7 +136,7 @@ class RecordedLife:
 
     def _row(self, ended_ns: int, issued: int, exit_code: int, complete: int) -> list[int]:
         values = {
-            "started_ns": self._started_ns,
+            "started_ns": self.started_ns,
             "ended_ns": ended_ns,
             "issued": issued,
             "role": self.role,

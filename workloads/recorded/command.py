@@ -126,8 +126,10 @@ class CommandProducer(CommandLines):
         super().__init__(life)
         self._sends = RowWriter(life.run.rows, SENDS, life.client)
         self._seen = ConfirmedNumbers()
-        self._announced: dict[int, int] = {}
-        """The sends that were announced and have no outcome yet: n → when, at the earliest."""
+        self._announced: dict[int, tuple[int, int]] = {}
+        """The sends that were announced and have no outcome yet: n → when, at the earliest, and the size of the value."""
+        self._sent_to: int | None = None
+        """The partition (dense id) of the last acknowledgement."""
         self._offsets_told = offsets_are_told(life.registry.clients[life.client - 1].properties)
         self._take = {
             "producer_send": self._announce,
@@ -142,7 +144,7 @@ class CommandProducer(CommandLines):
         sequence = sequence_of(event.get("value"), prefix=self._life.client)
         if sequence is None or sequence in self._announced:
             return False
-        self._announced[sequence] = tool.moment(event)[0]
+        self._announced[sequence] = tool.moment(event)[0], len(str(event["value"]))
         self._announcements += 1
         return True
 
@@ -158,11 +160,20 @@ class CommandProducer(CommandLines):
         super().note_end(killed=killed, code=code)
         if not killed and self._announced:
             self._doubt(f"it announced {len(self._announced):,} sends and did not tell how they ended")
+        self._write_open()
         if self._told_ns == MISSING or self._stopped_ns is None or (self._announcements and not self._announced):
             return  # whoever announces its sends, and told of each how it ended, had nothing more to send
         if self._stopped_ns - self._told_ns >= STALLED_NS:
             silent_s = (self._stopped_ns - self._told_ns) // NS_PER_S
             self._life.registry.note(self._life.client, "silences", str(silent_s))
+
+    def _write_open(self) -> None:
+        """Writes the rows of the sends that were announced, and of which the program did not tell how they ended. The
+        announcement names no partition: it is that of the last acknowledgement, so that whatever came since came before it."""
+        if self._sent_to is not None:
+            for sequence, (announced_ns, size) in self._announced.items():
+                info, where = int(Outcome.INFO), self._sent_to
+                self._sends.append(announced_ns, MISSING, NONE, sequence, NONE, NONE, where, info, NO_CODE, size)
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> bool:
         ok, topic = outcome is Outcome.OK, event.get("topic")
@@ -173,8 +184,11 @@ class CommandProducer(CommandLines):
         if sequence is None or place is None or dense is None or not self._seen.add(sequence):
             return False
         key = event.get("key")
+        # What nobody announced may have begun at any time since the program started: `stuck` knows it by that time.
+        begun_ns, _ = self._announced.pop(sequence, (self._life.started_ns, 0))
+        self._sent_to = dense if ok else self._sent_to
         self._sends.append(
-            self._announced.pop(sequence, tool.started_ns),
+            begun_ns,
             tool.read_ns,
             place.offset if ok and self._offsets_told else NONE,
             sequence,

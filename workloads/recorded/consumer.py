@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from prozess.harness.errors import NotReady
-from prozess.harness.schema import Isolation, Role
+from prozess.harness.schema import Isolation, ObservationKind, Role
 from prozess.harness.watchdog import watchdog
 from prozess.workloads.librdkafka import HANG_LIMIT_S, close
 from prozess.workloads.record.members import ASSIGN, LOST, PAUSED, RESUMED, REVOKE
+from prozess.workloads.recorded.asked import AskedRows
 from prozess.workloads.recorded.client import (
     TEST_IS_OVER,
     ClientSealed,
@@ -60,6 +61,8 @@ class RecordedConsumer(Consumer):
         self._properties = properties
         self._life = RecordedLife(run, "consumer", given, isolation=isolation)
         self._rows = ConsumerRows(run, self._life, properties)
+        self._asked = AskedRows(run.rows, self._life.client)
+        self._life.on_beat = self._asked.look
         self._uses, self._ended, self._closed = self._new_uses(), False, False
         remember_client(run, self)
 
@@ -79,6 +82,7 @@ class RecordedConsumer(Consumer):
             left_s = SLICE_S if until_ns is None else max(0.0, (until_ns - now_ns()) / 1e9)
             with self._while_there():
                 message: Message | None = super().poll(min(left_s, SLICE_S))
+            self._asked.short += 1
             if message is not None or (until_ns is not None and now_ns() >= until_ns):
                 break
         if message is not None and message.error() is None:
@@ -89,7 +93,7 @@ class RecordedConsumer(Consumer):
         """Returns several messages, as confluent_kafka does; Sealed once the consumer was ended."""
         self._rows.asked()
         asked_ns = now_ns()
-        with self._while_there():
+        with self._while_there(), self._asked.asking(ObservationKind.ASKED, may_last=True):
             messages: list[Message] = super().consume(num_messages, timeout)
         self._rows.given([message for message in messages if message.error() is None], asked_ns=asked_ns)
         return messages
@@ -150,6 +154,18 @@ class RecordedConsumer(Consumer):
         self._rows.assigned(partitions)
         with self._while_there():
             super().incremental_assign(list(partitions))
+
+    def unassign(self) -> None:
+        """Gives all partitions up, as confluent_kafka does."""
+        with self._while_there():
+            super().unassign()
+        self._rows.given_up(None)
+
+    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Gives some partitions up, as confluent_kafka does."""
+        with self._while_there():
+            super().incremental_unassign(list(partitions))
+        self._rows.given_up(partitions)
 
     def seek(self, partition: TopicPartition) -> None:
         """Seeks to an offset, as confluent_kafka does."""
@@ -242,6 +258,7 @@ class RecordedConsumer(Consumer):
         """Ends the rows (`Sealable`). What the application still does with the consumer is not recorded."""
         for key in [key for key, (_, whose) in _METADATA.items() if whose is self]:
             del _METADATA[key]
+        self._asked.close()
         self._rows.seal()
 
     def end(self) -> None:
@@ -266,7 +283,7 @@ def _while_there(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("unsubscribe", "unassign", "incremental_unassign", "assignment", "committed", "position", "memberid"),
+    *("unsubscribe", "assignment", "committed", "position", "memberid"),
     *("list_topics", "get_watermark_offsets", "offsets_for_times"),
 ):
     setattr(RecordedConsumer, _name, _while_there(_name))

@@ -21,6 +21,7 @@ from prozess.workloads.record.members import (
     ASYNC,
     CLOSE,
     IN_TRANSACTION,
+    PAUSED,
     SOUGHT,
     SYNC,
     AssignmentRows,
@@ -175,6 +176,14 @@ class ConsumerRows:
                 elif not self._in_callback:
                     self._owned[dense] = None
                     self._begin_span(dense, NONE, ASSIGNED)
+
+    def given_up(self, partitions: Sequence[TopicPartition] | None) -> None:
+        """Records that the application gives partitions up, outside a rebalance callback: it reads them no more, as after a
+        pause. None: all of them."""
+        with self._lock:
+            for dense in list(self._owned) if partitions is None else list(self._known(partitions)):
+                if not self._sealed and not self._in_callback:
+                    self._spans.note(dense, PAUSED)
 
     def sought(self, partition: TopicPartition) -> None:
         """Records a seek to this partition's offset."""

@@ -23,7 +23,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.recording.codes import identity_text
 from prozess.harness.recording.rows import RowWriter
-from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Isolation, Outcome
+from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Isolation, ObservationKind, Outcome
 from prozess.workloads.record.identity import key_id
 from prozess.workloads.record.sends import (
     ABORT,
@@ -33,6 +33,7 @@ from prozess.workloads.record.sends import (
     complete_refused,
     completer_at,
 )
+from prozess.workloads.recorded.asked import SHORT_S, AskedRows
 from prozess.workloads.recorded.client import (
     TEST_IS_OVER,
     ClientLog,
@@ -85,6 +86,8 @@ class RecordedProducer(Producer):
         if self._identify is not None:
             self._life.registry.note(self._life.client, "how", "identity")
         self._rows = RowWriter(run.rows, SENDS, self._life.client)
+        self._asked = AskedRows(run.rows, self._life.client)
+        self._life.on_beat = self._asked.look
         self._complete = completer_at(self._rows, properties, now_ns, lambda _, __: None)
         self._topics: dict[str, RegisteredTopic] = {}
         self._transactions = self._make_transactions() if "transactional.id" in properties else None
@@ -187,7 +190,14 @@ class RecordedProducer(Producer):
         told = self._told()
         with self._lock:
             told.initialising()
-        super().init_transactions(timeout)
+        try:
+            with self._asked.asking(ObservationKind.CALLED, may_last=True):
+                super().init_transactions(timeout)
+        except KafkaException as error:
+            if not error.args[0].retriable():  # the same call again is another one
+                with self._lock:
+                    told.not_initialised(error.args[0])
+            raise
         with self._lock:
             told.initialised()
 
@@ -208,7 +218,8 @@ class RecordedProducer(Producer):
         with self._lock:
             told.ending(COMMIT)
         try:
-            super().commit_transaction(timeout)
+            with self._asked.asking(ObservationKind.CALLED, may_last=True):
+                super().commit_transaction(timeout)
         except KafkaException as error:
             told.failed(error.args[0])
             raise
@@ -220,7 +231,8 @@ class RecordedProducer(Producer):
         with self._lock:
             told.ending(ABORT)
         try:
-            super().abort_transaction(timeout)
+            with self._asked.asking(ObservationKind.CALLED, may_last=True):
+                super().abort_transaction(timeout)
         except KafkaException as error:
             told.failed(error.args[0])
             raise
@@ -252,11 +264,20 @@ class RecordedProducer(Producer):
 
     def poll(self, timeout: float = -1) -> int:
         """Serves callbacks, as confluent_kafka does; does nothing once the producer was ended."""
-        return 0 if self._ended else super().poll(timeout)
+        if self._ended:
+            return 0
+        if 0 <= timeout <= SHORT_S:
+            self._asked.short += 1
+            return super().poll(timeout)
+        with self._asked.asking(ObservationKind.ASKED, may_last=True):
+            return super().poll(timeout)
 
     def flush(self, timeout: float = -1) -> int:
         """Waits for delivery reports, as confluent_kafka does; nothing is left once the producer was ended."""
-        left = 0 if self._ended else super().flush(timeout)
+        if self._ended:
+            return 0
+        with self._asked.asking(ObservationKind.ASKED, may_last=True):
+            left = super().flush(timeout)
         return len(self) if left and self._counts else left
 
     def __len__(self) -> int:
@@ -274,6 +295,7 @@ class RecordedProducer(Producer):
                 return
             self._sealed = True
             self._rows.close()
+            self._asked.close()
             if self._transactions is not None:
                 self._transactions.close()
             self._life.end(issued=self._rows.count)
@@ -334,6 +356,10 @@ class _Transactions:
 
     def initialised(self) -> None:
         self._rows.initialised()
+        self._initialising = False
+
+    def not_initialised(self, error: KafkaError) -> None:
+        self._rows.ended(Outcome.INFO, error.code())
         self._initialising = False
 
     def begin(self, first: int) -> None:

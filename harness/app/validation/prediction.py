@@ -406,7 +406,7 @@ PRODUCER, CONSUMER = "producer", "consumer"
 _OF_PRODUCERS = (
     "lost", "duplicate", "reordered", "phantom", "misplaced", "resurrected", "untold", "unenforced", "collateral",
     "snapshot-conflict", "out-of-sequence", "time-travel", "under-acknowledged", "compacted-away", "tombstone-lost",
-    "torn", "lost-transaction", "zombie-write", "hanging", "own-read", "information-cycle", "write-cycle",
+    "torn", "lost-transaction", "zombie-write", "hanging", "stuck", "own-read", "information-cycle", "write-cycle",
 )  # fmt: skip
 _OF_CONSUMERS = (
     "skipped", "rewound", "stalled", "unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners",

@@ -10,14 +10,17 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord, Timeline
-from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, as_truth, constant, doubt_unless
-from prozess.harness.schema import NONE, Tristate
+from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, all_true, as_truth, constant, doubt_unless
+from prozess.harness.schema import MISSING, NONE, Tristate
 
 
 def unsettled(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
-    """No stretch of `lasting_ns` between `begin_ns` and `end_ns` was free of faults (of any kind, clients' too), changes of
-    leader and gaps in the ISR. Unknown without ground truth, and where it is so only by a fault that was not seen to work."""
-    return _troubled([envelope.timeline], envelope, witnesses, np.int64(lasting_ns))
+    """No stretch of `lasting_ns` (or, if the witness says so, from `begin_ns` to `other_ns`) between `begin_ns` and
+    `end_ns` was free of faults (of any kind, clients' too), changes of leader and gaps in the ISR. Unknown without ground
+    truth, and where it is so only by a fault that was not seen to work."""
+    own_ns = witnesses["other_ns"] - witnesses["begin_ns"]
+    lasting = np.where(witnesses["other_ns"] == MISSING, lasting_ns, own_ns)
+    return _troubled([envelope.timeline], envelope, witnesses, lasting)
 
 
 def held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -27,8 +30,26 @@ def held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return _troubled(known, envelope, witnesses, witnesses["other_ns"] - witnesses["begin_ns"])
 
 
+def held_up_there(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same, in the witness's own partition alone. It was no place to send to before its topic was made, nor after that
+    topic was deleted: another topic of that name is another place."""
+    lives, timeline = envelope.timeline.lives, envelope.timeline
+    parts = [_troubled([timeline], envelope, witnesses, witnesses["other_ns"] - witnesses["begin_ns"])]
+    if len(lives) > 1 or any(life.ended for life in lives):
+        following = [*(life.created_ns for life in lives[1:]), FOREVER]
+        parts = []
+        for number, life in enumerate(lives):
+            gone_ns = FOREVER if not life.ended else following[number] if life.deleted_ns is None else life.deleted_ns
+            there = witnesses.copy()
+            there["begin_ns"] = np.maximum(witnesses["begin_ns"], life.created_ns + envelope.error_ns)
+            there["end_ns"] = np.minimum(witnesses["end_ns"], gone_ns - envelope.error_ns)
+            lasting_ns = witnesses["other_ns"] - witnesses["begin_ns"]
+            parts.append(_troubled([timeline.of_life(number)], envelope, there, lasting_ns))
+    return all_true(*parts)
+
+
 def _troubled(
-    timelines: Sequence[Timeline], envelope: Envelope, witnesses: np.ndarray, lasting_ns: np.ndarray | np.int64
+    timelines: Sequence[Timeline], envelope: Envelope, witnesses: np.ndarray, lasting_ns: np.ndarray
 ) -> Truth:
     if not timelines or not all(timeline.known for timeline in timelines):
         return constant(UNKNOWN, len(witnesses))

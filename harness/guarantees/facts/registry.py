@@ -8,7 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_deposed_coordinator
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature
-from prozess.harness.guarantees.facts.peace import held_up, unsettled
+from prozess.harness.guarantees.facts.peace import held_up, held_up_there, unsettled
 from prozess.harness.guarantees.facts.replicas_in_sync import (
     cut_by_the_leader_that_acknowledged_it,
     followed_a_change_then_led_without_it,
@@ -638,6 +638,13 @@ FACTS: Mapping[str, Fact] = {
         "between the beginning and the end of the wait there was no stretch, as long as its bound, that was free of faults, "
         "and in which every partition of the cell had the same leader all the time and every replica in sync",
         of_witnesses=held_up,
+        could=lambda _: Tristate.UNKNOWN,
+        across_topics=True,
+    ),
+    "partition held up": Fact(
+        "between the beginning and the end of the wait there was no stretch, as long as its bound, that was free of faults, "
+        "and in which the partition was there, and had the same leader all the time and every replica in sync",
+        of_witnesses=held_up_there,
         could=lambda _: Tristate.UNKNOWN,
         across_topics=True,
     ),

@@ -40,5 +40,40 @@ _HANGING = Guarantee(
         markers_refused("hanging"),
     ),
 )
-PROGRESS = (_HANGING,)
+_STUCK = Guarantee(
+    anomaly="stuck",
+    meaning="A producer had something to send to a partition, no record of it was acknowledged, and nothing held it up.",
+    promise="Once the faults are undone and every replica is in sync, a producer that has something to send to a partition "
+    "gets an acknowledgement within linger.ms, request.timeout.ms of the brokers, the client's own request timeout, and 10 s "
+    "(or its longest pause before it tries again).",
+    found=(
+        "1 time a producer with something to send got no acknowledgement within its bound",
+        "{n} times a producer with something to send got no acknowledgement within its bound",
+    ),
+    nothing="no producer sent anything outside transactions while it was known to be awake",
+    source="KafkaProducer: a record that cannot be delivered is sent again, with new metadata, until delivery.timeout.ms; "
+    "Kafka documentation, design, 'Replication': a leader takes records as long as min.insync.replicas are in sync; KIP-516: "
+    "what is asked for an id that is gone is asked for again with the id that the topic has",
+    workloads=("log", "group", "compaction", "recorded", "exactly-once", "application"),
+    rules=(
+        Rule(
+            id="stuck/held-up",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("partition held up",),
+            label="an unsettled partition",
+            reason=f"{_PEACE}out of sync, and the topic was there",
+            source="The definition: after healing, with whole ISR. A leader refuses records while fewer than "
+            "min.insync.replicas are in sync, and a follower refuses all (Kafka protocol, error codes 19 and 6)",
+        ),
+        Rule(
+            id="stuck/starved",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("whoever waited stood still",),
+            label="a client process that stood still",
+            reason="the client's own process stood still during that time, so it may not have noticed",
+            source="A gap of more than 1 s between heartbeats of 100 ms",
+        ),
+    ),
+)
+PROGRESS = (_HANGING, _STUCK)
 """These guarantees, in the order in which reports list them."""

@@ -231,7 +231,7 @@ def _unfinished(evidence: Evidence, row: int | None) -> str | None:
     return f"ended with status {exit_code}" if exit_code not in (0, NONE) else None
 
 
-NEEDS_OUR_CLIENTS = ("stalled", "orphaned", "unstable", "hanging", "own-read", "information-cycle", "write-cycle")
+NEEDS_OUR_CLIENTS = ("orphaned", "unstable", "own-read", "information-cycle", "write-cycle")
 """Anomalies that need clients which prozess itself runs: the clients of a test begin and end as the test wants."""
 NOT_OURS = (
     "the clients are the test's own, and nobody knows when they ask for records, and what they read within transactions"

@@ -521,7 +521,7 @@ WITHOUT_AUDIT = (
 )
 """Anomalies that what clients were told and given shows by itself: whoever was given everything that was acknowledged would
 have met them. The others say that something is missing, and need somebody who looked for it."""
-NEEDS_HEARTBEATS = ("hanging",)
+NEEDS_HEARTBEATS = ("hanging", "stuck")
 """Anomalies of clients that waited in vain: those that only sleep wait, too."""
 NOT_CHOSEN = "it was not chosen to decide"
 _NODES_UNREAD = "neither the nodes' files nor the controllers' log can be read on this cluster"

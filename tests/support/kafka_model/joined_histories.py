@@ -51,6 +51,8 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
             add_serving(facts, cell, world=world, cell=planned)
             facts["fact_out"] += outages(cell, world=world)
             for name, rows in cell.tables.items():
+                if name == "asked":  # they are facts
+                    continue
                 if name == "observations":  # the partitions' own, once
                     found[name] = found[name][: -len(partitions)]
                 found["metrics" if name == "leader_offsets" else name].append(_moved(rows, world))

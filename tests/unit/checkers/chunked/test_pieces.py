@@ -11,19 +11,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.chunked.partitions import may_be_split, perform, remainders
-from prozess.checkers.chunked.reading import LATE, STALLED
+from prozess.checkers.chunked.reading import LATE, STALLED, STUCK
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.app.histories.synthetic.plants import PLANTS
 from prozess.harness.checking.checker import Cuts, Source, cuts_of
 from prozess.harness.checking.kernels import check_cell, check_locally, check_partition, in_order
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.history.parquet import UNBOUNDED
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory
+from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, Isolation
+from prozess.harness.schema import NONE, Isolation, Role
 from tests.support.cells.delivery import LOG, lives
 from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, PRODUCER_ACKS_1, table
 from tests.support.cells.partitions import history as history_of
@@ -34,7 +36,7 @@ from tests.support.kafka_model.partition import FATES, PRODUCERS, READERS, Parti
 
 CHECKERS = {name: checker for name, checker in select().partition.items() if checker.in_pieces}
 KERNELS = {name: checker.kernel for name, checker in CHECKERS.items()}
-STREAMED = (LATE, STALLED)
+STREAMED = (LATE, STALLED, STUCK)
 QUICK = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SEEDS = st.integers(0, 2**32)
 
@@ -164,7 +166,9 @@ def bounded_cell(history, rng):
     ]
     bound = DeliveryBound(latency_s=rng.choice((0.1, 0.2, 0.5, 2, 10)), window_s=rng.choice((0.1, 1, 7)))
     kind = LOG.model_copy(update={"delivery_bound": bound})
-    return CellHistory(cell=kind, partitions={PARTITION: history}, tables=tables, clients=readers)
+    tables["clients"]["role"][np.isin(tables["clients"]["client"], PRODUCERS)] = Role.PRODUCER
+    bounds = Bounds(acknowledgement_ns=rng.choice((1, 5, 20)) * NS_PER_S)
+    return CellHistory(cell=kind, partitions={PARTITION: history}, tables=tables, clients=readers, bounds=bounds)
 
 
 @settings(QUICK, max_examples=examples(60))
