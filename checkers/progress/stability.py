@@ -23,9 +23,9 @@ from prozess.harness.schema import MISSING, NONE, once
 
 GAP_NS = NS_PER_S
 """A member whose heartbeats stop for longer than this stood still, and may have been evicted."""
-JOIN_NS = 13 * NS_PER_S
-"""What a rebalance may take besides heartbeats: the first one waits for members that start together
-(group.initial.rebalance.delay.ms, by default 3 s), and a member may be at work for 10 s before it polls again."""
+AT_WORK_NS = 10 * NS_PER_S
+"""What a rebalance may take besides heartbeats, and besides the time for which the first one waits for members that start
+together (group.initial.rebalance.delay.ms): a member may be at work for so long before it polls again."""
 HEARTBEATS = 4
 """A member learns by a heartbeat that it must give partitions up, says with the next one that it has, and another is given
 them with one of its own; the one more is for a member that asks just before. [KIP-848; KIP-429: two rebalances in a row]"""
@@ -47,9 +47,10 @@ def unstable(history: CellHistory) -> KernelResult:
     return over_partitions(history, _unstable)
 
 
-def settle_ns(cell: Cell) -> int:
-    """Returns how long a group may take to settle after the last member came or went, and the coordinator knows it."""
-    return HEARTBEATS * group_of(cell).session.heartbeat_ms * NS_PER_MS + JOIN_NS
+def settle_ns(cell: Cell, delay_ns: int) -> int:
+    """Returns how long a group may take to settle after the last member came or went, and the coordinator knows it.
+    `delay_ns`: for how long it waits for the first members (`Bounds.rebalance_delay_ns`)."""
+    return HEARTBEATS * group_of(cell).session.heartbeat_ms * NS_PER_MS + AT_WORK_NS + delay_ns
 
 
 def _unstable(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
@@ -58,7 +59,8 @@ def _unstable(history: CellHistory, partition: PartitionHistory, members: Member
     silent = [int(one) for one in members.ids if not len(members.beats[int(one)])]
     if silent or not len(members.ids):
         return no_witnesses(), 0, "nothing shows when the members of the group lived" if silent else None
-    settle, session = settle_ns(history.cell), group_of(history.cell).session.timeout_ms * NS_PER_MS
+    settle = settle_ns(history.cell, history.bounds.rebalance_delay_ns)
+    session = group_of(history.cell).session.timeout_ms * NS_PER_MS
     calms = once(history.tables["clients"], "calms", lambda: _calms(history, members))
     owned = Ownership(history, members, partition.partition)
     settled_ns, until_ns = calms.begin_ns + settle, calms.end_ns

@@ -55,11 +55,16 @@ _SHAPING_KRAFT = (
     "controller.quorum.fetch.timeout.ms",
 )
 _SHAPING_ZOOKEEPER = ("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms")
-_SHAPING = ("replica.lag.time.max.ms", "unclean.leader.election.enable", "log.flush.interval.messages")
+_SHAPING = (
+    *("replica.lag.time.max.ms", "unclean.leader.election.enable", "log.flush.interval.messages"),
+    *("request.timeout.ms", "group.initial.rebalance.delay.ms"),
+)
 KAFKA_DEFAULTS = {
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "2000",
     "replica.lag.time.max.ms": "30000",
+    "request.timeout.ms": "30000",
+    "group.initial.rebalance.delay.ms": "3000",
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
     "zookeeper.session.timeout.ms": "18000",

@@ -25,7 +25,6 @@ _LIBRARY_REQUEST_MS = {"librdkafka": LIBRARY_REQUEST_MS, "java": 30_000, "comman
 """The same where the client's own library decides. [librdkafka CONFIGURATION, socket.timeout.ms; Kafka documentation,
 producer configuration request.timeout.ms]"""
 _REQUEST_KEYS = ("socket.timeout.ms", "request.timeout.ms")
-_LINGER_KEYS = ("linger.ms", "queue.buffering.max.ms")
 _PAUSE_KEYS = ("retry.backoff.ms", "retry.backoff.max.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms")
 _DELAY_KEY = "group.initial.rebalance.delay.ms"
 REBALANCE_DELAY_MS = 3_000
@@ -74,8 +73,9 @@ def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
 def _pauses_ms(producer: ProducerConfiguration) -> int:
     """Returns for how long a producer may keep a record back by its own settings, and SPARE_MS at least."""
     given = producer.properties
-    linger_ms = max((_number(given[key], 0) for key in _LINGER_KEYS if key in given), default=0)
-    return linger_ms + max([SPARE_MS, *(_number(given[key], 0) for key in _PAUSE_KEYS if key in given)])
+    return int(producer.linger_ms or 0) + max(
+        [SPARE_MS, *(_number(given[key], 0) for key in _PAUSE_KEYS if key in given)]
+    )
 
 
 def _new_leader_ms(plan: Plan, settings: Mapping[str, object]) -> int:
@@ -130,5 +130,5 @@ def _of_properties(properties: Mapping[str, str], otherwise: int) -> int:
 
 
 def _number(told: object, otherwise: int) -> int:
-    text = str(told).partition(".")[0]  # librdkafka's linger.ms may have a fraction
+    text = str(told)
     return int(text) if text.isdecimal() else otherwise

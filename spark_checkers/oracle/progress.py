@@ -87,7 +87,7 @@ PROGRESS_VIEWS = {
         where nth = 1
     """,
     # Sends outside transactions that waited, of producers that were heard of, and until when.
-    "waiting": f"""
+    "unended": f"""
         select s.world, s.cell, c.acknowledgement_ns, s.partition, s.client, s.sequence, s.invoked_ns as begin_ns,
                case when s.completed_ns != {{MISSING}} then s.completed_ns
                     when k.ended_ns != {{MISSING}} then k.ended_ns else h.last_ns end as end_ns
@@ -101,7 +101,7 @@ PROGRESS_VIEWS = {
                >= case when s.outcome = {{OK}} then c.acknowledgement_ns else {_LONG_NS}L end)
     """,
     # When a producer had a send that waited, with pauses up to _LONG_NS.
-    "wanting": f"""
+    "awaiting_answer": f"""
         select world, cell, acknowledgement_ns, partition, client, min(begin_ns) as begin_ns, max(end_ns) as end_ns
         from (
             select *, sum(apart) over (partition by partition, client order by begin_ns, sequence) as island
@@ -110,20 +110,20 @@ PROGRESS_VIEWS = {
                            partition by partition, client order by begin_ns, sequence
                            rows between unbounded preceding and 1 preceding
                        ) > {_LONG_NS}L then 1 else 0 end as apart
-                from waiting where end_ns >= begin_ns
+                from unended where end_ns >= begin_ns
             )
         )
         group by world, cell, acknowledgement_ns, partition, client, island
     """,
     # When no acknowledgement came to a producer that wanted one.
-    "silence": f"""
+    "unanswered": f"""
         with told as (
             select s.partition, s.client, s.completed_ns as time_ns
-            from sent s join (select distinct partition, client from wanting) w
+            from sent s join (select distinct partition, client from awaiting_answer) w
                 on w.partition = s.partition and w.client = s.client
             where s.transaction = {{NONE}} and s.outcome = {{OK}} and s.completed_ns != {{MISSING}}
             union all
-            select distinct partition, client, -{_EVER} from wanting
+            select distinct partition, client, -{_EVER} from awaiting_answer
         )
         select partition, client, time_ns as since_ns, coalesce(
                    lead(time_ns) over (partition by partition, client order by time_ns), {_EVER}
@@ -147,8 +147,8 @@ PROGRESS_QUERIES = {
         longest_awake(f'''
             select w.world, w.acknowledgement_ns, w.partition, w.client,
                    greatest(w.begin_ns, s.since_ns, a.begin_ns) as begin_ns, least(w.end_ns, s.until_ns, a.end_ns) as end_ns
-            from wanting w
-            join silence s on s.partition = w.partition and s.client = w.client
+            from awaiting_answer w
+            join unanswered s on s.partition = w.partition and s.client = w.client
             join fact_asked a on a.world = w.world and a.cell = w.cell and a.client = w.client
                 and a.kind = {int(ObservationKind.ASKED)}
             where least(w.end_ns, s.until_ns, a.end_ns) - greatest(w.begin_ns, s.since_ns, a.begin_ns)
@@ -164,7 +164,7 @@ PROGRESS_QUERIES = {
             select x.partition, x.client, x.begin_ns, x.end_ns, max(x.acknowledgement_ns) as bound_ns,
                    min(v.sequence) as sequence
             from stretch x
-            join waiting v on v.partition = x.partition and v.client = x.client and v.end_ns > x.begin_ns
+            join unended v on v.partition = x.partition and v.client = x.client and v.end_ns > x.begin_ns
                 and v.begin_ns < x.end_ns
             group by x.partition, x.client, x.begin_ns, x.end_ns
         ) t

@@ -375,9 +375,49 @@ STALL_VIEWS = {
         join positions p on p.partition = f.partition and p.client = r.client and p.event = {_ASSIGNED}
         group by r.world, r.cell, r.client, r.level, p.partition, k.ended_ns, h.last_ns
     """,
+    # What changed who reads a partition: rows of `positions` (place 0) and of `assignments` (1) of clients that an
+    # application drives. Who is no member gives up what it had when it assigns itself something else.
+    "kept_event": f"""
+        with held as (
+            select distinct d.world, d.client, d.level, d.bound_ns, p.partition
+            from fact_driven d
+            join fact_partitions f on f.world = d.world and f.cell = d.cell
+            join positions p on p.partition = f.partition and p.client = d.client
+            left anti join (select distinct partition from reads where (flags & {{ANONYMOUS}}) != 0) o
+                on o.partition = p.partition and d.level = {{COMMITTED}}
+        )
+        select h.*, p.time_ns, 0 as place, p.row, p.event, p.log_offset
+        from held h join positions p on p.client = h.client and p.partition = h.partition
+        union all
+        select h.*, p.time_ns, 0, p.row, {{NONE}}, {{NONE}}
+        from held h
+        join positions p on p.world = h.world and p.client = h.client and p.partition != h.partition
+            and p.event = {_ASSIGNED}
+        left anti join assignments a on a.world = h.world and a.client = h.client
+        union all
+        select h.*, a.started_ns, 1, a.row, {{NONE}}, {{NONE}}
+        from held h join assignments a on a.world = h.world and a.client = h.client
+            and a.partition in (h.partition, {{NONE}}) and a.event != 1
+    """,
+    # When such a client had a partition, and neither sought nor paused, and where it began; NONE: nobody knows.
+    "kept_while": f"""
+        select world, client, level, bound_ns, partition, time_ns as begin_ns, next_ns as end_ns, row,
+               case when event = {_ASSIGNED} then {{NONE}} else log_offset end as next_offset
+        from (
+            select c.*, coalesce(
+                       lead(c.time_ns) over (partition by c.partition, c.client order by c.time_ns, c.place, c.row),
+                       case when k.ended_ns != {{MISSING}} then k.ended_ns else b.last_ns end
+                   ) as next_ns
+            from kept_event c
+            join clients k on k.world = c.world and k.client = c.client
+            join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) b
+                on b.world = c.world and b.client = c.client
+        )
+        where event in ({_ASSIGNED}, 2, 5)
+    """,
     # Stretches in which a reader received nothing, and how far it had got before.
     "wait": f"""
-        select * from (
+        select world, client, level, partition, {STALLED_NS}L as bound_ns, time_ns, next_ns, reached from (
             select g.*, lead(g.time_ns) over (partition by g.partition, g.client order by g.place, g.row) as next_ns,
                    max(g.log_offset) over (partition by g.partition, g.client order by g.place, g.row) as reached
             from (
@@ -391,6 +431,25 @@ STALL_VIEWS = {
             ) g
         )
         where next_ns - time_ns >= {STALLED_NS}L
+        union all
+        select world, client, level, partition, bound_ns, time_ns, next_ns, next_offset - 1 from (
+            select g.*, lead(g.time_ns) over (
+                       partition by g.partition, g.client, g.begin_ns, g.begun order by g.place, g.row
+                   ) as next_ns
+            from (
+                select h.*, h.row as begun, 0 as place, begin_ns as time_ns from kept_while h
+                union all
+                select h.world, h.client, h.level, h.bound_ns, h.partition, h.begin_ns, h.end_ns, r.row, r.log_offset + 1,
+                       h.row, 1, r.read_ns
+                from kept_while h
+                join reads r on r.partition = h.partition and r.client = h.client and r.read_ns >= h.begin_ns
+                    and r.read_ns < h.end_ns
+                union all
+                select world, client, level, bound_ns, partition, begin_ns, end_ns, row, {{NONE}}, row, 2, end_ns
+                from kept_while
+            ) g
+        )
+        where next_offset != {{NONE}} and next_ns - time_ns >= bound_ns
     """,
     # Since when each record, or a later one of its log, was certainly there for everybody. From the end backwards: Spark goes
     # through a window that ends there once for every row.
@@ -411,22 +470,30 @@ STALL_VIEWS = {
     """,
     # What they were waiting for: the first record beyond that, and since when it was there to be read.
     "unread": """
-        select u.world, u.client, u.partition, u.first.log_offset, u.first.sender, u.first.sequence, u.next_ns as end_ns,
-               greatest(u.time_ns, u.first.since_ns, max(h.until_ns)) as begin_ns
+        select u.world, u.client, u.partition, u.bound_ns, u.first.log_offset, u.first.sender, u.first.sequence,
+               u.next_ns as end_ns, greatest(u.time_ns, u.first.since_ns, max(h.until_ns)) as begin_ns
         from (
-            select w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns,
+            select w.world, w.client, w.level, w.partition, w.bound_ns, w.time_ns, w.next_ns,
                    min(struct(r.log_offset, r.sender, r.sequence, r.since_ns)) as first
             from wait w
             join certain r on r.partition = w.partition and r.level = w.level and r.log_offset > w.reached
-            group by w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns
+            group by w.world, w.client, w.level, w.partition, w.bound_ns, w.time_ns, w.next_ns
         ) u
         left join holding h
             on h.partition = u.partition and u.level = {COMMITTED}
             and (h.log_offset <= u.first.log_offset or h.log_offset = {NONE})
-        group by u.world, u.client, u.partition, u.first, u.time_ns, u.next_ns
+        group by u.world, u.client, u.partition, u.bound_ns, u.first, u.time_ns, u.next_ns
     """,
 }
-_BEATING = longest_awake(f"select * from unread where end_ns - begin_ns >= {STALLED_NS}L")
+_BEATING = longest_awake(f"""
+    select u.world, u.client, u.partition, u.bound_ns, u.log_offset, u.sender, u.sequence,
+           greatest(u.begin_ns, a.begin_ns) as begin_ns, least(u.end_ns, a.end_ns) as end_ns
+    from unread u
+    join (
+        select distinct world, client, begin_ns, end_ns from fact_asked where kind = {int(ObservationKind.ASKED)}
+    ) a on a.world = u.world and a.client = u.client
+    where least(u.end_ns, a.end_ns) - greatest(u.begin_ns, a.begin_ns) >= u.bound_ns
+""")
 
 
 def _series(metric: str) -> str:
@@ -466,10 +533,10 @@ STALL_QUERIES = {
             group by a.partition, a.value, a.from_ns, a.to_ns
         )
         select u.partition, u.sender as client, u.sequence, u.log_offset, u.client as reader,
-               case when l.alive.to_ns - l.alive.from_ns >= {STALLED_NS}L then l.alive.from_ns else u.begin_ns end
+               case when l.alive.to_ns - l.alive.from_ns >= u.bound_ns then l.alive.from_ns else u.begin_ns end
                    as begin_ns,
-               case when l.alive.to_ns - l.alive.from_ns >= {STALLED_NS}L then l.alive.to_ns else u.end_ns end as end_ns,
-               case when l.alive.to_ns - l.alive.from_ns >= {STALLED_NS}L
+               case when l.alive.to_ns - l.alive.from_ns >= u.bound_ns then l.alive.to_ns else u.end_ns end as end_ns,
+               case when l.alive.to_ns - l.alive.from_ns >= u.bound_ns
                     then {int(StallCase.READER)} else {int(StallCase.STARVED)} end as case
         from stretch u
         join longest l on l.partition = u.partition and l.client = u.client and l.begin_ns = u.begin_ns

@@ -140,7 +140,7 @@ class Opinion:
         return found
 
 
-WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
+WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments", "positions")
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 _SHOWN = 3
 

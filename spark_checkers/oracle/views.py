@@ -84,6 +84,7 @@ FACTS = {
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
     "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
+    "fact_driven": "world int, cell int, client int, level int, bound_ns bigint",
     "fact_readers": "world int, cell int, client int, level int",
     "fact_places": "world int, place int, planned int",
     "fact_due": "world int, place int, partition int",
@@ -91,18 +92,20 @@ FACTS = {
 """The columns of each table of facts, which are joined to the tables of the history. A fact that a partition, client or
 cell does not have is null.
 
-`told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit is
-complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where consumers began.
-`session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`: when
-a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then. `twins`: one
-group.instance.id may be two members for a while.
-`tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open;
-`open_ns`: how long its coordinator leaves it open at least. `bad_every`: every so-many-th record is bad, 0: none by itself;
-`fact_codes`: what their senders are told. `bound_ns`: within which a delivery is promised. `call_ns`: within which a
-transaction coordinator does what it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`:
-within which a partition gets another leader. `acknowledgement_ns`: within which a record of a producer is acknowledged. `fact_asked`: when a client was asked, or within a call, by `kind`; of clients that no application drives: always. `fact_serving`: clients of a cell; `fact_readers`: those that read and do
-nothing else. `fact_places`: planned clients that count as one to whom records are owed; `fact_due`: those of which
-partitions.
+`told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit
+is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where consumers began.
+`session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`:
+when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then.
+`twins`: one group.instance.id may be two members for a while. `tells_lost`: members say whether a partition was lost or
+revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator leaves it open at
+least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told.
+`bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is asked
+for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
+`acknowledgement_ns`: within which a record of a producer is acknowledged. `fact_asked`: when a client was asked, or
+within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
+drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
+`fact_readers`: those that read and do nothing else. `fact_places`: planned clients that count as one to whom records
+are owed; `fact_due`: those of which partitions.
 """
 
 
@@ -436,7 +439,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             max(0, session.timeout_ms - session.heartbeat_ms) * _NS_PER_MS,
             group.max_poll_interval_ms * _NS_PER_MS,
             session.timeout_ms * _NS_PER_MS,
-            (4 * session.heartbeat_ms + 13_000) * _NS_PER_MS,
+            (4 * session.heartbeat_ms + 10_000) * _NS_PER_MS + bounds.rebalance_delay_ns,
             group.static_membership,
             group.static_membership and group.protocol != "consumer",
             group.client != "java",
@@ -466,13 +469,20 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
     )
 
 
+_DRIVEN = ("recorded-reader", "recorded-member")
+"""The roles of readers that an application drives."""
+
+
 def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
     """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
     told = history.tables.get("clients", CLIENTS.empty())
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
+    driven = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role in _DRIVEN and c.isolation_level}
     for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
         facts["fact_serving"].append((world, cell.cell, client))
         facts["fact_asked"].extend((world, cell.cell, client, *span) for span in _asked(history, client, planned))
+        if planned in driven and any(kind == ObservationKind.ASKED for kind, *_ in _asked(history, client, planned)):
+            facts["fact_driven"].append((world, cell.cell, client, driven[planned], history.bounds.reading_ns))
         if planned in level:
             facts["fact_readers"].append((world, cell.cell, client, level[planned]))
     if cell.delivery_bound is not None:

@@ -161,15 +161,16 @@ class CommandProducer(CommandLines):
         if not killed and self._announced:
             self._doubt(f"it announced {len(self._announced):,} sends and did not tell how they ended")
         self._write_open()
-        if self._told_ns == MISSING or self._stopped_ns is None or (self._announcements and not self._announced):
-            return  # whoever announces its sends, and told of each how it ended, had nothing more to send
+        each = self._announcements - len(self._announced) >= self._told
+        if self._told_ns == MISSING or self._stopped_ns is None or (self._announcements and each):
+            return  # who announces each send says when it has something to send, and `stuck` judges it
         if self._stopped_ns - self._told_ns >= STALLED_NS:
             silent_s = (self._stopped_ns - self._told_ns) // NS_PER_S
             self._life.registry.note(self._life.client, "silences", str(silent_s))
 
     def _write_open(self) -> None:
         """Writes the rows of the sends that were announced, and of which the program did not tell how they ended. The
-        announcement names no partition: it is that of the last acknowledgement, so that whatever came since came before it."""
+        announcement names no partition: it is that of the last acknowledgement, since which there was none at all."""
         if self._sent_to is not None:
             for sequence, (announced_ns, size) in self._announced.items():
                 info, where = int(Outcome.INFO), self._sent_to

@@ -246,7 +246,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 UNPROCESSED = "unprocessed"
-STALLED = "stalled"
+STUCK = "stuck"
 Doubt = tuple[int, int, str]
 """(partition, offset, why)"""
 
@@ -310,7 +310,7 @@ def _silent(client: RegisteredClient) -> Unjudged | None:
     longest = max(map(int, client.silences))
     name = client.application or f"{client.kind}-{client.client}"
     why = f"{name} told of no send for the last {longest} s before it was ended, and nothing says whether it had one to make"
-    return Unjudged((STALLED,), ", ".join(client.wrote), why, ADD_ANNOUNCED)
+    return Unjudged((STUCK,), ", ".join(client.wrote), why, ADD_ANNOUNCED)
 
 
 def _is_member(client: RegisteredClient, topic: RegisteredTopic) -> bool:

@@ -9,12 +9,13 @@ from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_reco
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses
+from prozess.harness.plan.bounds import Bounds
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
 from tests.support.cells.groups import ASSIGN, CLOSE, LOST, REVOKE, A, B, C, beats, cell, client, event
 from tests.support.cells.partitions import PARTITION, table
 
 FAST = {"session_timeout_ms": 4000}
-SETTLE_S = settle_ns(cell(group=FAST).cell) / 1e9
+SETTLE_S = settle_ns(cell(group=FAST).cell, Bounds().rebalance_delay_ns) / 1e9
 SESSION_S = 4.0
 BEGUN = [event(A, ASSIGN, 1) | {"partition": 77}, event(B, ASSIGN, 1)]
 """Both had their first callbacks at 1 s; B has the partition."""
@@ -135,6 +136,6 @@ def test_without_ground_truth_it_is_unknown():
 
 
 def test_the_bound_grows_with_heartbeats():
-    slow, fast = (settle_ns(cell(group={"session_timeout_ms": ms}).cell) for ms in (40_000, 4_000))
+    slow, fast = (settle_ns(cell(group={"session_timeout_ms": ms}).cell, 0) for ms in (40_000, 4_000))
     assert slow > fast
     assert np.isclose(SETTLE_S, 13 + 4 * 1.0)

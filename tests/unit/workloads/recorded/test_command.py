@@ -7,8 +7,9 @@ import pytest
 from prozess.harness.app.testing.expectations import unjudged_of
 from prozess.harness.app.testing.plans import RecordedTest
 from prozess.harness.interfaces.application import Registry
+from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import Isolation
+from prozess.harness.schema import MISSING, SENDS, Isolation
 from prozess.workloads.recorded.client import RecordedLife
 from prozess.workloads.recorded.command import CommandProducer
 
@@ -43,7 +44,7 @@ def test_a_program_that_ran_on_without_a_word_is_noted(life):
     assert ended(life, ("producer_send_success", 0, 5), at_s=50) == ["45"]
     told = RecordedTest("t", life.registry.topics, life.registry.clients)
     (stalled,) = [one for one in unjudged_of(told, identities=["t"], expectations=(), doubts=()) if one.where == "t"]
-    assert stalled.anomalies == ("stalled",)
+    assert stalled.anomalies == ("stuck",)
     assert "producer-1 told of no send for the last 45 s" in stalled.why
 
 
@@ -55,9 +56,25 @@ def test_who_announces_its_sends_and_told_how_each_ended_had_no_more_to_make(lif
     assert ended(life, ("producer_send", 0, 4), ("producer_send_success", 0, 5), at_s=50) == []
 
 
-def test_but_not_if_one_is_open(life):
+def test_but_not_who_announces_some_alone(life):
+    events = ("producer_send", 0, 4), ("producer_send_success", 0, 5), ("producer_send_success", 1, 6)
+    assert ended(life, *events, at_s=50) == ["44"]
+
+
+def test_a_send_that_was_announced_and_never_ended_is_a_row_where_the_last_one_was_acknowledged(life):
     events = ("producer_send", 0, 4), ("producer_send_success", 0, 5), ("producer_send", 1, 6)
-    assert ended(life, *events, at_s=50) == ["45"]
+    assert ended(life, *events, at_s=50) == []
+    rows, torn = read_rows(life.run.rows, SENDS, life.client)
+    assert torn == 0
+    assert rows["sequence"].tolist() == [0, 1]
+    assert rows["invoked_ns"].tolist() == [4 * S, 6 * S]
+    assert rows["completed_ns"].tolist() == [5 * S, MISSING]
+
+
+def test_what_nobody_announced_has_the_time_at_which_its_program_started(life):
+    ended(life, ("producer_send_success", 0, 5), at_s=6)
+    rows, _ = read_rows(life.run.rows, SENDS, life.client)
+    assert rows["invoked_ns"].tolist() == [life.started_ns]
 
 
 def test_a_program_that_never_told_of_a_send_is_told_of_elsewhere(life):
