@@ -37,7 +37,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "blocks of the lines of Jepsen's histories, and what they say together": 2,
         "what verifiable clients printed: its lines, runs, consumers and gaps, and what a verdict makes of gaps": 6,
         "messages to a webhook": 1,
-        "prozess watch": 8,
+        "prozess watch": 9,
         "what lies beside a configuration file; Connect's and Streams' files": 2,
         "the first lines of validate, and the lines at which settings stand": 2,
         "Compose files: their resolution and their brokers; what images hold, and brokers that differ": 5,

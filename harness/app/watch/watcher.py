@@ -13,7 +13,8 @@ import numpy as np
 
 from prozess.clusters.existing.canary_topic import PREFIX, RETENTION_MS, CanarySample, CanaryTopic
 from prozess.harness.app.watch.metrics import PREFIX_OF_METRICS, Histogram, PrometheusMetric, counter, gauge
-from prozess.harness.app.watch.outages import OutageChange, Silences, describe_partition
+from prozess.harness.app.watch.outages import STOOD_STILL_S, OutageChange, Silences, describe_partition
+from prozess.harness.app.watch.promises import Promises
 from prozess.harness.app.watch.window import WORDS, PartitionWindow, Sighting
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.existing_clusters import Login
@@ -87,6 +88,7 @@ class ClusterWatch:
         self._windows = {n: PartitionWindow(n, retention_ns=RETENTION_MS * 1_000_000) for n in numbers}
         self.counts = WatchCounts(latencies={n: Histogram() for n in numbers})
         self._writes, self._reads = (Silences(limit_s=options.outage_s) for _ in range(2))
+        self._promises = Promises(numbers)
         self._pending: dict[int, dict[int, int]] = {n: {} for n in numbers}
         """Partition → sequence → when it was sent, of each record that was not answered yet."""
         self._write_since_ns: dict[int, int | None] = dict.fromkeys(numbers)
@@ -215,6 +217,7 @@ class ClusterWatch:
 
     def _take(self, sample: CanarySample | Exception, canary: Canary) -> None:
         if isinstance(sample, ClusterFailed):  # a broker that starts may refuse a login for a moment
+            self._promises.interrupted()
             since_ns = self._unsampled_since_ns = self._unsampled_since_ns or self._clock.monotonic_ns()
             if self._clock.monotonic_ns() - since_ns > WITHOUT_SAMPLES_S * NS_PER_S and not self._unsampled_told:
                 self._unsampled_told = True
@@ -223,6 +226,7 @@ class ClusterWatch:
         if isinstance(sample, Exception):
             raise sample
         self._sample, self._unsampled_since_ns, self._unsampled_told = sample, None, False
+        self._promises.sampled(self.topic.name, sample.views, sample.answered_ns)
         for (_, number), answers in sample.offsets.items():
             for answer in answers:
                 self._windows[number].answered(
@@ -262,6 +266,8 @@ class ClusterWatch:
         if self._turned_ns is not None and now_ns - self._turned_ns > self._options.outage_s * NS_PER_S:
             gap_s = (now_ns - self._turned_ns) / NS_PER_S
             self._unknown(f"the watch itself stood still for {gap_s:.1f} s, and saw nothing of what happened meanwhile")
+        if self._turned_ns is not None and now_ns - self._turned_ns > STOOD_STILL_S * NS_PER_S:
+            self._promises.interrupted()
         self._turned_ns = now_ns
         for change in self._writes.look(self._write_since_ns, now_ns):
             self._tell_outage(change, "no send was acknowledged", "takes records again", last_error)
@@ -284,6 +290,9 @@ class ClusterWatch:
         for window in self._windows.values():
             for sighting in window.check(now_ns):
                 self._tell_sighting(sighting)
+        unread = {number: window.unread_since() for number, window in self._windows.items()}
+        for sighting in self._promises.check(self._write_since_ns, unread):
+            self._tell_sighting(sighting)
 
     def _last_check(self) -> None:
         self._check(self._clock.monotonic_ns())

@@ -74,6 +74,9 @@ WORDS = {
     "deleted": "records were removed before the topic's retention allows it",
     "not-followed": "acknowledged records could not be followed to the reader",
     "judge-failed": "the checkers could not judge the window",
+    "stuck": "a producer with something to send gets no acknowledgement, and nothing holds it up",
+    "stalled": "acknowledged records are not read, and nothing holds them up",
+    "leaderless": "a partition has no leader, although a replica in sync could lead",
 }
 """What a sighting means, by its name."""
 
@@ -84,7 +87,8 @@ class Sighting:
 
     partition: int
     name: str
-    """An anomaly of the checkers; or `deleted`, `not-followed` or `judge-failed`."""
+    """An anomaly of the checkers; a promise of progress; or `deleted`, `not-followed` or
+    `judge-failed`."""
     certain: bool
     """False: something else may explain it, so it is unknown and no violation."""
     count: int
