@@ -112,7 +112,13 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
     excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}
     excuses |= {"member was gone", "position was sought", "within a session", "stands twice", "coordinator out"}
     excuses |= {"unsettled", "reader stood still", "may have expired", "unmeasured", "the consumer tells no seeks"}
-    excuses |= {"a clock may have ended it", "held up", "partition held up", "whoever waited stood still", "group was troubled"}
+    excuses |= {
+        "a clock may have ended it",
+        "held up",
+        "partition held up",
+        "whoever waited stood still",
+        "group was troubled",
+    }
     excuses |= {"leader was hampered", "unclean election asked for", "within the quorum's fetch timeout"}
     excuses |= {"no majority of controllers", "the machine stood still"}
     excuses |= {"one instance id twice", "sent later", "may be a second copy", "may have begun behind it"}
