@@ -38,8 +38,8 @@ class ProcessedRecords:
     ranges: np.ndarray
     """int64[2, n]: ranges of identity keys, ascending: the first and the last of each."""
     copied: np.ndarray
-    """int64: rows of `processed`, ascending, the first of each offset, of records that have several copies in the piece, or
-    that have no key."""
+    """int64: rows of `processed`, ascending, the first of each record of an offset, of records with several copies in
+    the piece, or with no key."""
 
 
 @dataclass(frozen=True, slots=True)

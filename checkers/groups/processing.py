@@ -363,10 +363,12 @@ def reprocessed(history: CellHistory) -> KernelResult:
     """No record is processed more than once.
 
     Source: Kafka documentation, design, "Message Delivery Semantics": at least once repeats what was processed and not
-    committed. Counts repetitions: each finished step after the first of one record, and each further copy of a record in the
-    log that was processed too. Witness: the record; `reader` processed it again (`begin_ns` to `end_ns`), `other_client` had
-    finished it before, at `other_ns`. `case`: SOUGHT, COVERED (a commit beyond it was acknowledged before the second member
-    was assigned the partition: nothing excuses that), RELEASED, CRASHED, EVICTED, DUPLICATE; else NO_CAUSE. O(n log n).
+    committed. Counts repetitions: each finished step after the first of one record, and each further copy of a record in
+    the log that was processed too. Steps of one offset that name different records repeat nothing: after an unclean
+    election a log gives its offsets away again. Example: at offset 7 a was processed, then b, then a: one repetition.
+    Witness: the record; `reader` processed it again (`begin_ns` to `end_ns`), `other_client` had finished it before, at
+    `other_ns`. `case`: SOUGHT, COVERED (a commit beyond it was acknowledged before the second member was assigned the
+    partition: nothing excuses that), RELEASED, CRASHED, EVICTED, DUPLICATE; else NO_CAUSE. O(n log n).
     """
     return over_partitions(history, _reprocessed)
 
@@ -414,8 +416,7 @@ def _steps_again(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns pairs of rows of `processed`, one finished step and the next of the same offset, and why it was repeated.
     `rows` are what `steps_in_order` returns."""
-    offset = history.tables["processed"]["log_offset"][rows]
-    again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
+    again = np.flatnonzero(~_first_of_each(history.tables["processed"], rows))
     before, after = rows[again - 1], rows[again]
     return before, after, _why_again(history, partition, members, before, after)
 
@@ -429,7 +430,7 @@ def repeated_steps(history: CellHistory, partition: int, rows: np.ndarray) -> np
 
 def repeated_copies(table: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
     """Returns the witnesses of `reprocessed` of further copies of a record in the log. `table` has rows of `processed`, at
-    most one for each offset, ascending by offset: all that are of records with several copies, at least."""
+    most one for each record of an offset, ascending by offset: all that are of records with several copies, at least."""
     before, after = _copies(table, np.arange(len(table["log_offset"])))
     case = np.full(len(before), GroupCase.DUPLICATE, dtype=np.int32)
     return _again(table, partition, before, after, case)
@@ -437,7 +438,7 @@ def repeated_copies(table: Mapping[str, np.ndarray], partition: int) -> np.ndarr
 
 def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows of `processed` of one copy of a record in the log, and rows of its next copy. `single` has one row
-    for each offset."""
+    for each record of an offset."""
     sender = table["sender"][single]
     key = identity_keys(sender, table["sequence"][single])
     order = grouped_by_client(sender)
@@ -454,12 +455,13 @@ def _done_rows(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarra
 
 
 def steps_in_order(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
-    """Returns the rows of `processed` that are finished steps of one partition, by offset, then by when they were done."""
+    """Returns the rows of `processed` that are finished steps of one partition: by offset, then by record where every step of
+    the offset names one, then by when they were done."""
     return _in_order(processed, _done_rows(processed, partition))
 
 
 def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Returns these rows of `processed` by offset, then by when they were done. Nearly all are in the order of offsets
+    """Returns these rows of `processed` in the order that `steps_in_order` names. Nearly all are in the order of offsets
     already, or in a few stretches that are (timsort is linear then), and few offsets come twice."""
     offset = processed["log_offset"][rows]
     if not ascends(offset):
@@ -469,13 +471,38 @@ def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarr
     repeated[:-1] |= repeated[1:]
     again = np.flatnonzero(repeated)
     rows = rows.copy()
-    rows[again] = rows[again][np.lexsort((processed["done_ns"][rows[again]], offset[again]))]
+    several = rows[again]
+    record = _record_named(processed, several)
+    rows[again] = several[np.lexsort((processed["done_ns"][several], record, offset[again]))]
     return rows
 
 
+def _record_named(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: the record that each of these rows names (identity key), NONE where some row of its offset names
+    none, so that nothing tells them apart. `rows` ascend by offset."""
+    sender, sequence = processed["sender"][rows], processed["sequence"][rows]
+    starts = np.flatnonzero(differs_from_previous(processed["log_offset"][rows]))
+    if not len(starts):
+        return np.empty(0, dtype=np.int64)
+    named = np.minimum.reduceat((sender != NONE) & (sequence != NONE), starts)
+    length = np.diff(np.append(starts, len(rows)))
+    return np.where(np.repeat(named, length), identity_keys(sender, sequence), NONE)
+
+
+def _first_of_each(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: is the row the first of its record, of its offset? `rows` are what `steps_in_order` returns."""
+    first = differs_from_previous(processed["log_offset"][rows])
+    repeated = ~first
+    repeated[:-1] |= repeated[1:]
+    again = np.flatnonzero(repeated)
+    record = _record_named(processed, rows[again])
+    first[again] |= differs_from_previous(record)
+    return first
+
+
 def first_steps(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Returns the first of these rows of each offset. `rows` are what `steps_in_order` returns."""
-    return np.asarray(rows[differs_from_previous(processed["log_offset"][rows])])
+    """Returns the first of these rows of each record of each offset. `rows` are what `steps_in_order` returns."""
+    return np.asarray(rows[_first_of_each(processed, rows)])
 
 
 def _why_again(

@@ -428,11 +428,20 @@ GROUP_VIEWS = {
         where not coalesce(d.rightly, false)
           and (d.partition is not null or (l.log_offset >= b.start and l.log_offset < g.top))
     """,
-    # Each time that a record was processed, and the time before.
+    # Each time that a record was processed, and the time before. Where every step of an offset names its record, other
+    # records of that offset are others: the log gave it away again.
     "taken": """
-        select *, row_number() over (partition by partition, log_offset order by done_ns, row) as time_number,
-               lag(row) over (partition by partition, log_offset order by done_ns, row) as before
-        from finished
+        select *, row_number() over one_record as time_number, lag(row) over one_record as before
+        from (
+            select *, case when named = 1 then sender else {NONE} end as of_sender,
+                   case when named = 1 then sequence else {NONE} end as of_sequence
+            from (
+                select *, min(case when sender = {NONE} or sequence = {NONE} then 0 else 1 end)
+                              over (partition by partition, log_offset) as named
+                from finished
+            )
+        )
+        window one_record as (partition by partition, log_offset, of_sender, of_sequence order by done_ns, row)
     """,
     # Each way in which a record of a partition with a retry partition was done, there or here, and the way before.
     "way": f"""

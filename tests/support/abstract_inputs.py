@@ -95,7 +95,8 @@ class Inputs:
         that excuse vary with all events of one known defect, and the traces of the other defects are alike; what is never
         certain varies with the events that excuse."""
         groups = [frozenset(self.names)]
-        if len(self.names) > VARIED_MAX:
+        several = any(rule.effect in NEVER_EXCUSES for rule in self.guarantee.rules)
+        if len(self.names) > (VARIED_MAX if several else VARIED_MAX + 1):
             rules = self.guarantee.rules
             excusing, naming = ([r for r in rules if (r.effect in NEVER_EXCUSES) == names] for names in (False, True))
             always = {name.removeprefix("not ") for rule in excusing for name in rule.when} & set(self.names)

@@ -503,6 +503,7 @@ _NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
     "wiped": _DESTROYS,
     "state-lost": _DESTROYS,
     "offsets-lost": _DESTROYS,
+    "offsets-expired": "it takes a group that is without members for offsets.retention.minutes",
     "min-insync-1": _DESTROYS,
     "fewer-brokers": "the cluster of a trial has as many brokers as a topic has copies",
     "topic-deleted": "nobody deletes a topic in these trials",

@@ -394,6 +394,8 @@ class Envelope:
     """producer.id.expiration.ms."""
     delete_retention_ns: int | None = None
     """delete.retention.ms of the topic."""
+    offsets_retention_ns: int | None = None
+    """offsets.retention.minutes."""
     audited_ns: int | None = None
     """When the last audit of the partition was complete; None = never."""
     delivery_bound: DeliveryBound | None = None

@@ -61,6 +61,8 @@ _DELETE_RETENTION_DEFAULT_MS = 86_400_000
 """log.cleaner.delete.retention.ms (Kafka documentation)."""
 _QUORUM_FETCH_DEFAULT_MS = 2_000
 """controller.quorum.fetch.timeout.ms (Kafka documentation)."""
+_OFFSETS_RETENTION_DEFAULT_MINUTES = 10_080
+"""offsets.retention.minutes (Kafka documentation)."""
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
 """producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
 
@@ -273,6 +275,7 @@ class Evidence:
             keepers=frozenset(plan.variant.metadata_keepers),
             producer_expiry_ns=self._producer_expiry_ms(plan) * 1_000_000,
             delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
+            offsets_retention_ns=self._offsets_retention_minutes(plan) * 60 * NS_PER_S,
             audited_ns=int(audited[-1]) if len(audited) else None,
             delivery_bound=cell.delivery_bound,
             broker_ids=frozenset(plan.broker_ids),
@@ -351,6 +354,12 @@ class Evidence:
         planned = plan.variant.properties.get("producer.id.expiration.ms", "")
         read = self.setting_ms("producer.id.expiration.ms")
         return read if read is not None else int(planned) if planned.isdigit() else _PRODUCER_EXPIRY_DEFAULT_MS
+
+    @staticmethod
+    def _offsets_retention_minutes(plan: Plan) -> int:
+        """offsets.retention.minutes as the plan sets it, else Kafka's default."""
+        planned = plan.variant.properties.get("offsets.retention.minutes", "")
+        return int(planned) if planned.isdecimal() else _OFFSETS_RETENTION_DEFAULT_MINUTES
 
     def _quorum_fetch_ms(self, plan: Plan) -> int:
         """controller.quorum.fetch.timeout.ms as read from the cluster, else as the plan sets it, else Kafka's default."""

@@ -27,6 +27,7 @@ from prozess.harness.guarantees.facts.retention import (
     may_have_expired,
     name_stood_for_several,
     of_each_life,
+    offsets_may_have_expired,
     read_beyond_retention,
     replica_away,
     topic_deleted,
@@ -76,10 +77,12 @@ from prozess.harness.guarantees.facts.truncation import (
     unclean_before_read,
     unclean_between,
     unclean_since,
+    unclean_since_the_other,
     wiped,
     wiped_after_read,
     wiped_before,
     wiped_of_either,
+    wiped_since_the_other,
 )
 from prozess.harness.guarantees.logic import TRUE, Truth, any_true, as_truth, constant, doubt_unless
 from prozess.harness.guarantees.table.rules import CellConfiguration, Version
@@ -117,6 +120,8 @@ class Happened:
     """Members of groups died, or partitions changed hands."""
     forgotten: Tristate = Tristate.NO
     """A send outlived the broker's memory of its producer."""
+    offsets_expired: Tristate = Tristate.NO
+    """It took as long as the offsets of a group without members are kept (offsets.retention.minutes)."""
     read_uncommitted: Tristate = Tristate.NO
     """Consumers read them at read_uncommitted."""
     read_uncommitted_inside: Tristate = Tristate.NO
@@ -173,6 +178,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         destroyed=Tristate(int(destroyed)),
         deleted=yes_if(bool(len(envelope.log_starts[1])) and int(envelope.log_starts[1].max()) > 0),
         forgotten=forgotten,
+        offsets_expired=_offsets_expired(envelope),
         rebalanced=Tristate.UNKNOWN,  # joining is a rebalance
         audited_slowly=audit_beyond_retention(envelope),
         long_away=away_beyond_retention(envelope),
@@ -180,6 +186,13 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         asked=Tristate(int(any_true(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
         topic_deleted=yes_if(any(life.ended for life in timeline.lives)),
     )
+
+
+def _offsets_expired(envelope: Envelope) -> Tristate:
+    long_ns, audited_ns = envelope.offsets_retention_ns, envelope.audited_ns
+    if long_ns is None:
+        return Tristate.UNKNOWN
+    return Tristate.UNKNOWN if audited_ns is not None and audited_ns >= long_ns else Tristate.NO
 
 
 def with_readers(happened: Happened, plan: Plan, cell: Cell) -> Happened:
@@ -512,6 +525,16 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=unclean_between,
         could=lambda h: possibly(h.unclean),
     ),
+    "unclean since the other": Fact(
+        "there was an unclean election between the earlier event and this one; unknown if it was well before the earlier one",
+        of_witnesses=unclean_since_the_other,
+        could=lambda h: possibly(h.unclean),
+    ),
+    "wiped since the other": Fact(
+        "every replica that could become leader lost its data between the earlier event and this one",
+        of_witnesses=wiped_since_the_other,
+        could=lambda h: possibly(h.destroyed),
+    ),
     "unclean before": Fact(
         "there was an unclean election between the two reads; unknown if it was well before the first one",
         of_witnesses=unclean_before,
@@ -570,6 +593,12 @@ FACTS: Mapping[str, Fact] = {
         "the snapshot lacks a producer whose sends began longer ago than producer.id.expiration.ms",
         of_witnesses=may_have_expired,
         could=lambda h: possibly(h.forgotten),
+    ),
+    "offsets may have expired": Fact(
+        "from the earlier event to this one it was as long as the offsets of a group without members are kept "
+        "(offsets.retention.minutes); when a group was without members is not recorded",
+        of_witnesses=offsets_may_have_expired,
+        could=lambda h: possibly(h.offsets_expired),
     ),
     "log start passed": Fact(
         "by then the log start had been seen beyond the consumer's position; unknown if it was seen there only later",

@@ -31,6 +31,16 @@ def may_have_expired(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return all_true(unknown_there, forgot(envelope, witnesses))
 
 
+def offsets_may_have_expired(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Between the witness's earlier event (`other_ns`) and this one it was as long as committed offsets of a group without
+    members are kept. Nothing records when a group was without members, so it is never certain. [KIP-211:
+    offsets.retention.minutes]"""
+    if envelope.offsets_retention_ns is None:
+        return constant(UNKNOWN, len(witnesses))
+    apart_ns = witnesses["begin_ns"] - np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
+    return doubt_unless(as_truth(apart_ns + envelope.error_ns >= envelope.offsets_retention_ns), known=False)
+
+
 def log_start_passed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The log start had been seen beyond the position when the reader was given the next record: what it jumped over had been
     deleted. Seen only later: when it was deleted is not known. Not seen = no."""

@@ -224,13 +224,21 @@ def _cut_off(envelope: Envelope, witnesses: np.ndarray, certainly: Callable[[Ele
 def unclean_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """An unclean election came between the witness's two reads, or so shortly before the first that the leader it deposed may
     have answered that one: positions of the old log mean nothing in the new one. Longer before: who answered is not known."""
-    first_ns, later_ns = witnesses["begin_ns"], or_never(witnesses["end_ns"])
+    return _unclean_between(envelope, witnesses["begin_ns"], or_never(witnesses["end_ns"]))
 
+
+def unclean_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Returns the same for the time between `other_ns` and `begin_ns`: what a group did before that means nothing in the new
+    log."""
+    return _unclean_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
+
+
+def _unclean_between(envelope: Envelope, first_ns: np.ndarray, later_ns: np.ndarray) -> Truth:
     def holds(election: Election) -> Truth:
-        old = doubt_unless(as_truth(np.ones(len(witnesses), dtype=bool)), known=first_ns <= envelope.known_ns(election))
+        old = doubt_unless(as_truth(np.ones(len(first_ns), dtype=bool)), known=first_ns <= envelope.known_ns(election))
         return all_true(as_truth(election.time_ns - envelope.error_ns <= later_ns), old)
 
-    return _any_unclean(envelope, len(witnesses), holds)
+    return _any_unclean(envelope, len(first_ns), holds)
 
 
 def unclean_before_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -351,12 +359,20 @@ def wiped_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 def wiped_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Every copy that could lead was destroyed between the witness's two reads. Before the first: the position was one of the
     log that was written anew."""
-    first_ns, later_ns = witnesses["begin_ns"], or_never(witnesses["end_ns"])
+    return _wiped_between(envelope, witnesses["begin_ns"], or_never(witnesses["end_ns"]))
+
+
+def wiped_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Returns the same for the time between `other_ns` and `begin_ns`."""
+    return _wiped_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
+
+
+def _wiped_between(envelope: Envelope, first_ns: np.ndarray, later_ns: np.ndarray) -> Truth:
     error_ns = envelope.error_ns
     return _wiped_when(
         envelope,
         lambda w: (w.begin_ns - error_ns <= later_ns) & (first_ns <= max(w.begin_ns, w.destroyed_ns) + error_ns),
-        len(witnesses),
+        len(first_ns),
     )
 
 

@@ -33,6 +33,19 @@ def _offsets_lost(anomaly: str) -> Rule:
     )
 
 
+def _offsets_expired(anomaly: str) -> Rule:
+    """Returns the rule for offsets that were forgotten. It permits nothing: when a group was without members is unknown."""
+    return Rule(
+        id=f"{anomaly}/offsets-expired",
+        when=("offsets may have expired",),
+        label="expired committed offsets",
+        reason="the group may have been without members for so long that the brokers forgot its offsets, and it began anew "
+        "where auto.offset.reset says",
+        change="a longer offsets.retention.minutes",
+        source="KIP-211: offsets of a group expire offsets.retention.minutes after its last member left",
+    )
+
+
 def _sought(anomaly: str) -> Rule:
     return Rule(
         id=f"{anomaly}/sought",
@@ -151,8 +164,9 @@ _REPROCESSED = Guarantee(
             reason="the record is in the log twice, and `duplicate` judges that",
             source="KIP-98",
         ),
-        *hard("reprocessed", unclean="cutoff", wiped="wiped"),
+        *hard("reprocessed", unclean="unclean since the other", wiped="wiped since the other"),
         _offsets_lost("reprocessed"),
+        _offsets_expired("reprocessed"),
     ),
 )
 _COMMIT_REGRESSION = Guarantee(
@@ -168,7 +182,9 @@ _COMMIT_REGRESSION = Guarantee(
     rules=(
         topic_deleted("commit-regression", "topic made anew since the other"),
         _sought("commit-regression"),
+        *hard("commit-regression", unclean="unclean since the other", wiped="wiped since the other"),
         _offsets_lost("commit-regression"),
+        _offsets_expired("commit-regression"),
     ),
 )
 _COMMIT_AHEAD = Guarantee(

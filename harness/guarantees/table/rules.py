@@ -463,6 +463,8 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "cutoff of either": (LOG, LOGS),
     "cutoff after the read": (LOG, LOGS),
     "unclean before": (LOG,),
+    "unclean since the other": (LOG,),
+    "wiped since the other": (LOG, FAULT, EFFECT),
     "unclean before it was read": (LOG,),
     "unclean between the answers": (LOG,),
     "that election was unclean": (LOG,),
@@ -517,6 +519,7 @@ NEVER_CERTAIN = frozenset(
     {
         "may be a second copy",
         "may have begun behind it",
+        "offsets may have expired",
         "the machine stood still",
         "reader stood still",
         "whoever waited stood still",

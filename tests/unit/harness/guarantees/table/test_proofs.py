@@ -61,6 +61,8 @@ class Seen:
     columns: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
     aimed: bool = False
+    flushed: bool = False
+    """The topic's own records are synced, so that brokers without power lose those of internal topics alone."""
 
 
 def observed(kind: ObservationKind, at_s: float, value: int) -> dict[str, int]:
@@ -75,7 +77,7 @@ def of_case(case: int) -> Seen:
 BY_WIPE = {"metadata": ONLY_COPY, "faults": fault(0, "wipe", [1], 5, 7)}
 UNCLEANLY = {"metadata": UNCLEAN}
 DELETED = {"metadata": MADE_ANEW}
-COORDINATORS = Seen(STABLE, DARK, columns={"begin_s": 30, "end_s": 60, "other_s": 1})
+COORDINATORS = Seen(STABLE, DARK, columns={"begin_s": 30, "end_s": 60, "other_s": 1}, flushed=True)
 SEEN: Mapping[str, Seen] = {
     "topic deleted": Seen(**DELETED),
     "topic deleted after the read": Seen(**DELETED, columns={"seen_s": 4.5}),
@@ -91,6 +93,8 @@ SEEN: Mapping[str, Seen] = {
     "cutoff of either": Seen(**UNCLEANLY, columns={"other_s": 20}),
     "cutoff after the read": Seen(**UNCLEANLY, columns={"seen_s": 4.5}),
     "unclean before": Seen(**UNCLEANLY, columns={"end_s": 7}),
+    "unclean since the other": Seen(**UNCLEANLY, columns={"other_s": 4, "begin_s": 7, "end_s": 7.1}),
+    "wiped since the other": Seen(**BY_WIPE, columns={"other_s": 4, "begin_s": 9, "end_s": 9.1}),
     "unclean before it was read": Seen(**UNCLEANLY, columns={"seen_s": 7}),
     "unclean between the answers": Seen(**UNCLEANLY, columns={"sequence": 1, "other_sequence": 0}),
     "that election was unclean": Seen(**UNCLEANLY, columns={"sequence": 1, "begin_s": 6, "end_s": None}),
@@ -198,7 +202,10 @@ PERMITTING = [
     if rule.effect not in NEVER_EXCUSES
 ]
 CASES = [(a, r) for a, r in PERMITTING if not NEVER_CERTAIN.intersection(r.when) and r.id not in SHADOWED]
-PLAN = plan({"producer.acks": ["all"]}, steps=[strike("strike", "pause", "partition(0)")])
+PLAN, FLUSHED = (
+    plan({"producer.acks": ["all"]}, base=base, steps=[strike("strike", "pause", "partition(0)")])
+    for base in ({}, {"topic.flush_messages": 1})
+)
 
 
 def judged(anomaly: str, rule: Rule, without: Sequence[str] = ()) -> tuple[Judgement, str]:
@@ -210,15 +217,16 @@ def judged(anomaly: str, rule: Rule, without: Sequence[str] = ()) -> tuple[Judge
     columns = {"begin_s": 4.0, "end_s": 4.1} | {name: value for s in seen for name, value in s.columns.items()}
     configuration = replace(STRICT, **{name: value for s in seen for name, value in s.configuration.items()})
     kept = [row for row in faults if FAULT not in without and not _taken(row, without)]
-    logs = () if LOGS in without else nothing_left(PLAN)
+    of = FLUSHED if any(s.flushed for s in seen) else PLAN
+    logs = () if LOGS in without else nothing_left(of)
     given = evidence(
-        PLAN,
+        of,
         metadata=[r for r in metadata if DELETION not in without or r["kind"] != MetadataKind.DELETED],
         faults=kept,
         observations=[*logs, *_observations(observations, without)],
     )
     envelope = replace(
-        given.envelope(PLAN, PLAN.cells[0], 0),
+        given.envelope(of, of.cells[0], 0),
         acks=configuration.acks,
         unclean_enabled=configuration.unclean_enabled,
         delivery_bound=DeliveryBound(latency_s=5),
@@ -291,4 +299,5 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
         "unprocessed/several-topics",
         "not-exactly-once/several-topics", "two-owners/group-perhaps-lost", "skipped/untold-seek", "rewound/untold-seek",
         "unstable/several-topics", "leaderless/stood-still", "lost/begun-behind", "early-read/clock-moved",
+        "reprocessed/offsets-expired", "commit-regression/offsets-expired",
     }  # fmt: skip
