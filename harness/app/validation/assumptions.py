@@ -11,6 +11,7 @@ from typing import Any
 
 from prozess.harness import inputs
 from prozess.harness.app.validation.availability import OFFSETS, TRANSACTIONS
+from prozess.harness.app.validation.lifetimes import OF_RECORDS
 from prozess.harness.app.validation.trial import ConfigurationParts
 from prozess.harness.config.known_properties import default_of, properties_of
 from prozess.harness.errors import BadInput
@@ -62,26 +63,25 @@ def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Unto
     if "topic.replication_factor" not in parts.origins:
         found.append("replication.factor=1")
     if parts.servers.broker is None:
-        waits = parts.producer is not None and parts.base["producer.acks"] == "all"
-        if waits and "topic.min_insync_replicas" not in parts.origins:
+        if "topic.min_insync_replicas" not in parts.origins:
             found.append("min.insync.replicas=1")
         if "topic.unclean_leader_election_enable" not in parts.origins:
             found.append(f"{_UNCLEAN}=false")
     if found:
-        rest = resting if found != ["min.insync.replicas=1"] else ()
         yield Untold(
             TOPIC,
             tuple(found),
-            rest,
+            resting,
             "a partition accepts writes while a broker is down, and survives the loss of a disk,",
             "--topic with them, or --cluster and --cluster-topic",
         )
     if parts.servers.broker is not None:
         return
+    yield from _retention(parts)
     if parts.consumer is not None:
         yield Untold(
             "the brokers (for __consumer_offsets)",
-            (*_defaults(parts, *OFFSETS.settings), f"{_UNCLEAN}=false"),
+            (*_defaults(parts, *OFFSETS.settings, "offsets.retention.minutes"), f"{_UNCLEAN}=false"),
             OFFSETS.rests,
             "your groups go on while a broker is down, and keep their offsets when a disk is lost,",
             _BROKER,
@@ -94,6 +94,19 @@ def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Unto
             "your transactions go on while a broker is down, and keep their outcome when a disk is lost,",
             _BROKER,
         )
+
+
+def _retention(parts: ConfigurationParts) -> Iterator[Untold]:
+    """Yields how long the topic keeps records, where a consumer depends on it and the topic does not say it."""
+    if parts.consumer is None or parts.compacted or "retention.ms" in (parts.servers.topic or {}):
+        return
+    yield Untold(
+        TOPIC,
+        (f"retention.ms={default_of('retention.ms', properties_of('topic', 'java', parts.version))}",),
+        OF_RECORDS,
+        "a consumer that was away gets what was written meanwhile",
+        "--topic with it, or --cluster and --cluster-topic",
+    )
 
 
 def of_application(parts: ConfigurationParts) -> Iterator[Untold]:

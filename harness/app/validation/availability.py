@@ -7,7 +7,25 @@ from dataclasses import dataclass
 from prozess.harness.app.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
 from prozess.harness.config.known_properties import Setting, default_of, is_true, properties_of
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import Rule, parse_version
+from prozess.harness.guarantees.table.rules import RuleEffect, parse_version
+
+
+def rules_resting_on(*facts: str) -> tuple[tuple[str, str], ...]:
+    """Returns (anomaly, rule) of each rule of the guarantee table that permits something where one of these facts holds."""
+    return tuple(
+        (name, rule.id)
+        for name, guarantee in TABLE.items()
+        for rule in guarantee.rules
+        if rule.effect is RuleEffect.PERMITTED and not set(facts).isdisjoint(rule.when)
+    )
+
+
+def _denied(*facts: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name, _ in rules_resting_on(*facts)))
+
+
+WIPED = ("wiped", "wiped of either", "wiped after the read", "wiped before", "wiped since the other")
+"""Facts of a topic whose last copies were destroyed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +43,18 @@ class InternalTopic:
     """What stops while a partition of this topic accepts no writes, as a subject and a verb."""
     keeps: str
     """What the topic contains, for a person."""
-    rests: tuple[str, ...] = ()
-    """Anomalies that an unclean election of this topic makes possible."""
+    lost: tuple[str, ...] = ()
+    """The facts of the guarantee table that hold where this topic loses what it has."""
 
     @property
     def settings(self) -> tuple[str, str]:
         """The names of the two properties about its copies."""
         return self.factor, self.minimum
 
-
-def _resting_on(fact: str) -> tuple[str, ...]:
-    def asks(rule: Rule) -> bool:
-        return fact in rule.when
-
-    return tuple(name for name, guarantee in TABLE.items() if any(asks(rule) for rule in guarantee.rules))
+    @property
+    def rests(self) -> tuple[str, ...]:
+        """Anomalies that are possible where this topic loses what it has."""
+        return _denied(*self.lost)
 
 
 OFFSETS = InternalTopic(
@@ -48,7 +64,7 @@ OFFSETS = InternalTopic(
     minimum="min.insync.replicas",
     stands="its groups can neither join nor commit",
     keeps="what groups have committed",
-    rests=_resting_on("group state lost"),
+    lost=("group state lost",),
 )
 """It has the brokers' own min.insync.replicas and unclean.leader.election.enable.
 [GroupCoordinatorService.groupMetadataTopicConfigs: cleanup.policy, compression.type, segment.bytes]"""
@@ -59,6 +75,7 @@ TRANSACTIONS = InternalTopic(
     minimum="transaction.state.log.min.isr",
     stands="its transactional.ids can neither begin nor end a transaction",
     keeps="the outcome of transactions",
+    lost=("transaction state lost", "transaction decision lost"),
 )
 """No broker elects it uncleanly. [TransactionStateManager.transactionTopicConfigs]"""
 SHARES = InternalTopic(
@@ -197,6 +214,8 @@ RULES = {
 }
 """Each thing that can be wrong with the copies of a topic → the source that says so. The id is of/what:
 availability/min-insync-1."""
+ONE_DISK = ("replication-factor-1", "min-insync-1")
+"""Those of them with which a single disk may take away what was acknowledged."""
 UNCLEAN_OFFSETS = "internal-offsets/unclean"
 _UNCLEAN_SOURCE = (
     "GroupCoordinatorService.groupMetadataTopicConfigs sets no unclean.leader.election.enable, so __consumer_offsets has the "
@@ -220,10 +239,14 @@ class Concern:
     source: str
     denies: tuple[str, ...] = ()
     """The anomalies that this weakness makes possible."""
+    permitted_by: tuple[str, ...] = ()
+    """The rules of the guarantee table that permit them in a trial where it comes to that."""
 
     def sentence(self) -> str:
         """Returns this as a sentence for people."""
-        return f"{self.what}. {', '.join(self.blame)} → {self.change}"
+        verb = "are" if len(self.denies) > 1 else "is"
+        denied = f"{', '.join(self.denies)} {verb} possible: " if self.denies else ""
+        return f"{denied}{self.what}. {', '.join(self.blame)} → {self.change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +276,16 @@ def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concer
     alone = parts.producer is None and parts.consumer is None  # topic and brokers, whoever the clients are
     waits = alone or (parts.producer is not None and base["producer.acks"] == "all")
     if factor_told:
-        yield from _of_topic(parts, factor, minimum if minimum_told and waits else None)
+        yield from _of_topic(parts, factor, minimum if minimum_told else None, waits=waits)
     for framework_topic in FRAMEWORK_TOPICS:
         yield from _of_framework(parts, framework_topic)
     if servers.broker is None and not defaults_hold:
         return
     internal = [OFFSETS] if alone or parts.consumer is not None else []
-    internal += [TRANSACTIONS] if alone or parts.transactional else []
+    waits_for_transactions = (
+        base.get("group.isolation_level") == "read_committed" and "group.isolation_level" in origins
+    )
+    internal += [TRANSACTIONS] if alone or parts.transactional or waits_for_transactions else []
     if parts.consumer is not None and servers.broker is not None and set(SHARES.settings) & set(servers.broker):
         internal.append(SHARES)  # whether members share is in no file: told of what somebody has set
     for topic in internal:
@@ -277,9 +303,12 @@ def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concer
         )
 
 
-def _of_topic(parts: ConfigurationParts, factor: _Value, minimum: _Value | None) -> Iterator[Concern]:
+def _of_topic(parts: ConfigurationParts, factor: _Value, minimum: _Value | None, *, waits: bool) -> Iterator[Concern]:
     def concern(rule: str, what: str, change: str, *blame: _Value) -> Concern:
+        one_disk = rule in ONE_DISK
         return Concern(
+            denies=_denied(*WIPED) if one_disk else (),
+            permitted_by=tuple(id for _, id in rules_resting_on(*WIPED)) if one_disk else (),
             rule=f"availability/{rule}",
             what=what,
             blame=tuple(b.blame for b in blame),
@@ -300,10 +329,15 @@ def _of_topic(parts: ConfigurationParts, factor: _Value, minimum: _Value | None)
         yield concern(
             "min-insync-1",
             "while the leader is the only replica in sync, it acknowledges acks=all alone, and the record is "
-            "lost if its disk is lost",
+            "lost if its disk is lost"
+            if waits
+            else "while the leader is the only replica in sync, it alone has what consumers are given, and that is "
+            "lost if its disk "
+            "is lost",
             "min.insync.replicas=2" if copies > 2 else "replication.factor=3, min.insync.replicas=2",
             minimum,
         )
+    minimum = minimum if waits else None  # nobody else waits for it
     if minimum is not None and copies > 1 and minimum.number == copies:
         yield concern(
             "min-insync-equals-replication-factor",
@@ -342,7 +376,13 @@ def _of_internal(parts: ConfigurationParts, topic: InternalTopic) -> Iterator[Co
 
     def concern(rule: str, what: str, change: str, *blame: _Value) -> Concern:
         return Concern(
-            rule=f"{topic.id}/{rule}", what=what, blame=tuple(b.blame for b in blame), change=change, source=RULES[rule]
+            denies=topic.rests if rule in ONE_DISK else (),
+            permitted_by=tuple(id for _, id in rules_resting_on(*topic.lost)) if rule in ONE_DISK else (),
+            rule=f"{topic.id}/{rule}",
+            what=what,
+            blame=tuple(b.blame for b in blame),
+            change=change,
+            source=RULES[rule],
         )
 
     if factor.number == 1:

@@ -22,6 +22,8 @@ from prozess.harness.app.validation.assumptions import (
 )
 from prozess.harness.app.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
 from prozess.harness.app.validation.clients import idempotent_by_default
+from prozess.harness.app.validation.lifetimes import RULES as LIFETIMES
+from prozess.harness.app.validation.lifetimes import conditions, duties, lifetimes
 from prozess.harness.app.validation.reading import Unclear
 from prozess.harness.app.validation.trial import ConfigurationParts
 from prozess.harness.config.known_properties import CLIENTS
@@ -155,6 +157,21 @@ class Prediction:
         return () if self.doubts else self.not_permitted
 
     @property
+    def provided(self) -> str:
+        """Returns what all that is promised is promised under, as the end of its sentence: how many disks and how much power
+        may be lost."""
+        tolerance = self.fault_tolerance
+        waits = self.parts.producer is None or self.parts.base["producer.acks"] == "all"
+        disks = tolerance.disks if tolerance is not None and waits else 0
+        lost = (
+            f"no more than {disks} disk{'s' if disks > 1 else ''} of a partition's replicas is lost at once"
+            if disks > 0
+            else "no disk is lost"
+        )
+        power = "" if tolerance is not None and tolerance.flushed else ", and not all of its brokers lose power at once"
+        return f"; while {lost}{power}"
+
+    @property
     def unknown(self) -> tuple[Guarantee, ...]:
         """Returns what no rule could permit of what is known, where something is not: it may be promised, and may not."""
         resting = {name for one in self.untold for name in one.anomalies}
@@ -181,8 +198,17 @@ class Prediction:
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
-        """Weaknesses of availability, and of the topics that brokers keep for themselves."""
-        return concerns(self.parts, defaults_hold=self.kafka_defaults)
+        """Weaknesses of availability, of the topics that brokers keep for themselves, and of what is forgotten too soon."""
+        found = (
+            *concerns(self.parts, defaults_hold=self.kafka_defaults),
+            *lifetimes(self.parts, defaults_hold=self.kafka_defaults),
+        )
+        return tuple(replace(one, denies=tuple(name for name in one.denies if name in self._given)) for one in found)
+
+    @property
+    def duties(self) -> tuple[str, ...]:
+        """Returns what the application must do itself, whatever is set."""
+        return tuple(duties(self.parts))
 
     @cached_property
     def defects(self) -> tuple[OpenDefect, ...]:
@@ -220,7 +246,7 @@ class Prediction:
     def assumed(self) -> list[str]:
         """Returns what is taken for granted, for a person."""
         told = [one.assumed() for one in self._untold if self._by_default(one)]
-        return [*told, *assumptions(self.parts)]
+        return [*told, *conditions(self.parts, defaults_hold=self.kafka_defaults), *assumptions(self.parts)]
 
     @cached_property
     def curable(self) -> frozenset[str]:
@@ -307,7 +333,7 @@ def change_in_words(change: str) -> str:
 def acceptable() -> frozenset[str]:
     """Returns everything that a file of accepted risks may name."""
     rules = {rule.id for guarantee in TABLE.values() for rule in guarantee.rules if rule.effect is RuleEffect.PERMITTED}
-    return frozenset({*TABLE, *rules, *DEFECTS, *CONCERNS})
+    return frozenset({*TABLE, *rules, *DEFECTS, *CONCERNS, *LIFETIMES})
 
 
 def _weaknesses(

@@ -476,6 +476,8 @@ _NO_COPIER = "no application that copies records is part of these trials"
 _NO_RETRY_TOPIC = "the trials' members have no retry topic"
 _NOT_THERE: Mapping[str, str] = {
     "internal-shares": "no share group is part of these trials",
+    "lifetime": "it takes somebody who is away for longer than a trial lasts",
+    "client": "no send of a trial is left without somebody who looks at its report",
     "internal-framework": "neither Kafka Connect nor Kafka Streams is part of these trials",
 }
 """The first part of a rule's id, where nothing of that kind is in a trial."""

@@ -146,6 +146,7 @@ def to_json(comparison: Comparison) -> None:
         ],
         "unknown": [guarantee.anomaly for guarantee in prediction.unknown],
         "notes": prediction.parts.notes,
+        "duties": prediction.duties,
         "promised": [guarantee.anomaly for guarantee in prediction.promised],
         "weaknesses": [
             {
@@ -231,6 +232,8 @@ NAMES = {"producer.max_in_flight": "max.in.flight.requests.per.connection"}
 
 def prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     """Yields (word, sentence) for each line of the prediction, in the order of the output."""
+    for duty in prediction.duties:
+        yield "you must", duty
     for reading in prediction.parts.readings:
         yield "file", reading.summary()
     for note in prediction.parts.notes:
@@ -248,7 +251,8 @@ def prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
 
 def _promises(prediction: Prediction) -> Iterator[tuple[str, str]]:
     if prediction.promised:
-        yield "promised", f"never {', '.join(guarantee.anomaly for guarantee in prediction.promised)}"
+        never = ", ".join(guarantee.anomaly for guarantee in prediction.promised)
+        yield "promised", f"never {never}{prediction.provided}"
     for one in prediction.defects:
         risk = prediction.accepted.get(one.defect.id)
         yield "but", f"{one.sentence()} [{one.defect.id}]" + (f"; {risk.sentence()}" if risk else "")

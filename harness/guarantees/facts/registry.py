@@ -132,6 +132,8 @@ class Happened:
     """There was a fault, of any kind."""
     asked: Tristate = Tristate.NO
     """Somebody asked for an unclean election."""
+    several_releases: Tristate = Tristate.NO
+    """Brokers of several releases ran side by side."""
     topic_deleted: Tristate = Tristate.NO
     """By the controllers' log a topic of its name was deleted, or made again."""
 
@@ -184,6 +186,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         long_away=away_beyond_retention(envelope),
         faulted=Tristate.YES if faults else Tristate.NO,
         asked=Tristate(int(any_true(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
+        several_releases=Tristate.UNKNOWN,
         topic_deleted=yes_if(any(life.ended for life in timeline.lives)),
     )
 
@@ -821,7 +824,7 @@ FACTS: Mapping[str, Fact] = {
     "markers refused": Fact(
         "a broker says in its own log that it refused WriteTxnMarkers meanwhile, because it does not know the version",
         of_witnesses=markers_refused,
-        could=lambda _: Tristate.UNKNOWN,
+        could=lambda h: possibly(h.several_releases),
     ),
     "registered anew, then led without it": Fact(
         "a broker that was started again after the acknowledgement led in an epoch that began without the record",

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.harness.app.validation.availability import CONCERNS, OFFSETS, SHARES, TRANSACTIONS, concerns
+from prozess.harness.app.validation.availability import CONCERNS, OFFSETS, ONE_DISK, SHARES, TRANSACTIONS, concerns
 from prozess.harness.app.validation.command import ValidationInput, translate
+from prozess.harness.app.validation.lifetimes import RULES as LIFETIMES
 from prozess.harness.app.validation.prediction import Prediction, acceptable
 from prozess.harness.errors import BadInput
 from tests.support.predictions import SAFE_BROKER, SAFE_TOPIC, predicted
@@ -44,10 +45,8 @@ def test_three_copies_two_in_sync_have_no_weakness():
 def test_copies_and_minimum_decide_how_many_brokers_may_be_down(factor, minimum, found):
     topic = {"replication.factor": str(factor), "min.insync.replicas": str(minimum)}
     assert rules({"acks": "all"}, topic=topic) == [f"availability/{rule}" for rule in found]
-    # min.insync.replicas counts for acks=all alone
-    assert rules({"acks": "1"}, topic=topic) == [
-        f"availability/{rule}" for rule in found if rule == "replication-factor-1"
-    ]
+    # Writes wait for min.insync.replicas with acks=all alone; readers are given what one replica has with any.
+    assert rules({"acks": "1"}, topic=topic) == [f"availability/{rule}" for rule in found if rule in ONE_DISK]
 
 
 def test_brokers_before_3_7_take_no_write_with_a_minimum_above_the_copies_and_later_ones_lower_it():
@@ -226,7 +225,7 @@ def test_nothing_is_promised_and_unknown_or_weak_at_once_and_every_rule_can_be_a
     promised = {guarantee.anomaly for guarantee in found.promised}
     assert not promised & {guarantee.anomaly for guarantee in found.unknown}
     assert not promised & {weakness.guarantee.anomaly for weakness in found.weaknesses}
-    assert {concern.rule for concern in found.concerns} <= set(CONCERNS) <= acceptable()
+    assert {concern.rule for concern in found.concerns} <= {*CONCERNS, *LIFETIMES} <= acceptable()
     assert set(found.failures) <= acceptable()
     if (
         not defaults
@@ -236,4 +235,6 @@ def test_nothing_is_promised_and_unknown_or_weak_at_once_and_every_rule_can_be_a
         assert not {"lost", "dirty-read"} & promised, "rests on what nobody told"
     told_worst = (topic or {}).get("replication.factor") == "1"
     assert ("availability/replication-factor-1" in {c.rule for c in found.concerns}) >= told_worst
-    assert concerns(found.parts, defaults_hold=defaults) == found.concerns
+    rules_found = [concern.rule for concern in concerns(found.parts, defaults_hold=defaults)]
+    assert [concern.rule for concern in found.concerns][: len(rules_found)] == rules_found
+    assert not promised & {name for concern in found.concerns for name in concern.denies}

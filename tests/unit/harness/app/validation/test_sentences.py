@@ -53,8 +53,10 @@ def test_acks_all_with_a_minimum_of_one_is_acknowledged_by_the_leader_alone():
         "min.insync.replicas=2 prevents this",
         "copies: flush.messages is not 1: if all brokers that have a copy lose power at once, records that "
         "the operating system had not yet written to disk are lost",
-        "weak: while the leader is the only replica in sync, it acknowledges acks=all alone, and the record "
-        "is lost if its disk is lost. min.insync.replicas=1 (the file, min.insync.replicas) → "
+        "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, epoch-regression are possible: "
+        "while the "
+        "leader is the only replica in sync, it acknowledges acks=all alone, and the record is lost if its disk is "
+        "lost. min.insync.replicas=1 (the file, min.insync.replicas) → "
         "min.insync.replicas=2 [availability/min-insync-1]",
     ]
 
@@ -68,7 +70,9 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, untold, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
-        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless",
+        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless; while no more "
+        "than 1 disk "
+        "of a partition's replicas is lost at once, and not all of its brokers lose power at once",
         "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
         "partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
         "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
@@ -96,7 +100,9 @@ def test_one_copy_is_gone_with_its_disk_and_away_with_its_broker():
     machines without interrupting data consumption." """
     found = predicted({"acks": "all"}, topic={"replication.factor": "1"}, broker={})
     assert said(found, "weak") == [
-        "weak: while the only broker of a partition is down, nobody can write to it or read from it, and all "
+        "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, epoch-regression are possible: "
+        "while the "
+        "only broker of a partition is down, nobody can write to it or read from it, and all "
         "its records are lost if that broker's disk is lost. "
         "replication.factor=1 (the file, replication.factor) → replication.factor=3, min.insync.replicas=2 "
         "[availability/replication-factor-1]"
@@ -157,7 +163,8 @@ def test_one_copy_of_the_committed_offsets_stops_groups_with_its_broker():
     recommended to ensure availability such as 3." """
     found = predicted(consumer=GROUPS, broker=SAFE_BROKER | {"offsets.topic.replication.factor": "1"})
     assert said(found, "weak") == [
-        "weak: __consumer_offsets has one copy: while its broker is down, its groups can neither join nor commit, "
+        "weak: reprocessed, commit-regression, two-owners are possible: __consumer_offsets has one copy: while its "
+        "broker is down, its groups can neither join nor commit, "
         "and if its disk is lost, what groups have committed is lost. offsets.topic.replication.factor=1 (the file, "
         "offsets.topic.replication.factor) → offsets.topic.replication.factor=3 before __consumer_offsets is "
         "created; if it exists already, use kafka-reassign-partitions.sh "
@@ -172,7 +179,8 @@ def test_one_broker_may_alone_have_what_a_transaction_decided():
         {"transactional.id": "orders"}, broker=SAFE_BROKER | {"transaction.state.log.min.isr": "1"}, brokers=3
     )
     assert said(found, "weak") == [
-        "weak: while only one replica of __transaction_state is in sync, one broker alone has the outcome of "
+        "weak: torn, lost-transaction, zombie-write, own-read, information-cycle are possible: while only one replica of "
+        "__transaction_state is in sync, one broker alone has the outcome of "
         "transactions, which is lost if its disk is lost. transaction.state.log.min.isr=1 (the file, "
         "transaction.state.log.min.isr) → "
         "transaction.state.log.min.isr=2 [internal-transactions/min-insync-1]"
