@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.history.nodes_out import nodes_out
 from prozess.harness.history.parquet import PartitionColumns, TableFile
 from prozess.harness.history.participants import (
     REVEALED,
@@ -25,6 +24,7 @@ from prozess.harness.history.participants import (
     client_facts,
     copies,
     log_starts,
+    nodes_out,
 )
 from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
 from prozess.harness.plan.bounds import bounds_of

@@ -28,8 +28,10 @@ from prozess.harness.guarantees.verdict.doubts import (
     beyond_reality_in,
     cell_doubts,
     not_asked,
+    reasons_of_gaps,
     told_of_loss,
     trial_doubts,
+    uncertain_partitions,
 )
 from prozess.harness.guarantees.verdict.evaluation import (
     Evaluation,
@@ -41,7 +43,6 @@ from prozess.harness.guarantees.verdict.evaluation import (
     windows_judged,
 )
 from prozess.harness.guarantees.verdict.expectations import expectation_results
-from prozess.harness.guarantees.verdict.gaps import reasons_of_gaps, uncertain_partitions
 from prozess.harness.guarantees.verdict.sentences import (
     at_risk,
     faults_shown,

@@ -9,7 +9,7 @@ from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.history.nodes_out import NOT_UNDONE_NS, nodes_out
+from prozess.harness.history.participants import NOT_UNDONE_NS, nodes_out
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase, make_witnesses
 from prozess.harness.plan.bounds import Bounds
