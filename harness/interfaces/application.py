@@ -71,7 +71,8 @@ class RegisteredClient:
     doubts: dict[str, None] = field(default_factory=dict)
     """The lines that a program printed and that prozess did not understand."""
     silences: dict[str, None] = field(default_factory=dict)
-    """The seconds for which a program that produces ran on without a word of any send, until it was ended."""
+    """SECONDS@SINCE: for how long a program that produces ran on without a word of any send, until it was ended, and since
+    when (monotonic, in ns)."""
     application: str = ""
     """The application of the test that the client belongs to, and which of its lives. It is empty if the test's fixture
     did not start the application."""

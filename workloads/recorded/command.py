@@ -166,7 +166,7 @@ class CommandProducer(CommandLines):
             return  # who announces each send says when it has something to send, and `stuck` judges it
         if self._stopped_ns - self._told_ns >= STALLED_NS:
             silent_s = (self._stopped_ns - self._told_ns) // NS_PER_S
-            self._life.registry.note(self._life.client, "silences", str(silent_s))
+            self._life.registry.note(self._life.client, "silences", f"{silent_s}@{self._told_ns}")
 
     def _write_open(self) -> None:
         """Writes the rows of the sends that were announced, and of which the program did not tell how they ended. The

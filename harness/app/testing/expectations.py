@@ -10,9 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from prozess.harness.app.testing.plans import RecordedTest, group_of
 from prozess.harness.interfaces.application import Contents, Record, RegisteredClient, RegisteredTopic
 from prozess.harness.recording.codes import identity_text
+from prozess.harness.schema import FaultPhase, MetadataKind
 from prozess.harness.verdict import (
     AnomalyOutcome,
     ApplicationAnomaly,
@@ -307,10 +310,41 @@ def _silent(client: RegisteredClient) -> Unjudged | None:
     """Returns whether a program that told of no send for long had something to send."""
     if not client.silences:
         return None
-    longest = max(map(int, client.silences))
+    longest = max(int(text.partition("@")[0]) for text in client.silences)
     name = client.application or f"{client.kind}-{client.client}"
     why = f"{name} told of no send for the last {longest} s before it was ended, and nothing says whether it had one to make"
     return Unjudged((STUCK,), ", ".join(client.wrote), why, ADD_ANNOUNCED)
+
+
+MADE_ANEW_NS = 5_000_000_000
+"""For how long brokers may go on to acknowledge what is sent to a topic that was deleted."""
+
+
+def never_again(told: RecordedTest, *, faults: np.ndarray, metadata: np.ndarray) -> list[str]:
+    """Returns doubts about programs that told of no send after a topic of theirs was deleted, or a fault was undone: nothing
+    shows that they went on. They take rows of `faults` and `metadata`, in monotonic times.
+
+    Example: a topic is deleted at 60 s, and made anew. A program told of its last send at 61 s, and was ended at 100 s: it is
+    unknown whether it could not send, or had nothing more to send.
+    """
+    found = []
+    for client in told.clients:
+        name = client.application or f"{client.kind}-{client.client}"
+        mine = [p for topic in told.topics if topic.name in client.wrote for p in topic.partitions]
+        deleted = metadata["time_ns"][
+            (metadata["kind"] == MetadataKind.DELETED.value) & np.isin(metadata["partition"], mine)
+        ]
+        undone = faults["time_ns"][faults["phase"] == FaultPhase.UNDONE.value]
+        for text in client.silences:
+            seconds, _, since_ns = text.partition("@")
+            what = "a topic of it was deleted" if (deleted + MADE_ANEW_NS > int(since_ns)).any() else ""
+            what = what or ("a fault was undone" if (undone > int(since_ns)).any() else "")
+            if what:
+                found.append(
+                    f"{STUCK} is not judged: {name} told of no send for the last {seconds} s before it was ended, none since "
+                    f"{what}, and nothing says whether it had one to make; {ADD_ANNOUNCED}"
+                )
+    return found
 
 
 def _is_member(client: RegisteredClient, topic: RegisteredTopic) -> bool:

@@ -24,6 +24,7 @@ from prozess.harness.app.testing.expectations import (
     commits_first,
     judge_expectation,
     judge_identities,
+    never_again,
     unjudged_of,
 )
 from prozess.harness.app.testing.plans import RecordedTest, group_of, make_test_plan, notes_of
@@ -38,8 +39,9 @@ from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.plan.trial import Limits
 from prozess.harness.processes import process_status
-from prozess.harness.recording.rows import Recorder
+from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.schema import FAULTS, METADATA
 from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
@@ -226,6 +228,7 @@ class Recording:
         self._write_plan(tuple(doubts))
         finished = len(doubts)
         self._finish(doubts)
+        doubts += self._never_again(told)
         if len(doubts) > finished:
             self._write_plan(tuple(doubts))
         if self._recorder is not None:
@@ -319,6 +322,11 @@ class Recording:
         finally:
             workload.close()
         return {"incomplete": sorted(set(result.incomplete.values()))}
+
+    def _never_again(self, told: RecordedTest) -> list[str]:
+        """Programs of which nothing shows that they went on after what the test did to their cluster."""
+        faults, metadata = (read_rows(self.run.rows, table, RECORDER_CLIENT)[0] for table in (FAULTS, METADATA))
+        return never_again(told, faults=faults, metadata=metadata)
 
     def _still_at_work(self) -> list[str]:
         """Clients of other processes that live: what they still do is not in the history."""

@@ -4,14 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from prozess.harness.app.testing.expectations import unjudged_of
+from prozess.harness.app.testing.expectations import never_again, unjudged_of
 from prozess.harness.app.testing.plans import RecordedTest
 from prozess.harness.interfaces.application import Registry
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, SENDS, Isolation
+from prozess.harness.schema import MISSING, SENDS, FaultPhase, Isolation, MetadataKind
 from prozess.workloads.recorded.client import RecordedLife
 from prozess.workloads.recorded.command import CommandProducer
+from tests.support.cells.partitions import table
 
 S = 1_000_000_000
 
@@ -40,8 +41,12 @@ def ended(life, *events, at_s):
     return list(life.registry.clients[-1].silences)
 
 
+def noted(silent_s, since_s):
+    return [f"{silent_s}@{since_s * S}"]
+
+
 def test_a_program_that_ran_on_without_a_word_is_noted(life):
-    assert ended(life, ("producer_send_success", 0, 5), at_s=50) == ["45"]
+    assert ended(life, ("producer_send_success", 0, 5), at_s=50) == noted(45, 5)
     told = RecordedTest("t", life.registry.topics, life.registry.clients)
     (stalled,) = [one for one in unjudged_of(told, identities=["t"], expectations=(), doubts=()) if one.where == "t"]
     assert stalled.anomalies == ("stuck",)
@@ -58,7 +63,7 @@ def test_who_announces_its_sends_and_told_how_each_ended_had_no_more_to_make(lif
 
 def test_but_not_who_announces_some_alone(life):
     events = ("producer_send", 0, 4), ("producer_send_success", 0, 5), ("producer_send_success", 1, 6)
-    assert ended(life, *events, at_s=50) == ["44"]
+    assert ended(life, *events, at_s=50) == noted(44, 6)
 
 
 def test_a_send_that_was_announced_and_never_ended_is_a_row_where_the_last_one_was_acknowledged(life):
@@ -79,3 +84,28 @@ def test_what_nobody_announced_has_the_time_at_which_its_program_started(life):
 
 def test_a_program_that_never_told_of_a_send_is_told_of_elsewhere(life):
     assert ended(life, at_s=50) == []
+
+
+@pytest.mark.parametrize(
+    ("deleted_s", "undone_s", "what"),
+    [
+        (None, None, None),
+        (8, None, "none since a topic of it was deleted"),
+        (1, None, "none since a topic of it was deleted"),
+        (-1, None, None),
+        (None, 9, "none since a fault was undone"),
+        (None, 4, None),
+    ],
+)
+def test_who_told_of_no_send_after_what_the_test_did_leaves_the_test_unknown(life, deleted_s, undone_s, what):
+    """Its last send was acknowledged at 5 s: brokers may do so for some seconds after a topic was deleted."""
+    ended(life, ("producer_send_success", 0, 5), at_s=50)
+    told = RecordedTest("t", life.registry.topics, life.registry.clients)
+    deleted = (
+        [] if deleted_s is None else [{"time_ns": deleted_s * S, "kind": int(MetadataKind.DELETED), "partition": 0}]
+    )
+    undone = [] if undone_s is None else [{"time_ns": undone_s * S, "phase": int(FaultPhase.UNDONE)}]
+    doubts = never_again(told, faults=table("faults", undone), metadata=table("metadata", deleted))
+    assert [what in doubt and "stuck is not judged: producer-1" in doubt for doubt in doubts] == [True] * (
+        what is not None
+    )
