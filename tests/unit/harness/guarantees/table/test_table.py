@@ -87,6 +87,10 @@ def test_every_field_of_a_configuration_is_a_dimension_and_matters_to_some_anoma
         assert any(len({getattr(c, name) for c in found}) > 1 for found in varied.values()), name
 
 
+def test_the_rules_of_a_guarantee_are_no_more_than_the_bits_of_possible_defects():
+    assert max(len(guarantee.rules) for guarantee in TABLE.values()) < 63
+
+
 @pytest.mark.parametrize("anomaly", list(TABLE))
 def test_a_defect_never_stands_before_a_permission(anomaly):
     effects = [rule.effect in NEVER_EXCUSES for rule in TABLE[anomaly].rules]
