@@ -192,6 +192,12 @@ class Tally:
             if count := int(np.count_nonzero((self.judgement == Judgement.FORBIDDEN) & (self.possible >> index & 1))):
                 yield rule, count
 
+    def indistinguishable(self, guarantee: Guarantee) -> list[list[str]]:
+        """Returns the labels of each set of known defects of which any one may have done the same to a witness."""
+        sets = np.unique(self.possible[self.judgement == Judgement.FORBIDDEN]).tolist()
+        named = ([rule.label for index, rule in enumerate(guarantee.rules) if bits >> index & 1] for bits in sets)
+        return [labels for labels in named if len(labels) > 1]
+
 
 _NOTHING_UNCERTAIN: Mapping[int, str] = MappingProxyType({})
 

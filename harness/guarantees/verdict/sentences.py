@@ -84,8 +84,11 @@ def _defects(guarantee: Guarantee, tally: Tally) -> str:
 
     known = told(tally.defects(guarantee), "Known defect", "")
     perhaps = told(tally.possible_defects(guarantee), "Possibly", "; nothing that was recorded proves it")
+    alike = [
+        f" Nothing that was recorded tells {_list(labels)} apart." for labels in tally.indistinguishable(guarantee)
+    ]
     explained = told(tally.defects(guarantee, effect=RuleEffect.EXPLAINED), "What happened", "")
-    return "".join((*known, *explained, *perhaps))
+    return "".join((*known, *explained, *perhaps, *alike))
 
 
 def at_risk(cells: Sequence[CellVerdict]) -> dict[str, str]:

@@ -126,6 +126,7 @@ OF_THE_NEW = {"version": "2.8.0", "metadata": FOLLOWED, "begun_s": 5.2, "acknowl
 def test_where_no_server_log_was_read_a_history_cannot_tell_two_defects_apart_and_both_are_named():
     found = judged(**OF_THE_NEW)
     assert (found.known, found.possible) == ({}, {"KAFKA-18991": 1, "KAFKA-13141": 1})
+    assert found.reason.endswith(" Nothing that was recorded tells KAFKA-18991 and KAFKA-13141 apart.")
     assert judged(**(OF_THE_NEW | {"version": "2.8.1"})).possible == {"KAFKA-18991": 1}, "it is fixed there"
 
 
