@@ -64,6 +64,13 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return home / ".local" / "state" / "prozess"
 
 
+def private_directory(name: str) -> Path:
+    """Returns a directory of that name in the state directory, which is made if need be, and which nobody else may enter.
+
+    MissingTool if that is not possible, or if it belongs to somebody else."""
+    return _make(state_directory() / name)
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """What this machine wrote down of one run. `home`: where the run's directory was when it began."""

@@ -27,6 +27,7 @@ from prozess.clusters.protocol.client import Request, WireClient
 from prozess.clusters.protocol.login import wire_login
 from prozess.clusters.protocol.readiness import await_coordinators
 from prozess.clusters.protocol.requests import (
+    DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     EARLIEST,
     LATEST,
@@ -43,6 +44,7 @@ from prozess.clusters.protocol.requests import (
     QuorumAnswer,
     Reassignment,
     abort_marker_request,
+    all_topics_request,
     alter_reassignments_request,
     api_versions_request,
     delete_topics_request,
@@ -244,6 +246,15 @@ class AdminViews(AdminConnections):
             if (page := answer.next_page) is None:
                 return found
         return None
+
+    def everything(self, node_id: int, *, timeout_s: float) -> MetadataAnswer | None:
+        """Asks exactly this broker for all brokers and all topics that we may describe; None if it does not answer."""
+        return self._ask(node_id, all_topics_request(), self._deadline_ns(timeout_s))
+
+    def is_kraft(self, node_id: int, *, timeout_s: float = 2.0) -> bool | None:
+        """Returns whether this broker can be asked about a quorum of controllers (KIP-595); None if it does not answer."""
+        answer = self._ask(node_id, api_versions_request(), self._deadline_ns(timeout_s))
+        return None if answer is None else DESCRIBE_QUORUM in answer.apis
 
     def _metadata(self, node_id: int, topics: Sequence[str], timeout_s: float) -> MetadataAnswer | None:
         answers = self._brokers.ask(node_id, metadata_request(topics), timeout_s=timeout_s)

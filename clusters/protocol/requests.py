@@ -25,6 +25,8 @@ from prozess.harness.schema import NONE, Isolation
 METADATA_LOG_TOPIC = "__cluster_metadata"
 EARLIEST, LATEST = -2, -1
 """Special timestamps of ListOffsets: LATEST asks for the high watermark, at read_committed for the last stable offset."""
+DESCRIBE_QUORUM = 55
+"""The api key of DescribeQuorum, which brokers with controllers in KRaft know (KIP-595)."""
 DESCRIBE_TOPIC_PARTITIONS = 75
 """The api key of DescribeTopicPartitions, which brokers know since 3.8 (KIP-966)."""
 
@@ -44,6 +46,10 @@ class MetadataAnswer:
     brokers: frozenset[int]
     partitions: Mapping[tuple[str, int], PartitionView]
     """What the broker says of partitions; topics that it does not know are left out."""
+    addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """Where the living brokers are, on the listener that was asked."""
+    controller: int = NONE
+    """With ZooKeeper the active controller. In KRaft a random living broker, never to be used."""
 
 
 def metadata_request(topics: Sequence[str]) -> Request[MetadataAnswer]:
@@ -53,16 +59,20 @@ def metadata_request(topics: Sequence[str]) -> Request[MetadataAnswer]:
     return Request(3, 7, body, _metadata_answer)
 
 
+def all_topics_request() -> Request[MetadataAnswer]:
+    """Returns a Metadata request, v7, for every topic that we may describe."""
+    return Request(3, 7, struct.pack(">i", -1) + b"\0", _metadata_answer)
+
+
 def _metadata_answer(cursor: Cursor) -> MetadataAnswer:
     cursor.int32()  # throttle time
-    brokers = []
+    brokers = {}
     for _ in range(cursor.int32()):
-        brokers.append(cursor.int32())
-        cursor.string()
-        cursor.int32()
+        number, host, port = cursor.int32(), cursor.string() or "", cursor.int32()
+        brokers[number] = (host, port)
         cursor.string()
     cursor.string()  # cluster id
-    cursor.int32()  # "controller": in KRaft a random live broker, never to be used
+    controller = cursor.int32()
     partitions: dict[tuple[str, int], PartitionView] = {}
     for _ in range(cursor.int32()):
         topic_error, name, _internal = cursor.int16(), cursor.string() or "", cursor.int8()
@@ -73,7 +83,7 @@ def _metadata_answer(cursor: Cursor) -> MetadataAnswer:
             cursor.int32s(cursor.int32())  # offline replicas
             if topic_error == 0:
                 partitions[name, number] = PartitionView(leader, epoch, replicas, isr, error)
-    return MetadataAnswer(frozenset(brokers), partitions)
+    return MetadataAnswer(frozenset(brokers), partitions, brokers, controller)
 
 
 def topic_ids_request(topics: Sequence[str]) -> Request[Mapping[str, UUID]]:
@@ -124,7 +134,7 @@ class QuorumAnswer:
 def describe_quorum_request() -> Request[QuorumAnswer]:
     """Returns a DescribeQuorum request, v0, for the metadata log (KIP-595, KIP-642)."""
     body = b"\x02" + compact_string(METADATA_LOG_TOPIC) + b"\x02" + struct.pack(">i", 0) + NO_TAGS * 3
-    return Request(55, 0, body, _quorum_answer, flexible=True, flexible_response=True)
+    return Request(DESCRIBE_QUORUM, 0, body, _quorum_answer, flexible=True, flexible_response=True)
 
 
 def _quorum_answer(cursor: Cursor) -> QuorumAnswer:

@@ -49,11 +49,20 @@ def _library() -> ctypes.CDLL:
         ("rd_kafka_mock_group_initial_rebalance_delay_ms", None, [pointer, ctypes.c_int32]),
         ("rd_kafka_mock_set_group_consumer_heartbeat_interval_ms", None, [pointer, ctypes.c_int]),
         ("rd_kafka_mock_set_group_consumer_session_timeout_ms", None, [pointer, ctypes.c_int]),
+        ("rd_kafka_test_fatal_error", ctypes.c_int, [pointer, ctypes.c_int, text]),
         ("rd_kafka_mock_clear_request_errors", None, [pointer, ctypes.c_int16]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+def end_by_fatal_error(client: object, code: int, reason: str) -> None:
+    """Sets off a fatal error in a client of the binding, as librdkafka does itself (rd_kafka_test_fatal_error).
+
+    The binding keeps its handle as the first field of the object (`Handle` in confluent_kafka.h)."""
+    handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
+    assert _library().rd_kafka_test_fatal_error(handle, code, reason.encode()) == 0
 
 
 class MockKafka:

@@ -172,11 +172,12 @@ class ProducerTool:
         while not self._stop and (most < 0 or self._sent < most):
             wait_s = self._wait_s()  # asked once: librdkafka takes a negative time for ever
             if wait_s > 0:
-                self._producer.poll(min(SERVE_S, wait_s))
+                self._serve(min(SERVE_S, wait_s))
             else:
                 self._send(self._sent)
-        while self._producer.flush(FLUSH_S):
-            pass
+        # flush() would go on with callbacks after a fatal error, while the binding's exception waits to be raised: they fail.
+        while len(self._producer):
+            self._serve(FLUSH_S)
         self._emit("shutdown_complete")
         passed_s = time.monotonic() - self._began_s
         self._emit(
@@ -210,14 +211,21 @@ class ProducerTool:
                     given.topic, value, key, on_delivery=partial(self._report, key=key, value=value), **more
                 )
             except BufferError:  # as the Java client blocks
-                self._producer.poll(QUEUE_FULL_S)
+                self._serve(QUEUE_FULL_S)
                 if not self._stop:
                     continue
                 self._failed(key, value, "queue full", "the local queue is full")
             except KafkaException as error:
                 self._failed(key, value, error.args[0].name(), error.args[0].str())
-            self._producer.poll(0)
+            self._serve(0)
             return
+
+    def _serve(self, timeout_s: float) -> None:
+        """Serves callbacks. The binding raises a fatal error from there: every record is reported all the same."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            complain(hidden(error.args[0].str()))
 
     def _report(self, error: KafkaError | None, message: Message, *, key: str | None, value: str) -> None:
         if error is not None:

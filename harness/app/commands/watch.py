@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prozess.harness.app.commands.options import ClientConfigOption, finite
+from prozess.harness.app.commands.options import ClientConfigOption, WebhookOption, finite
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import BadInput
 
 if TYPE_CHECKING:
-    from prozess.harness.app.watch.watcher import WatchOptions
+    from prozess.harness.app.watch.state import WatchOptions
+    from prozess.harness.app.webhook import Webhook
 
 app = typer.Typer()
 OUTAGE_S_MIN, OUTAGE_S_MAX = 1.0, 3600.0
 RATE_HZ_MAX = 100.0
+WEBHOOK_END_S = 2.0
+"""How long the last messages to the webhook may take in the end."""
 PLAIN_STATUS_S = 60.0
 """How often the status is printed where there is no terminal on which one line could change."""
 
@@ -56,12 +59,14 @@ def watch(  # noqa: PLR0913 - the options of a command
     ] = None,
     keep_topic: Annotated[bool, typer.Option("--keep-topic", help="Leave the topic there in the end.")] = False,
     client_config: ClientConfigOption = None,
+    webhook: WebhookOption = None,
 ) -> None:
     """Watch a cluster in use, and tell of losses and outages. A watch sends a few records through every broker, reads them
     back, and checks what became of them. It writes to one topic, which it makes, and deletes in the end. Exit code 0: nothing
     was seen; 1: an outage, unreadable records or a violation was seen; 2: something is unknown."""
     from prozess.harness.app.runs.campaign_plan import parse_duration
-    from prozess.harness.app.watch.watcher import WatchOptions
+    from prozess.harness.app.watch.state import WatchOptions
+    from prozess.harness.app.webhook import webhook_of
     from prozess.harness.config.existing_clusters import refuse_bad_servers, use
 
     if not 0 < rate_hz <= RATE_HZ_MAX:
@@ -77,13 +82,15 @@ def watch(  # noqa: PLR0913 - the options of a command
     duration_s = None if duration is None else parse_duration(duration)
     refuse_bad_servers(cluster, "--cluster")
     options = WatchOptions(cluster, topic, copies, rate_hz, outage_s, duration_s, keep_topic)
-    raise typer.Exit(carry_out(options, metrics))
+    raise typer.Exit(carry_out(options, metrics, webhook_of(webhook)))
 
 
-def carry_out(options: "WatchOptions", metrics: str | None) -> int:
+def carry_out(options: "WatchOptions", metrics: str | None, webhook: "Webhook | None") -> int:
     """Watches until somebody asks it to stop, and returns the exit code."""
     from prozess.harness.app import run_process
+    from prozess.harness.app.watch.exposition import build_info, metrics_of, status_of, up
     from prozess.harness.app.watch.metrics import Endpoint, parse_address, text_of
+    from prozess.harness.app.watch.notices import Notices
     from prozess.harness.app.watch.watcher import ClusterWatch, topic_of
     from prozess.harness.clock import SystemClock
     from prozess.harness.config.existing_clusters import login_here
@@ -91,14 +98,21 @@ def carry_out(options: "WatchOptions", metrics: str | None) -> int:
     clock, line = SystemClock(), StatusLine(SystemClock())
     address = None if metrics is None else parse_address(metrics)
     topic = topic_of(options, clock=clock, login=login_here())
-    watch = ClusterWatch(options, topic, tell=line.tell, clock=clock)
-    page = ["prozess_watch_up 1\n"]
+    notices = None if webhook is None else Notices(webhook, f"prozess watch of cluster {topic.cluster_id}")
+
+    def tell(kind: str, text: str) -> None:
+        line.tell(text)
+        if notices is not None and kind != "note":
+            notices.put(kind, text)
+
+    watch = ClusterWatch(options, topic, tell=tell, clock=clock)
+    page = [text_of([up(watching=False), build_info()])]
     endpoint = None if address is None else Endpoint(address, lambda: page[0], clock)
 
     def each_second() -> None:
         if endpoint is not None:
-            page[0] = text_of(watch.metrics())
-        line.show(watch.status())
+            page[0] = text_of(metrics_of(watch, notices, clock))
+        line.show(status_of(watch, clock))
 
     try:
         if endpoint is not None:
@@ -109,7 +123,9 @@ def carry_out(options: "WatchOptions", metrics: str | None) -> int:
         line.end()
         if endpoint is not None:
             endpoint.close()
-    typer.echo(f"{CONCLUSIONS[code]}. {watch.status()}")
+        if notices is not None and not notices.close(WEBHOOK_END_S):
+            typer.echo(f"The webhook did not take the last messages within {WEBHOOK_END_S:g} s.", err=True)
+    typer.echo(f"{CONCLUSIONS[code]}. {status_of(watch, clock)}")
     return int(code)
 
 

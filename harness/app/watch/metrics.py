@@ -6,6 +6,7 @@ nobody who asks slowly or often takes memory or threads from the watch.
 
 import socket
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from typing import Literal
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import BadInput
 
-BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The upper bounds of the histogram of acknowledgements."""
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""The upper bounds of histograms: an acknowledgement of a cluster that is well takes some milliseconds, and one that comes
+within delivery.timeout.ms, 30 s at most. What an outage kept from the reader may take longer."""
 ANSWER_LIMIT_S = 2.0
 """How long one request may take, from its first byte to the last of the answer."""
 REQUEST_BYTES_MAX = 8192
@@ -48,6 +50,11 @@ def gauge(name: str, help_: str, samples: Sequence[tuple[str, Labels, float]]) -
     return PrometheusMetric(PREFIX_OF_METRICS + name, "gauge", help_, samples)
 
 
+def histogram(name: str, help_: str, samples: Sequence[tuple[str, Labels, float]]) -> PrometheusMetric:
+    """Returns a histogram of the watch. `name`: without PREFIX_OF_METRICS."""
+    return PrometheusMetric(PREFIX_OF_METRICS + name, "histogram", help_, samples)
+
+
 @dataclass(slots=True)
 class Histogram:
     """Counts seconds in the bins of BOUNDS_S."""
@@ -57,8 +64,7 @@ class Histogram:
 
     def add(self, value_s: float) -> None:
         """Counts a value in the buckets of the histogram."""
-        place = next((place for place, bound in enumerate(BOUNDS_S) if value_s <= bound), len(BOUNDS_S))
-        self.counts[place] += 1
+        self.counts[bisect_left(BOUNDS_S, value_s)] += 1
         self.sum_s += value_s
 
     def samples(self, labels: Labels) -> list[tuple[str, Labels, float]]:

@@ -1,6 +1,7 @@
 """Judges outages of partitions: how long none of a partition's sends was acknowledged, or none of its records was read, and
 what the cluster's metadata says of it. Pure."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -131,3 +132,131 @@ def _leadership(view: PartitionView | None, min_in_sync: int, silent: list[int])
 def _named(brokers: list[int]) -> str:
     numbers = ", ".join(map(str, sorted(brokers)))
     return f"{'broker' if len(brokers) == 1 else 'brokers'} {numbers}"
+
+
+# What is shown of outages: those that begin together are one line, and so are those that end together.
+
+
+@dataclass(frozen=True, slots=True)
+class OutageLine:
+    """Outages that are told in one line."""
+
+    begins: bool
+    of: tuple[tuple[str, int], ...]
+    """(kind, partition) of each, in order."""
+    lasted_s: float
+    """How long the longest of them has lasted."""
+
+    def partitions(self, kind: str) -> list[int]:
+        """Returns the partitions with an outage of this kind."""
+        return [partition for named, partition in self.of if named == kind]
+
+
+@dataclass(slots=True)
+class _Group:
+    since_ns: int
+    """When the first change of the group came."""
+    lasted_s: dict[tuple[str, int], float]
+
+
+class OutageLines:
+    """Gathers the outages of one cause: a broker that dies stops every partition that has it in its ISR."""
+
+    def __init__(self, *, gather_s: float, rest_s: float = 5.0) -> None:
+        """`gather_s`: how long after the first outage others may begin that belong to it. `rest_s`: how long after the first
+        one that is over the others are waited for."""
+        self._gather_ns, self._rest_ns = int(gather_s * NS_PER_S), int(rest_s * NS_PER_S)
+        self._begun: _Group | None = None
+        self._over: _Group | None = None
+        self._open: set[tuple[str, int]] = set()
+
+    def add(self, kind: str, change: OutageChange, now_ns: int) -> None:
+        """Notes that an outage begins or is over."""
+        key = (kind, change.partition)
+        if change.begins:
+            self._open.add(key)
+            self._begun = self._begun or _Group(now_ns, {})
+            self._begun.lasted_s[key] = change.lasted_s
+        else:
+            self._open.discard(key)
+            self._over = self._over or _Group(now_ns, {})
+            self._over.lasted_s[key] = change.lasted_s
+
+    def due(self, now_ns: int, *, at_once: bool = False) -> list[OutageLine]:
+        """Returns the lines that are to be told now. `at_once`: nothing more is waited for."""
+        lines = []
+        if (begun := self._begun) is not None and (at_once or now_ns - begun.since_ns >= self._gather_ns):
+            waited_s = (now_ns - begun.since_ns) / NS_PER_S
+            lines.append(OutageLine(True, tuple(sorted(begun.lasted_s)), max(begun.lasted_s.values()) + waited_s))
+            self._begun = None
+        if (over := self._over) is None or self._begun is not None:
+            return lines
+        if at_once or not self._open or now_ns - over.since_ns >= self._rest_ns:
+            lines.append(OutageLine(False, tuple(sorted(over.lasted_s)), max(over.lasted_s.values())))
+            self._over = None
+        return lines
+
+
+def named_partitions(topic: str, partitions: list[int]) -> str:
+    """Returns "topic-0, -1, -2"."""
+    first, *others = sorted(partitions)
+    return ", ".join([f"{topic}-{first}", *(f"-{number}" for number in others)])
+
+
+def describe_partitions(
+    topic: str, partitions: list[int], views: Mapping[int, BrokerView | None], *, min_in_sync: int
+) -> str:
+    """Returns what brokers say of partitions: of one in full, of several who leads them and who does not answer."""
+    if len(partitions) == 1:
+        return describe_partition((topic, partitions[0]), views, min_in_sync=min_in_sync)
+    silent = [broker for broker, view in views.items() if view is None]
+    parts = []
+    for number in sorted(partitions):
+        known = [view[topic, number] for view in views.values() if view is not None and (topic, number) in view]
+        if known:
+            newest = max(known, key=lambda view: view.leader_epoch)
+            leader = "nobody leads" if newest.leader < 0 else f"broker {newest.leader} leads"
+            parts.append(f"-{number}: {leader} in epoch {newest.leader_epoch}, in sync: {_ids(newest.isr)}")
+    if silent:
+        parts.insert(0, f"{_named(silent)} {'does' if len(silent) == 1 else 'do'} not answer from here")
+    return "; ".join(parts) or "no broker is known"
+
+
+def _ids(brokers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, brokers)) or "nobody"
+
+
+# What the clients complain of: the last error is shown with its age, and no longer once its broker answers again.
+
+_BROKER = re.compile(r"/(\d+): ")
+
+
+class Complaints:
+    """Keeps the last error of the clients for each broker that it names, or for none."""
+
+    def __init__(self) -> None:
+        self._last: dict[int | None, tuple[int, str]] = {}
+
+    def heard(self, text: str, now_ns: int) -> None:
+        """Notes an error. librdkafka writes HOST:PORT/BROKER in front of what concerns one broker."""
+        named = _BROKER.search(text)
+        self._last[int(named[1]) if named else None] = (now_ns, text.rstrip("."))
+
+    def answered(self, views: Mapping[int, BrokerView | None], asked_ns: int) -> None:
+        """Notes who answered when all were asked. Their errors of before are over; one that names no broker is over when all
+        answered."""
+        over: set[int | None] = {broker for broker, view in views.items() if view is not None}
+        if len(over) == len(views):
+            over.add(None)
+        self._last = {
+            broker: (heard_ns, text)
+            for broker, (heard_ns, text) in self._last.items()
+            if heard_ns >= asked_ns or broker not in over
+        }
+
+    def last(self, now_ns: int) -> str:
+        """Returns the last error that still counts, with its age; "" if there is none."""
+        if not self._last:
+            return ""
+        heard_ns, text = max(self._last.values())
+        return f"{text} ({(now_ns - heard_ns) / NS_PER_S:.0f} s ago)"

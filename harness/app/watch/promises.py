@@ -39,6 +39,10 @@ class Promises:
         self._told: set[tuple[str, int, int]] = set()
         """(name, partition, since when) of what was told."""
 
+    def follow(self, partition: int) -> None:
+        """Judges one more partition from now on."""
+        self._seen[partition] = _Seen()
+
     def sampled(self, topic: str, views: Mapping[int, BrokerView | None], sampled_ns: int) -> None:
         """Takes what each broker says now. `views`: None for a broker that does not answer."""
         for number, seen in self._seen.items():

@@ -1,75 +1,39 @@
-"""`prozess watch`: it runs a canary on a real cluster, judges what happens to its records, and tells what it sees."""
+"""`prozess watch`: it runs a canary on a real cluster, asks the brokers, and leaves everything as it was in the end."""
 
 import queue
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import numpy as np
 
-from prozess.clusters.existing.canary_topic import PREFIX, RETENTION_MS, CanarySample, CanaryTopic
-from prozess.harness.app.watch.metrics import PREFIX_OF_METRICS, Histogram, PrometheusMetric, counter, gauge
-from prozess.harness.app.watch.outages import STOOD_STILL_S, OutageChange, Silences, describe_partition
-from prozess.harness.app.watch.promises import Promises
-from prozess.harness.app.watch.window import WORDS, PartitionWindow, Sighting
+from prozess.clusters.existing.canary_topic import LONG_AGO_MS, PREFIX, CanarySample, CanaryTopic
+from prozess.clusters.existing.cluster_health import ClusterHealth
+from prozess.clusters.protocol.admin import PartitionOffsets
+from prozess.harness.app.watch.judging import CHECK_S, Tell, WatchJudge
+from prozess.harness.app.watch.leader_changes import AuditOrder
+from prozess.harness.app.watch.state import OUTCOMES, UNREAD_MAX, WatchOptions
+from prozess.harness.app.watch.surroundings import PartitionAdded
+from prozess.harness.app.watch.topic_records import RecordedTopic, TopicRecord
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.errors import ClusterFailed, ExitCode
-from prozess.harness.interfaces import BrokerView
 from prozess.harness.schema import Outcome
 from prozess.workloads.canary import Canary
+from prozess.workloads.canary_clients import in_time
 
 TURN_S = 0.05
-CHECK_S = 1.0
-"""How often the window is judged, and the least pause between two samples of the metadata."""
 WITHOUT_SAMPLES_S = 30.0
 """For how long brokers may refuse to be asked, as one that starts may refuse a login, until that is told."""
 WITHOUT_TOPIC_S = 10.0
 """For how long every broker that answers must say that the topic is gone before the watch believes it."""
-
-OUTCOMES = {Outcome.OK: "acknowledged", Outcome.FAIL: "failed", Outcome.INFO: "in-doubt"}
-
-
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
-    """What a watch is asked to do."""
-
-    servers: str
-    topic: str | None = None
-    copies: int | None = None
-    rate_hz: float = 2.0
-    outage_s: float = 6.5
-    duration_s: float | None = None
-    """None: until it is stopped."""
-    keep_topic: bool = False
-
-
-@dataclass(slots=True)
-class WatchCounts:
-    """What a watch has counted. It grows with the number of partitions and of kinds of sightings, and not with time."""
-
-    sends: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """(partition, "acknowledged", "failed" or "in-doubt") → records."""
-    reads: Counter[int] = field(default_factory=Counter)
-    sightings: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """(name, certain) → how many things were told."""
-    latencies: dict[int, Histogram] = field(default_factory=dict)
-    producers_replaced: int = 0
-    unknown: int = 0
-    """How many events were told as unknown, sightings included."""
-    seen: int = 0
-    """How many events were told as certain: outages, unreadable records, violations."""
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """Returns 1 if an outage, unreadable records or a violation was seen; else 2 if something is unknown; else 0."""
-        if self.seen:
-            return ExitCode.VIOLATED
-        return ExitCode.UNKNOWN if self.unknown else ExitCode.HELD
+FINISH_S, FINISH_SILENT_S = 2.5, 1.0
+"""How long the last acknowledgements and records are waited for in the end, and how long if no broker answers."""
+CLOSE_S = 0.5
+"""How long each client, and each thread, may take to end."""
+REPLACED_TOLD = 5
+"""How many replaced clients are told one by one; then each tenth is."""
 
 
 def topic_of(options: WatchOptions, *, clock: Clock, login: Login | None) -> CanaryTopic:
@@ -78,37 +42,30 @@ def topic_of(options: WatchOptions, *, clock: Clock, login: Login | None) -> Can
     return CanaryTopic(options.servers, name, copies=options.copies, clock=clock, login=login)
 
 
-class ClusterWatch:
+class ClusterWatch(WatchJudge):
     """One watch of one cluster. It implements `prozess.workloads.canary.CanaryLog`."""
 
-    def __init__(self, options: WatchOptions, topic: CanaryTopic, *, tell: Callable[[str], None], clock: Clock) -> None:
+    def __init__(self, options: WatchOptions, topic: CanaryTopic, *, tell: Tell, clock: Clock) -> None:
         """`topic` is made by `run`. `tell` is given a line for each thing that is seen."""
-        self._options, self.topic, self._tell_line, self._clock = options, topic, tell, clock
-        numbers = range(len(self.topic.brokers))
-        self._windows = {n: PartitionWindow(n, retention_ns=RETENTION_MS * 1_000_000) for n in numbers}
-        self.counts = WatchCounts(latencies={n: Histogram() for n in numbers})
-        self._writes, self._reads = (Silences(limit_s=options.outage_s) for _ in range(2))
-        self._promises = Promises(numbers)
-        self._pending: dict[int, dict[int, int]] = {n: {} for n in numbers}
-        """Partition → sequence → when it was sent, of each record that was not answered yet."""
-        self._write_since_ns: dict[int, int | None] = dict.fromkeys(numbers)
-        self._lost_positions: dict[int, int] = {}
-        """Partition → when its reader's position was lost."""
-        self._sample: CanarySample | None = None
+        super().__init__(options, topic, tell=tell, clock=clock)
         self._gone_since_ns: int | None = None
         self._topic_is_gone = False
         self._unsampled_since_ns: int | None = None
         self._unsampled_told = False
-        self._turned_ns: int | None = None
+        self.watching = False
+        """Whether its clients run."""
         self.began_ns = clock.monotonic_ns()
 
     # What the clients say (CanaryLog).
 
     def invoked(self, partition: int, *, client: int, sequence: int, invoked_ns: int, size: int) -> None:
-        self._windows[partition].invoked(client=client, sequence=sequence, invoked_ns=invoked_ns, size=size)
-        self._pending[partition][sequence] = invoked_ns
-        if self._write_since_ns[partition] is None:
-            self._write_since_ns[partition] = invoked_ns
+        watched = self.partitions[partition]
+        watched.window.invoked(client=client, sequence=sequence, invoked_ns=invoked_ns, size=size)
+        watched.pending[sequence] = watched.unread[sequence] = invoked_ns
+        if len(watched.unread) > UNREAD_MAX:
+            del watched.unread[next(iter(watched.unread))]
+        if watched.write_since_ns is None:
+            watched.write_since_ns = invoked_ns
 
     def completed(
         self,
@@ -121,84 +78,182 @@ class ClusterWatch:
         error: str,
         code: int,
     ) -> None:
-        self._windows[partition].completed(
-            sequence, completed_ns=completed_ns, log_offset=log_offset, outcome=outcome, code=code
-        )
-        invoked_ns = self._pending[partition].pop(sequence)
+        watched = self.partitions[partition]
+        watched.window.completed(sequence, completed_ns=completed_ns, log_offset=log_offset, outcome=outcome, code=code)
+        invoked_ns = watched.pending.pop(sequence)
         self.counts.sends[partition, OUTCOMES[outcome]] += 1
-        if outcome is not Outcome.OK:
-            self._disturbed(completed_ns)
-        else:
-            self.counts.latencies[partition].add((completed_ns - invoked_ns) / NS_PER_S)
-            self._write_since_ns[partition] = completed_ns if self._pending[partition] else None
+        if outcome is Outcome.OK:
+            watched.records.acknowledged(sequence, log_offset, completed_ns)
+            watched.acknowledged.add((completed_ns - invoked_ns) / NS_PER_S)
+            watched.write_since_ns = completed_ns if watched.pending else None
+            return
+        watched.unread.pop(sequence, None)
+        self._disturbed(completed_ns)
 
     def read(self, partition: int, columns: Mapping[str, np.ndarray]) -> None:
-        self._windows[partition].read(columns)
+        watched = self.partitions[partition]
+        watched.window.read(columns)
+        watched.changes.named(int(columns["leader_epoch"].max()))
         self.counts.reads[partition] += len(columns["log_offset"])
+        for sequence, read_ns in zip(columns["sequence"].tolist(), columns["read_ns"].tolist(), strict=True):
+            if (invoked_ns := watched.unread.pop(sequence, None)) is not None:
+                watched.delivered.add((read_ns - invoked_ns) / NS_PER_S)
 
     def position_lost(self, partition: int, error: str) -> None:
-        self._lost_positions.setdefault(partition, self._clock.monotonic_ns())
+        watched = self.partitions[partition]
+        if watched.position_lost_ns is None:
+            watched.position_lost_ns = self._clock.monotonic_ns()
 
-    def producer_replaced(self, reason: str) -> None:
+    def client_replaced(self, client: str, reason: str) -> None:
         self._disturbed(self._clock.monotonic_ns())
-        self.counts.producers_replaced += 1
-        self._unknown(
-            f"the watch's producer could not go on and was replaced: {reason}. What it had under way is in doubt"
-        )
+        self._promises.interrupted()  # without a client nothing advances, whoever leads
+        self.counts.replaced[client] += 1
+        count = self.counts.replaced[client]
+        if count > REPLACED_TOLD and count % 10:
+            self.counts.unknown += 1
+            return
+        which = "" if count <= REPLACED_TOLD else f", for the {count}th time"
+        doubt = ". What it had under way is in doubt" if client == "producer" else ""
+        self._unknown(f"the watch's {client} could not go on and was replaced{which}: {reason.rstrip('.')}{doubt}")
+
+    def committed(self, took_ns: int, error: str, code: int) -> None:
+        self.counts.commits["failed" if error else "taken"] += 1
+        if not error:
+            self.counts.committed.add(took_ns / NS_PER_S)
+
+    def complained(self, error: str) -> None:
+        self._complaints.heard(error, self._clock.monotonic_ns())
 
     def _disturbed(self, now_ns: int) -> None:
-        for window in self._windows.values():
-            window.disturbed(now_ns)
+        for watched in self.partitions.values():
+            watched.window.disturbed(now_ns)
 
     # The watch.
 
     def run(self, stop: Callable[[], bool], each_second: Callable[[], None] = lambda: None) -> ExitCode:
-        """Watches until `stop`, or until the time is over, and returns the exit code. It removes the topic in the end."""
+        """Watches until `stop`, or until the time is over, and returns the exit code. It removes the topic in the end, unless
+        it found something in its records or failed itself: then they are evidence."""
+        record: TopicRecord | None = None
         try:
-            self.topic.create()
-            for name in self.topic.others()[:5]:
-                self._tell(f"note: {name} is there too: another watch's topic, or one that a killed watch left behind")
+            self.topic.create(stop)
+            record = TopicRecord(RecordedTopic(self.topic.cluster_id, self.topic.name, self.topic.id))
+            if record.problem:
+                self._tell(f"note: should this watch be killed, the next one does not know its topic: {record.problem}")
             where = f"{len(self.topic.brokers)} brokers of cluster {self.topic.cluster_id}"
             self._tell(f"watching {where} with the topic {self.topic.name}, {self.topic.copies} replicas")
             self._watch(stop, each_second)
+        except (ClusterFailed, KeyboardInterrupt):
+            raise
+        except Exception:
+            self._evidence = self.topic.made
+            raise
         finally:
+            self.watching = False
             try:
-                if not self._options.keep_topic:
-                    self.topic.remove()
-            except ClusterFailed as error:  # what was seen is the result all the same
-                self._unknown(f"something is left in the cluster: {str(error).rstrip('.')}")
+                gone = self._leave()
+                if record is not None:
+                    record.close(gone=gone, kept=self._evidence or self._options.keep_topic)
             finally:
-                self.topic.close()
+                in_time([lambda: self._surroundings.close(CLOSE_S), self.topic.close], CLOSE_S)
         return self.counts.exit_code
 
     def _watch(self, stop: Callable[[], bool], each_second: Callable[[], None]) -> None:
         samples: queue.Queue[CanarySample | Exception] = queue.Queue(maxsize=2)
         over = threading.Event()
         sampler = threading.Thread(target=self._sample_until, args=(over, samples), name="samples", daemon=True)
-        numbers = tuple(self._windows)
-        canary = Canary(
-            self._options.servers, self.topic.name, numbers, rate_hz=self._options.rate_hz, log=self, clock=self._clock
+        canary = self._canary = Canary(
+            self._options.servers,
+            self.topic.name,
+            tuple(self.partitions),
+            rate_hz=self._options.rate_hz,
+            log=self,
+            clock=self._clock,
         )
         self.began_ns = checked_ns = self._clock.monotonic_ns()
+        self.watching = True
         sampler.start()
+        self._surroundings.start()
+        finish_ns: int | None = None
         try:
-            while not stop() and not self._is_over():
+            while finish_ns is None or (self._left() and self._clock.monotonic_ns() < finish_ns):
                 canary.turn(TURN_S)
                 while not samples.empty():
-                    self._take(samples.get_nowait(), canary)
+                    self._take(samples.get_nowait())
+                self._take_events()
                 now_ns = self._clock.monotonic_ns()
-                self._judge_outages(now_ns, canary.last_error)
+                self._judge_outages(now_ns)
                 if now_ns - checked_ns >= CHECK_S * NS_PER_S:
                     checked_ns = now_ns
                     self._check(now_ns)
                     each_second()
-            if not self._topic_is_gone:
-                canary.finish(lambda: not any(window.unproven() for window in self._windows.values()))
+                if finish_ns is None and (stop() or self._is_over()):
+                    canary.sending = False
+                    self._check(now_ns)
+                    finish_ns = now_ns + self._finish_ns()
             self._last_check()
         finally:
             over.set()
-            canary.close()
-            sampler.join(10)
+            self._surroundings.close(0)
+            canary.close(timeout_s=CLOSE_S)
+
+    def _finish_ns(self) -> int:
+        """Says what is still waited for, and returns for how long."""
+        if self._topic_is_gone or not (left := self._left()):
+            return 0
+        limit_s = FINISH_SILENT_S if self._is_silent() else FINISH_S
+        self._tell(f"stopping: the watch waits {limit_s:g} s at most for {left}")
+        return int(limit_s * NS_PER_S)
+
+    def _left(self) -> str:
+        """Returns what a watch that ends now would leave open; "" if nothing."""
+        sends = sum(len(watched.pending) for watched in self.partitions.values())
+        unread = sum(watched.window.unproven() for watched in self.partitions.values())
+        logs = sum(watched.changes.open for watched in self.partitions.values())
+        found = sum(watched.candidate is not None for watched in self.partitions.values())
+        parts = [f"the acknowledgement of {sends} sends"] if sends else []
+        parts += [f"the read of {unread} acknowledged records"] if unread else []
+        parts += [f"{logs} logs that are to be read again"] if logs else []
+        parts += [f"{found} findings that are to be confirmed"] if found else []
+        return ", and ".join(parts)
+
+    def _is_silent(self) -> bool:
+        views = self.views
+        return bool(views) and all(view is None for view in views.values())
+
+    def _leave(self) -> bool:
+        """Removes the topic and the group, or says where they are and why they stay. Returns whether there is no topic."""
+        if not self.topic.made:
+            return True
+        name, silent = self.topic.name, self._is_silent()
+        if silent:
+            if self._evidence or self._options.keep_topic:
+                self._tell(
+                    f"kept: the topic {name}. No broker answers, so its records stay for as long as its retention says"
+                )
+            else:
+                self._unknown(
+                    f"something is left in the cluster: no broker answers, so the topic {name} is still there"
+                )
+            return False
+        self.topic.remove_group(name, timeout_s=CLOSE_S)
+        if self._evidence:
+            self._tell(f"kept: the topic {name} is evidence of what was found{self._kept_for()}")
+            return False
+        if self._options.keep_topic:
+            return False
+        try:
+            self.topic.remove()
+        except ClusterFailed as error:  # what was seen is the result all the same
+            self._unknown(f"something is left in the cluster: {str(error).rstrip('.')}")
+            return False
+        return True
+
+    def _kept_for(self) -> str:
+        try:
+            self.topic.keep(LONG_AGO_MS, timeout_s=2.0)
+        except ClusterFailed as error:
+            return f". Its retention could not be changed, so copy its records soon: {str(error).rstrip('.')}"
+        return f", and keeps its records for 7 days. Delete it then: kafka-topics.sh --delete --topic {self.topic.name}"
 
     def _sample_until(self, over: threading.Event, samples: "queue.Queue[CanarySample | Exception]") -> None:
         while not over.wait(CHECK_S):
@@ -215,7 +270,22 @@ class ClusterWatch:
             return True
         return limit_s is not None and self._clock.monotonic_ns() - self.began_ns >= limit_s * NS_PER_S
 
-    def _take(self, sample: CanarySample | Exception, canary: Canary) -> None:
+    def _take_events(self) -> None:
+        for event in self._surroundings.events():
+            match event:
+                case ClusterHealth():
+                    self.health = event
+                case PartitionAdded():
+                    self._watch_partition(event.partition)
+                    self._canary.add(event.partition, timeout_s=CHECK_S)
+                    where = f"{self.topic.name}-{event.partition}"
+                    self._tell(f"note: broker {event.broker} came, and is watched with the new partition {where}")
+                case _ if event.unknown:
+                    self._unknown(event.text)
+                case _:
+                    self._tell(f"note: {event.text}.")
+
+    def _take(self, sample: CanarySample | Exception) -> None:
         if isinstance(sample, ClusterFailed):  # a broker that starts may refuse a login for a moment
             self._promises.interrupted()
             since_ns = self._unsampled_since_ns = self._unsampled_since_ns or self._clock.monotonic_ns()
@@ -225,24 +295,42 @@ class ClusterWatch:
             return
         if isinstance(sample, Exception):
             raise sample
-        self._sample, self._unsampled_since_ns, self._unsampled_told = sample, None, False
+        self.sample, self._unsampled_since_ns, self._unsampled_told = sample, None, False
+        self._complaints.answered(sample.views, sample.asked_ns)
         self._promises.sampled(self.topic.name, sample.views, sample.answered_ns)
+        for view in sample.views.values():
+            for (_, number), known in (view or {}).items():
+                if number in self.partitions:
+                    self.partitions[number].changes.named(known.leader_epoch)
         for (_, number), answers in sample.offsets.items():
-            for answer in answers:
-                self._windows[number].answered(
-                    time_ns=sample.answered_ns,
-                    node=answer.node,
-                    leader_epoch=answer.leader_epoch,
-                    log_start=answer.log_start,
-                    high_watermark=answer.high_watermark,
-                )
-        for number, since_ns in list(self._lost_positions.items()):
-            newest = max(sample.offsets.get((self.topic.name, number), ()), key=lambda a: a.leader_epoch, default=None)
-            # What was asked before the position was lost may be of the leader before.
-            if newest is not None and newest.high_watermark is not None and sample.asked_ns > since_ns:
-                del self._lost_positions[number]
-                canary.seek(number, self._windows[number].restart_offset(newest.high_watermark))
+            if number in self.partitions:
+                self._take_offsets(number, answers, sample)
         self._look_for_topic(sample)
+
+    def _take_offsets(self, number: int, answers: Sequence[PartitionOffsets], sample: CanarySample) -> None:
+        """Takes what the brokers that take themselves for the leader say of a partition's log."""
+        watched = self.partitions[number]
+        for answer in answers:
+            watched.window.answered(
+                time_ns=sample.answered_ns,
+                node=answer.node,
+                leader_epoch=answer.leader_epoch,
+                log_start=answer.log_start,
+                high_watermark=answer.high_watermark,
+            )
+        newest = max(answers, key=lambda answer: answer.leader_epoch)
+        start, end = newest.log_start, newest.high_watermark
+        if start is None or end is None:
+            return
+        watched.records.removed(start)
+        order = AuditOrder(newest.node, newest.leader_epoch, start, end, sample.asked_ns)
+        if watched.changes.answered(order, sample.answered_ns) is not None:
+            self._canary.audit(number, start, end)
+        lost_ns = watched.position_lost_ns
+        # What was asked before the position was lost may be of the leader before.
+        if lost_ns is not None and sample.asked_ns > lost_ns and not watched.changes.holds(sample.answered_ns):
+            watched.position_lost_ns = None
+            self._canary.seek(number, watched.window.restart_offset(end))
 
     def _look_for_topic(self, sample: CanarySample) -> None:
         """Ends the watch if its topic is gone."""
@@ -259,146 +347,3 @@ class ClusterWatch:
                 f"every broker that answers has said for {WITHOUT_TOPIC_S:g} s that there is no topic {self.topic.name}: "
                 "somebody deleted it, or the cluster lost its metadata. The watch cannot go on.",
             )
-
-    # Judging.
-
-    def _judge_outages(self, now_ns: int, last_error: str) -> None:
-        if self._turned_ns is not None and now_ns - self._turned_ns > self._options.outage_s * NS_PER_S:
-            gap_s = (now_ns - self._turned_ns) / NS_PER_S
-            self._unknown(f"the watch itself stood still for {gap_s:.1f} s, and saw nothing of what happened meanwhile")
-        if self._turned_ns is not None and now_ns - self._turned_ns > STOOD_STILL_S * NS_PER_S:
-            self._promises.interrupted()
-        self._turned_ns = now_ns
-        for change in self._writes.look(self._write_since_ns, now_ns):
-            self._tell_outage(change, "no send was acknowledged", "takes records again", last_error)
-        unread = {number: window.unread_since() for number, window in self._windows.items()}
-        for change in self._reads.look(unread, now_ns):
-            self._tell_outage(change, "acknowledged records cannot be read", "can be read again", last_error)
-
-    def _tell_outage(self, change: OutageChange, begins: str, ends: str, last_error: str) -> None:
-        where = f"{self.topic.name}-{change.partition}"
-        if not change.begins:
-            self._tell(f"OVER: {where} {ends} after {change.lasted_s:.1f} s")
-            return
-        said = describe_partition(
-            (self.topic.name, change.partition), self._views(), min_in_sync=self.topic.min_in_sync
-        )
-        error = f" The client's last error: {last_error.rstrip('.')}." if last_error else ""
-        self._seen("OUTAGE", f"{where}: {begins} for {change.lasted_s:.1f} s; {said}.{error}")
-
-    def _check(self, now_ns: int) -> None:
-        for window in self._windows.values():
-            for sighting in window.check(now_ns):
-                self._tell_sighting(sighting)
-        unread = {number: window.unread_since() for number, window in self._windows.items()}
-        for sighting in self._promises.check(self._write_since_ns, unread):
-            self._tell_sighting(sighting)
-
-    def _last_check(self) -> None:
-        self._check(self._clock.monotonic_ns())
-        for number, window in self._windows.items():
-            if (left := window.unproven()) and number not in self._reads.open:
-                self._unknown(
-                    f"{self.topic.name}-{number}: the watch ended before {left} acknowledged records could be read"
-                )
-            if (left := len(self._pending[number])) and number not in self._writes.open:
-                self._unknown(f"{self.topic.name}-{number}: the watch ended before {left} sends were answered")
-
-    # What it shows of itself.
-
-    def status(self) -> str:
-        """Returns one line on how the watch is doing."""
-        now_ns = self._clock.monotonic_ns()
-        sends = Counter[str]()
-        for (_, name), count in self.counts.sends.items():
-            sends[name] += count
-        parts = [f"{(now_ns - self.began_ns) / NS_PER_S:,.0f} s", f"{sends['acknowledged']:,} acknowledged"]
-        parts.append(f"{sum(self.counts.reads.values()):,} read")
-        parts += [f"{sends['in-doubt']:,} in doubt"] if sends["in-doubt"] else []
-        silent_s = max(self._writes.silent_s(n, now_ns) for n in self._windows)
-        parts += [f"silent for {silent_s:.1f} s"] if silent_s > CHECK_S else []
-        led = self._leaders()
-        leaderless = sum(leader < 0 for leader, _ in led.values())
-        parts += [f"{leaderless} without a leader"] if leaderless else []
-        shrunken = sum(in_sync < self.topic.copies for _, in_sync in led.values())
-        parts += [f"{shrunken} with a shrunken ISR"] if shrunken else []
-        silent = [broker for broker, view in self._views().items() if view is None]
-        parts += [f"no answer from {', '.join(map(str, silent))}"] if silent else []
-        open_now = sorted({*self._writes.open, *self._reads.open})
-        parts += [f"OUTAGE of {', '.join(map(str, open_now))}"] if open_now else []
-        parts.append(f"{self.counts.seen} seen, {self.counts.unknown} unknown")
-        return " · ".join(parts)
-
-    def metrics(self) -> list[PrometheusMetric]:
-        """Returns the numbers of the watch for Prometheus. Their number depends on the brokers, and not on time."""
-        now_ns, counts, windows = self._clock.monotonic_ns(), self.counts, self._windows
-        by = {n: {"topic": self.topic.name, "partition": str(n)} for n in windows}
-        kinds = {"write": self._writes, "read": self._reads}
-        views, led = self._views(), self._leaders()
-        return [
-            counter("sends_total", "Records that were sent, by what became of them.",
-                   [("", {**by[n], "outcome": name}, counts.sends[n, name]) for n in by for name in OUTCOMES.values()]),
-            counter("reads_total", "Records that the reader was given.",
-                   [("", by[n], counts.reads[n]) for n in by]),
-            PrometheusMetric(PREFIX_OF_METRICS + "acknowledgement_seconds", "histogram",
-                   f"How long acknowledgements took. They are noticed up to {TURN_S:g} s late.",
-                   [sample for n in by for sample in counts.latencies[n].samples(by[n])]),
-            gauge("silence_seconds", "For how long something has been waited for by now.",
-                   [("", {**by[n], "kind": kind}, of.silent_s(n, now_ns)) for kind, of in kinds.items() for n in by]),
-            gauge("outage", "1 while the partition takes no records, or gives none.",
-                   [("", {**by[n], "kind": kind}, float(n in of.open)) for kind, of in kinds.items() for n in by]),
-            counter("outages_total", "Outages that have begun.",
-                   [("", {"kind": kind}, of.count) for kind, of in kinds.items()]),
-            counter("outage_seconds_total", "How long all outages lasted together.",
-                   [("", {"kind": kind}, of.lasted_s(now_ns)) for kind, of in kinds.items()]),
-            gauge("longest_silence_seconds", "The longest silence so far.",
-                   [("", {"kind": kind}, of.longest_ns / NS_PER_S) for kind, of in kinds.items()]),
-            counter("sightings_total", "What the checkers found, by anomaly.",
-                   [("", {"anomaly": name, "certain": str(certain).lower()}, counts.sightings[name, certain])
-                    for name in WORDS for certain in (True, False)]),
-            counter("seen_total", "Outages, unreadable records and violations that were told.",
-                   [("", {}, counts.seen)]),
-            counter("unknown_total", "What was told as unknown.", [("", {}, counts.unknown)]),
-            counter("producers_replaced_total", "Producers that could not go on.",
-                   [("", {}, counts.producers_replaced)]),
-            gauge("rows", "Rows of the rolling window.", [("", by[n], windows[n].rows) for n in by]),
-            gauge("leader", "The broker that leads the partition; -1: none.",
-                   [("", by[n], leader) for n, (leader, _) in led.items()]),
-            gauge("in_sync_replicas", "Replicas in sync.",
-                   [("", by[n], in_sync) for n, (_, in_sync) in led.items()]),
-            gauge("broker_answers", "1 if the broker answered when it was last asked.",
-                   [("", {"broker": str(b)}, float(view is not None)) for b, view in views.items()]),
-        ]  # fmt: skip
-
-    def _views(self) -> Mapping[int, BrokerView | None]:
-        return {} if self._sample is None else self._sample.views
-
-    def _leaders(self) -> dict[int, tuple[int, int]]:
-        """Returns the leader of each partition, and how many are in sync, by the view with the highest leader epoch."""
-        found: dict[int, tuple[int, int, int]] = {}
-        for view in self._views().values():
-            for (_, number), told in (view or {}).items():
-                found[number] = max(found.get(number, (-1, -1, 0)), (told.leader_epoch, told.leader, len(told.isr)))
-        return {number: (leader, in_sync) for number, (_, leader, in_sync) in sorted(found.items())}
-
-    # Telling.
-
-    def _tell_sighting(self, sighting: Sighting) -> None:
-        self.counts.sightings[sighting.name, sighting.certain] += 1
-        text = f"{self.topic.name}-{sighting.partition}: {sighting.text}"
-        if not sighting.certain:
-            self._unknown(f"{sighting.name}: {text}".rstrip("."))
-            return
-        self._seen("UNREADABLE" if sighting.name == "deleted" else f"VIOLATION ({sighting.name})", text)
-
-    def _seen(self, kind: str, text: str) -> None:
-        self.counts.seen += 1
-        self._tell(f"{kind}: {text}")
-
-    def _unknown(self, text: str) -> None:
-        self.counts.unknown += 1
-        self._tell(f"UNKNOWN: {text}.")
-
-    def _tell(self, text: str) -> None:
-        moment = datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_S, UTC)
-        self._tell_line(f"{moment:%Y-%m-%d %H:%M:%S}Z {text}")

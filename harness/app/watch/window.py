@@ -40,7 +40,7 @@ RETENTION_NS = 30 * 60 * NS_PER_S
 _MARK_NS, _MARGIN_NS = 10 * NS_PER_S, 60 * NS_PER_S
 _EPOCHS_KEPT = 8
 
-REGRESSION = "watermark-regression"
+LOST, REGRESSION = "lost", "watermark-regression"
 KERNELS = select(
     (
         "lost", "duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound",
@@ -60,7 +60,7 @@ FOREIGN = frozenset({"phantom", "misplaced", "corrupt"})
 """What somebody else who writes to the topic would cause. It is told as unknown, but for damage to an acknowledged record."""
 
 WORDS = {
-    "lost": "acknowledged records are gone: the reader was given later records, and never these",
+    "lost": "acknowledged records are gone",
     "duplicate": "records stand in the log twice",
     "reordered": "records stand in the log in another order than they were sent",
     "offset-conflict": "different records were seen at one offset",
@@ -93,6 +93,8 @@ class Sighting:
     """False: something else may explain it, so it is unknown and no violation."""
     count: int
     detail: str
+    sequences: tuple[int, ...] = ()
+    """The records that are lost, if it is about lost records."""
 
     @property
     def text(self) -> str:
@@ -156,6 +158,8 @@ class PartitionWindow:
         self._floor = 0
         self._log_start = 0
         self._told: set[tuple[str, bool, tuple[int, ...]]] = set()
+        self._seen: set[tuple[str, bool, tuple[int, ...]]] = set()
+        """What the last look found, told or not."""
         self._marks: deque[tuple[int, int]] = deque()
         self._deleted_to = 0
         self._disturbed_ns: int | None = None
@@ -239,6 +243,16 @@ class PartitionWindow:
             self._deleted_to = log_start
         self._log_start = log_start
 
+    def cut(self, lost: np.ndarray, first_offset: int, leader_epoch: int) -> None:
+        """Forgets records (sequences) that the log of another leader lacks, because they are told, and what was read from the
+        first of them on. The reader reads from there once more."""
+        sends, answers = self._sends.all, self._answers.all
+        self._sends.keep(~np.isin(sends["sequence"], lost))
+        self._reads.keep(self._reads.all["log_offset"] < first_offset)
+        self._answers.keep(answers["leader_epoch"] >= leader_epoch)
+        self._floor, self._marks = min(self._floor, first_offset), deque()
+        self.end = max(first_offset, 1 + int(self._sends.all["log_offset"].max(initial=NONE)))
+
     # What is asked.
 
     @property
@@ -267,17 +281,18 @@ class PartitionWindow:
 
     # What is judged.
 
-    def check(self, now_ns: int) -> list[Sighting]:
-        """Returns what was not told before, and drops the rows that nobody needs any more."""
-        found, self._pending = self._pending, []
+    def look(self, now_ns: int) -> list[Sighting]:
+        """Returns what was not told before. It stays untold until `settle`: a later look may find another reason for it."""
+        found = list(self._pending)
+        self._seen = set()
         # First: what stands behind the end of a log that went back is told by that, and no more judged.
-        found += self._regression()
-        seen: set[tuple[str, bool, tuple[int, ...]]] = set()
+        if regression := self._regression():
+            return found + regression
         for finding in check_partition(self._history(), KERNELS):
             witnesses = finding.result.witnesses
             if finding.result.incomplete and not finding.result.judged and "failed" in finding.result.incomplete:
                 key = ("judge-failed", False, ())
-                seen.add(key)
+                self._seen.add(key)
                 if key not in self._told:
                     found.append(Sighting(self.partition, "judge-failed", False, 1, finding.result.incomplete))
             if not len(witnesses):
@@ -287,13 +302,25 @@ class PartitionWindow:
                 chosen = witnesses[certain == value]
                 keys = [(finding.anomaly, value, key) for key in _keys(chosen)]
                 new = [row for row, key in enumerate(keys) if key not in self._told]
-                seen.update(keys)
+                self._seen.update(keys)
                 if new:
                     detail = self._detail(finding.anomaly, chosen[new], certain=value)
-                    found.append(Sighting(self.partition, finding.anomaly, value, len(new), detail))
-        self._told = seen
-        found += self._drop(now_ns)
+                    lost = tuple(chosen[new]["sequence"].tolist()) if finding.anomaly == LOST else ()
+                    found.append(Sighting(self.partition, finding.anomaly, value, len(new), detail, lost))
         return found
+
+    def settle(self, now_ns: int) -> list[Sighting]:
+        """Takes what the last look returned for told, and drops the rows that nobody needs any more. Returns what cannot be
+        followed any further."""
+        self._pending.clear()
+        if self._regression():
+            self._forget_truncated()
+        self._told = self._seen
+        return self._drop(now_ns)
+
+    def check(self, now_ns: int) -> list[Sighting]:
+        """Returns what was not told before, and takes it for told."""
+        return self.look(now_ns) + self.settle(now_ns)
 
     def _regression(self) -> list[Sighting]:
         (finding,) = check_partition(self._history(), {REGRESSION: WATERMARK_KERNEL})
@@ -306,8 +333,13 @@ class PartitionWindow:
             f"{first['other_client']} had said {first['other_offset']} in epoch {first['other_sequence']}; the last record "
             f"that was acknowledged or read had offset {end - 1}; at least so many are gone"
         )
-        gone = max(1, max(end, int(first["other_offset"])) - self._forget_truncated())
+        gone = max(1, max(end, int(first["other_offset"])) - int(self._last_answer()["value"]))
         return [Sighting(self.partition, REGRESSION, True, gone, detail)]
+
+    def _last_answer(self) -> np.void:
+        answers = self._answers.all
+        last: np.void = answers[answers["leader_epoch"] == answers["leader_epoch"].max()][-1]
+        return last
 
     def _history(self) -> PartitionHistory:
         sends, reads = self._sends.columns(), self._reads.columns()
@@ -365,7 +397,8 @@ class PartitionWindow:
                 else "; a send failed, or the leader or the producer changed, shortly before, which can cause this"
             )
         whose = f", such as record {first['sequence']} of producer {first['client']}" if first["sequence"] >= 0 else ""
-        return f"{where}{whose}{doubt}"
+        passed = "; the reader was given later records, and never these" if anomaly == LOST else ""
+        return f"{where}{whose}{passed}{doubt}"
 
     # What is dropped.
 
@@ -375,19 +408,15 @@ class PartitionWindow:
     def _proven(self) -> np.ndarray:
         return np.isin(self._sends.all["sequence"], self._reads.all["sequence"])
 
-    def _forget_truncated(self) -> int:
-        """Drops what stood behind the end of a log that went back, because it is told. Returns that end."""
-        answers = self._answers.all
-        newest = answers["leader_epoch"].max()
-        last = answers[answers["leader_epoch"] == newest][-1]
-        end, time_ns = int(last["value"]), int(last["time_ns"])
-        sends, reads = self._sends.all, self._reads.all
+    def _forget_truncated(self) -> None:
+        """Drops what stood behind the end of a log that went back, because it is told."""
+        last, sends, reads, answers = self._last_answer(), self._sends.all, self._reads.all, self._answers.all
+        newest, end, time_ns = int(last["leader_epoch"]), int(last["value"]), int(last["time_ns"])
         self._sends.keep((sends["log_offset"] < end) | (sends["completed_ns"] > time_ns))
         self._reads.keep((reads["log_offset"] < end) | (reads["leader_epoch"] >= newest))
         self._answers.keep((answers["leader_epoch"] == newest) & (answers["time_ns"] == time_ns))
         self._floor, self.end = min(self._floor, end), max(end, self._furthest() + 1)
         self._marks.clear()
-        return end
 
     def _drop(self, now_ns: int) -> list[Sighting]:
         sends, reads, answers = self._sends.all, self._reads.all, self._answers.all

@@ -13,7 +13,14 @@ import urllib.request
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from prozess.clusters.existing.canary_topic import PREFIX
 from prozess.harness.clock import SystemClock, wait_until
@@ -58,13 +65,24 @@ class Watching:
     def await_all_over(self):
         """Returns once every outage that was told is over."""
         with self.changed:
-            over = self.changed.wait_for(
-                lambda: len(self._all("Z OUTAGE")) == len(self._all("Z OVER")) or self._ended(), LIMIT_S
-            )
+            over = self.changed.wait_for(lambda: not self._out() or self._ended(), LIMIT_S)
             assert over, self.lines
 
-    def _all(self, text):
-        return [line for _, line in self.lines if text in line]
+    def _out(self):
+        """The numbers of the partitions with an outage that is not over."""
+        out = set()
+        for _, line in self.lines:
+            if begun := re.search(r"Z (OUTAGE|OVER): (.*?)(: | takes? | can )", line):
+                numbers = set(re.findall(r"-(\d+)(?=,|$)", begun[2]))
+                out = out | numbers if begun[1] == "OUTAGE" else out - numbers
+        return out
+
+    def metric(self, name):
+        """The sum of a metric over all of its labels."""
+        with urllib.request.urlopen(self.told("metrics are at (.*)")[1][1], timeout=5) as answer:
+            values = re.findall(rf"^prozess_watch_{name}(?:{{.*}})? (.*)$", answer.read().decode(), re.M)
+        assert values, name
+        return sum(map(float, values))
 
     def _found(self, pattern, since_s):
         hits = ((at - since_s, re.search(pattern, line)) for at, line in self.lines if at >= since_s)
@@ -202,8 +220,8 @@ def test_a_topic_that_is_there_already_is_not_touched(servers, tmp_path):
             assert code == ExitCode.BAD_INPUT
             assert f"has a topic '{mine}' already" in watch._said()
         assert mine in topics(servers)
-        with Watching(tmp_path, servers, "--for", "2s", "--keep-topic") as watch:
-            watch.told(f"note: {mine} is there too")
+        with Watching(tmp_path, servers, "--for", "8s", "--keep-topic") as watch:
+            watch.told(f"note: {mine} has not grown for .* Look before you delete it")
             kept = watch.topic
             assert watch.process.wait(LIMIT_S) == ExitCode.HELD
         assert {mine, kept} <= topics(servers)
@@ -241,7 +259,9 @@ def test_deleted_records_a_copied_record_and_an_outage_are_each_told(secured, se
         assert code == ExitCode.VIOLATED, said
         assert "VIOLATION (lost)" not in said
         assert "watermark-regression" not in said
-    assert topic not in topics(servers)
+    # A record that stands there twice is a finding, so the topic is evidence.
+    assert f"kept: the topic {topic} is evidence" in said
+    admin.delete_topics([topic])[topic].result(30)
 
 
 @pytest.mark.long
@@ -300,22 +320,85 @@ def test_a_broker_that_hangs_is_an_outage_and_what_it_answers_afterwards_is_no_l
     assert "UNREADABLE" not in said
 
 
+def everything_of(servers, topic, number):
+    """The values of all records of a partition."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "looker", "enable.auto.commit": False})
+    start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+    consumer.assign([TopicPartition(topic, number, start)])
+    found, last = set(), start - 1
+    deadline_ns = CLOCK.monotonic_ns() + int(LIMIT_S * 1e9)
+    while last < end - 1 and CLOCK.monotonic_ns() < deadline_ns:
+        for message in consumer.consume(500, 0.5):
+            assert message.error() is None
+            found.add(message.value())
+            last = message.offset()
+    consumer.close()
+    return found
+
+
+def counted_rightly(watch, servers, topic, number, before):
+    """Asserts that the watch counted every record of `before` that the log does not have any more."""
+    gone = len(before - everything_of(servers, topic, number))
+    wait_until(
+        lambda: watch.metric("lost_records_total") == gone,
+        awaited=f"{gone} lost records",
+        timeout_s=10,
+        clock=CLOCK,
+        last_seen=lambda: str(watch.metric("lost_records_total")),
+    )
+    assert gone
+    assert watch.metric("up") == 1
+
+
 @pytest.mark.long
-def test_the_only_replica_that_comes_back_empty_is_told_as_a_loss(secured, servers, tmp_path):
-    with Watching(tmp_path, servers, "--replication-factor", "1") as watch:
+def test_every_record_is_counted_when_the_only_replica_comes_back_empty(secured, servers, tmp_path):
+    with Watching(tmp_path, servers, "--replication-factor", "1", "--metrics", "0") as watch:
         topic, node = watch.topic, NODES[1]
-        wait_until(lambda: end_of(servers, topic, 1) > 8, awaited="records", timeout_s=30, clock=CLOCK)
+        wait_until(lambda: end_of(servers, topic, 1) > 40, awaited="records", timeout_s=60, clock=CLOCK)
+        before = everything_of(servers, topic, 1)
         secured.kill(node)
         shutil.rmtree(secured.data(node) / f"{topic}-1")
         began_s = CLOCK.monotonic_ns() / 1e9
         secured.start(node)
         secured.await_started(node)
         shown("started", (CLOCK.monotonic_ns() / 1e9 - began_s, None))
-        shown("empty replica", watch.told(r"VIOLATION \((watermark-regression|lost)\): .*-1:", since_s=began_s))
-        watch.told(r"OVER: .*-1 takes records again", since_s=began_s)
+        shown("empty replica", watch.told(r"VIOLATION \(lost\): .*-1:", since_s=began_s))
+        watch.told(r"OVER: .*-1 takes? records again", since_s=began_s)
+        counted_rightly(watch, servers, topic, 1, before)
         code, said = watch.end()
         assert code == ExitCode.VIOLATED, said
+        assert said.count("VIOLATION") == 1, said
     await_whole(servers)
+
+
+@pytest.mark.long
+def test_a_watch_outlives_an_unclean_election_and_counts_what_it_lost(secured, servers, tmp_path):
+    with Watching(tmp_path, servers, "--replication-factor", "2", "--metrics", "0") as watch:
+        topic, (leader, follower, _) = watch.topic, NODES
+        unclean = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[unclean])
+        (future,) = AdminClient({"bootstrap.servers": servers}).incremental_alter_configs([resource]).values()
+        future.result(30)
+        wait_until(lambda: end_of(servers, topic, 0) > 8, awaited="records", timeout_s=60, clock=CLOCK)
+        secured.kill(follower)
+        behind = end_of(servers, topic, 0)
+        wait_until(lambda: end_of(servers, topic, 0) > behind + 8, awaited="records", timeout_s=60, clock=CLOCK)
+        before = everything_of(servers, topic, 0)
+        secured.kill(leader)
+        secured.start(follower)
+        secured.await_started(follower)
+        began_s = CLOCK.monotonic_ns() / 1e9
+        shown("unclean election", watch.told(r"VIOLATION \(lost\): .*-0:", since_s=began_s))
+        watch.told("UNKNOWN: the watch's producer could not go on and was replaced", since_s=began_s)
+        watch.told(r"OVER: .*-0", since_s=began_s)
+        secured.start(leader)
+        secured.await_started(leader)
+        await_whole(servers)
+        counted_rightly(watch, servers, topic, 0, before)
+        code, said = watch.end()
+        assert code == ExitCode.VIOLATED, said
+        assert said.count("VIOLATION") == 1, said
+        assert f"kept: the topic {topic} is evidence" in said
 
 
 @pytest.mark.long

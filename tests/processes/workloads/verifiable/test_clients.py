@@ -50,6 +50,20 @@ def test_what_was_seen_is_known_exactly_and_takes_no_room_once_it_is_complete(or
         assert len(seen) == sum(n > missing for n in known)
 
 
+def test_a_producer_that_ends_by_a_fatal_error_reports_every_record(tmp_path):
+    out_of_order_sequence_number = 45
+    settings = tmp_path / "producer.properties"
+    settings.write_text("enable.idempotence=true\nretries=5\n")
+    with mock_kafka() as kafka:
+        kafka.create("t", partitions=1)
+        kafka.refuse(PRODUCE_API, [out_of_order_sequence_number])
+        arguments = ("--max-messages", "5", "--throughput", "20", "--producer.config", str(settings))
+        code, events = run_tool(kafka, "producer", "--topic", "t", *arguments)
+    names = [event["name"] for event in events]
+    assert (code, names[-1]) == (0, "tool_data")
+    assert names.count("producer_send_error") == 5
+
+
 def test_a_producer_prints_one_line_per_send_and_tool_data_after_the_end():
     with mock_kafka() as kafka:
         kafka.create("t", partitions=2)

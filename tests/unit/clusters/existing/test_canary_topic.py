@@ -81,7 +81,7 @@ def test_a_topic_that_was_not_made_is_not_deleted(topic, monkeypatch):
 def test_a_topic_of_the_same_name_with_another_id_is_somebody_elses(topic, monkeypatch, now, deleted):
     client = Deleting()
     made = topic()
-    made.made, made._id = True, UUID(int=1)
+    made.made, made.id = True, UUID(int=1)
     monkeypatch.setattr(made, "_client", lambda: client)
     monkeypatch.setattr(made, "_topic_id", lambda: now)
     if deleted:

@@ -76,7 +76,9 @@ CASES: dict[str, tuple[Request[Any], dict[str, Any], Any]] = {
                 }
             ],
         },
-        MetadataAnswer(frozenset({1, 2}), {("a", 3): PartitionView(-1, 6, (1, 2), (2,), 5)}),
+        MetadataAnswer(
+            frozenset({1, 2}), {("a", 3): PartitionView(-1, 6, (1, 2), (2,), 5)}, {1: ("h", 9), 2: ("i", 9)}, 1
+        ),
     ),
     "metadata.v10": (
         topic_ids_request(["a", "ü"]),
