@@ -38,7 +38,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "blocks of the lines of Jepsen's histories, and what they say together": 2,
         "what verifiable clients printed: its lines, runs, consumers and gaps": 5,
         "messages to a webhook": 1,
-        "prozess watch: clients, topic, cluster; outages, the window, lost records, leaders; what it shows, posts and records": 19,
+        "prozess watch: clients, topic, cluster; outages, losses, promises; what it shows, posts and writes down": 19,
         "what lies beside a configuration file; Connect's and Streams' files": 2,
         "the first lines of validate, and the lines at which settings stand": 2,
         "Compose files: their resolution and their brokers; what images hold, and brokers that differ": 5,
