@@ -88,7 +88,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="misplaced", kernel=misplaced, counts_of_plain=("reads",)),
         PartitionChecker(anomaly="resurrected", kernel=resurrected, counts_of_plain=()),
         PartitionChecker(anomaly="dirty-read", kernel=dirty_read, counts_of_plain=("consumed",)),
-        PartitionChecker(anomaly="invisible", kernel=invisible, counts_of_plain=("records",)),
+        PartitionChecker(anomaly="invisible", kernel=invisible, counts_of_plain=("of_no_transaction",)),
         PartitionChecker(anomaly="skipped", kernel=skipped, counts_of_plain=("consumed",)),
         PartitionChecker(anomaly="rewound", kernel=rewound, counts_of_plain=("reads",)),
         PartitionChecker(anomaly="untold", kernel=untold, counts_of_plain=()),

@@ -382,6 +382,7 @@ def counts_of(
     acks = of_clients(index.client_acks, index.sends["client"][send[plain]], unknown=0)
     return {
         "records": int(np.count_nonzero(plain)),
+        "of_no_transaction": int(np.count_nonzero(index.sends["transaction"][send[plain]] == NONE)),
         "acks_all": int(np.count_nonzero(acks == -1)),
         "timed": int(np.count_nonzero(clock[plain] != NONE)),
         "timed_reads": int(np.count_nonzero(read & (reader_clock != NONE))),

@@ -414,8 +414,8 @@ def _again(
 def _steps_again(
     history: CellHistory, partition: int, members: Members, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns pairs of rows of `processed`, one finished step and the next of the same offset, and why it was repeated.
-    `rows` are what `steps_in_order` returns."""
+    """Returns pairs of rows of `processed`, one finished step and the next of the same record at one offset, and why it was
+    repeated. `rows` are what `steps_in_order` returns."""
     again = np.flatnonzero(~_first_of_each(history.tables["processed"], rows))
     before, after = rows[again - 1], rows[again]
     return before, after, _why_again(history, partition, members, before, after)
@@ -438,7 +438,8 @@ def repeated_copies(table: Mapping[str, np.ndarray], partition: int) -> np.ndarr
 
 def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows of `processed` of one copy of a record in the log, and rows of its next copy. `single` has one row
-    for each record of an offset."""
+    for each record of an offset. A step that does not say which record it processed is of no copy."""
+    single = single[(table["sender"][single] != NONE) & (table["sequence"][single] != NONE)]
     sender = table["sender"][single]
     key = identity_keys(sender, table["sequence"][single])
     order = grouped_by_client(sender)

@@ -38,7 +38,7 @@ def invisible(history: PartitionHistory) -> KernelResult:
     place = place[~_cleaned(index, place)]
     count = len(place)
     if not count:
-        return KernelResult(no_witnesses(), 0, judged=len(log.key), incomplete=reason)
+        return KernelResult(no_witnesses(), 0, judged=_judged(index), incomplete=reason)
     rows = log.rows[place[:WITNESSES_MAX]]
     key = index.keys_of_reads(rows)
     columns = {
@@ -49,7 +49,17 @@ def invisible(history: PartitionHistory) -> KernelResult:
         "other_ns": index.reads["read_ns"][rows],
     }
     # What read_committed lacks is certain where that audit is complete, and `unshown` is empty where it is not.
-    return KernelResult(make_witnesses(len(rows), columns), count, judged=len(log.key), incomplete=reason)
+    return KernelResult(make_witnesses(len(rows), columns), count, judged=_judged(index), incomplete=reason)
+
+
+def _judged(index: PartitionIndex) -> int:
+    """Returns of how many records of L(p) it is known that no transaction wrote them."""
+    row, transaction = index.send_in_log[:-1], index.sends["transaction"]
+    unsent = np.flatnonzero(row < 0)
+    count = len(row) - len(unsent)
+    if transaction.strides != (0,) or (len(transaction) and transaction[0] != NONE):
+        count -= int(np.count_nonzero((row >= 0) & (np.append(transaction, NONE)[row] != NONE)))
+    return count + int(np.count_nonzero(_outside_transactions(index, unsent)))
 
 
 def _outside_transactions(index: PartitionIndex, place: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ record that Kafka lost. The doubt names both numbers.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from prozess.harness.errors import CONTRADICTION
 from prozess.harness.history.lives import Columns, Lives, TransactionsAtHand, among, run_starts
+from prozess.harness.history.orders import KnownEpochs, behind_in_log, doubtful_faults, span_begins
 from prozess.harness.history.reader import History
 from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
@@ -119,6 +120,12 @@ _OF_CLIENTS = (
 _OF_GROUPS = ("processed", "commits", "assignments")
 _OF_OWNERS = ("processed", "commits")
 _IN_SPANS = ("reads", "processed")
+_OF_FAULTS: Mapping[str, str] = {
+    "order": "the phases of the fault do not follow one another",
+    "kind": "the fault is of several kinds, or of several steps",
+    "effect": "an effect was seen when none was looked for",
+    "node": "the fault struck another node",
+}
 _PLANNED = ("partitions", "cells")
 """The tables that are made of the plan."""
 
@@ -166,23 +173,38 @@ class _Sought:
             self._partitions(table, rows)
         if self._ours:
             self._times(table, rows)
-        if self._ours and table.name == "clients":
-            self._clients(table, rows)
-        if self._ours and table.name == "sends":
-            self._sends(table, rows)
-        if self._ours and table.name == "commits":
-            done = rows["outcome"] == Outcome.OK.value
-            self._tell(table, rows, done & (rows["code"] != 0), "a commit that took effect has the code of an error")
-            self._tell(
-                table, rows, done & (rows["completed_ns"] == MISSING), "a commit that took effect was never over"
-            )
-        if self._ours and table.name == "transactions":
-            self._instances(table, rows)
+            for look in self._looks.get(table.name, ()):
+                look(table, rows)
         if self._ours and table.name in _OF_CLIENTS:
             self._count_rows(table, rows)
             self._own(table, rows)
         if table.name == "metadata" and self._history.plan.variant.metadata_mode.startswith("kraft"):
             self._metadata(table, rows)
+
+    @cached_property
+    def _looks(self) -> Mapping[str, Sequence[Callable[[Table, Columns], None]]]:
+        """What prozess's own clients and stages never write, by table."""
+        return {
+            "clients": [self._clients],
+            "sends": [self._sends],
+            "commits": [self._commits],
+            "transactions": [self._instances],
+            "reads": [self._begins, self._epoch_rows],
+            "replicas": [self._epoch_rows],
+            "faults": [self._faults],
+        }
+
+    def _commits(self, table: Table, rows: Columns) -> None:
+        done = rows["outcome"] == Outcome.OK.value
+        self._tell(table, rows, done & (rows["code"] != 0), "a commit that took effect has the code of an error")
+        self._tell(table, rows, done & (rows["completed_ns"] == MISSING), "a commit that took effect was never over")
+
+    def _faults(self, table: Table, rows: Columns) -> None:
+        for name, wrong in doubtful_faults(rows).items():
+            self._tell(table, rows, wrong, _OF_FAULTS[name])
+
+    def _epoch_rows(self, table: Table, rows: Columns) -> None:
+        self._tell(table, rows, self._epochs.unknown(rows), "no leader of the partition had the epoch")
 
     def _ranges(self, table: Table, rows: Columns) -> None:
         never_none = _NEVER_NONE.get(table.name, ())
@@ -249,6 +271,9 @@ class _Sought:
         outside = (rows["invoked_ns"] < begun) | ((end != MISSING) & (rows["invoked_ns"] > end))
         self._tell(table, rows, known & outside, "the record was sent while its transaction was not open")
         refused = rows["outcome"] == Outcome.FAIL.value  # by produce(): its transaction goes on without it
+        taken = (rows["log_offset"] != NONE) | (rows["code"] == 0)
+        gone_on = known & refused & (outcome != Outcome.FAIL.value)
+        self._tell(table, rows, gone_on & taken, "a refused record has an offset, or no error")
         another = known & ~refused & (rows["outcome"] != outcome)
         self._tell(table, rows, another, "the outcome is not that of the transaction")
 
@@ -331,6 +356,26 @@ class _Sought:
         rows = self._history.table("positions")
         return frozenset(zip(*(rows[name].tolist() for name in ("client", "partition", "span")), strict=True))
 
+    def _begins(self, table: Table, rows: Columns) -> None:
+        """Has no span a record below the offset from which it is read?"""
+        names = ("client", "partition", "span")
+        starts = run_starts(rows, names)
+        if not len(starts):
+            return
+        whose = zip(*(rows[name][starts].tolist() for name in names), strict=True)
+        begin = np.array([self._span_begins.get(one, NONE) for one in whose], dtype=np.int64)
+        lengths = np.diff(np.append(starts, len(rows["client"])))
+        below = rows["log_offset"] < np.repeat(begin, lengths)
+        self._tell(table, rows, below, "the span was read from a greater offset on")
+
+    @cached_property
+    def _span_begins(self) -> Mapping[tuple[int, int, int], int]:
+        return span_begins(self._history.table("positions"))
+
+    @cached_property
+    def _epochs(self) -> KnownEpochs:
+        return KnownEpochs(self._history.table("metadata"))
+
     @cached_property
     def _groups(self) -> Mapping[int, int]:
         """The group of each member: the one that most of its rows in `assignments` name."""
@@ -341,6 +386,8 @@ class _Sought:
         return {client: groups.most_common(1)[0][0] for client, groups in named.items()}
 
     def _metadata(self, table: Table, rows: Columns) -> None:
+        if self._ours:
+            self._tell(table, rows, behind_in_log(rows), "the controllers' log has it before the row in front of it")
         of_partition = (rows["kind"] == MetadataKind.PARTITION.value) & (
             rows["source"] == MetadataSource.CONTROLLER_LOG.value
         )

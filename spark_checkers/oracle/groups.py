@@ -464,7 +464,7 @@ GROUP_VIEWS = {
         union all
         select row, null, null, null, true from (
             select *, row_number() over (partition by partition, sender, sequence order by log_offset) as copy_number
-            from taken where time_number = 1
+            from taken where time_number = 1 and sender != {NONE} and sequence != {NONE}
         )
         where copy_number > 1
         union all

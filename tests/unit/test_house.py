@@ -59,7 +59,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,
         "groups that settle, leaders and controllers, how long a cluster was left in peace": 5,
         "the order of a log against time": 1,
-        "tables that contradict one another, and what their rows are compared with": 2,
+        "tables that contradict one another, and what their rows are compared with": 3,
         "what must have come of a step: its values, what refuses them, what was seen": 3,
         "replicas in sync that lack what was committed": 1,
         "what read_committed was given past the last stable offset": 1,

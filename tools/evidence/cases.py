@@ -24,6 +24,9 @@ from tools.evidence.changes import changed
 _log = logging.getLogger(__name__)
 HELD, UNKNOWN, REFUSED, VIOLATED, FAILED = "held", "unknown", "refused", "violated", "a kernel failed"
 
+ROWS_AT_ONCE = 3
+"""In so many rows of each cell the value is changed, where there are as many."""
+
 
 class Bench:
     """A clean run of which one table at a time is changed. The run itself stays as it is."""
@@ -69,13 +72,17 @@ class Bench:
         return len(self._cell_of[table])
 
     def rows_to_change(self, table: str, attempt: int) -> list[int]:
-        """Returns one row of each cell, and one that belongs to no cell, by chance from the seed. Of transactions it is one
-        that was begun, and no instance, of which there is one for each producer."""
+        """Returns ROWS_AT_ONCE rows of each cell, and of those that belong to no cell, by chance from the seed. Rows of
+        transactions are of some that were begun, and not of instances, of which there is one for each producer."""
         rng = random.Random(f"{self._seed} {table} {attempt}")
         cells, there = self._cell_of[table], np.ones(self.rows(table), dtype=bool)
         if table == "transactions":
             there = self._tables[table]["transaction"] != NONE
-        return [int(rng.choice(np.flatnonzero(there & (cells == cell)))) for cell in np.unique(cells[there]).tolist()]
+        chosen = []
+        for cell in np.unique(cells[there]).tolist():
+            mine = np.flatnonzero(there & (cells == cell)).tolist()
+            chosen += rng.sample(mine, min(ROWS_AT_ONCE, len(mine)))
+        return chosen
 
     def became(self, table: str, column: str, way: str, attempt: int) -> Mapping[str, set[str]]:
         """Returns what became of the cells of each workload, as `_outcome` says. Empty: there was nothing to change."""

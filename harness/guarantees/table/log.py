@@ -349,8 +349,9 @@ _INVISIBLE = Guarantee(
         "1 record that no transaction wrote is not given at read_committed",
         "{n} records that no transaction wrote are not given at read_committed",
     ),
-    nothing="no record was in the log",
-    # Its topic is empty, or nobody audited: then nobody knows what is in the log besides what consumers were given.
+    nothing="no record was in the log that no transaction wrote",
+    # Its topic is empty, all of it is transactional, or nobody audited: then nobody knows what is in the log besides what
+    # consumers were given.
     nothing_is_unknown=False,
     source="Kafka documentation, consumer configuration isolation.level: 'Non-transactional messages will be returned "
     "unconditionally in either mode'; KIP-98: a consumer at read_committed gets everything below the last stable offset but "

@@ -222,6 +222,12 @@ def test_another_record_at_an_offset_that_the_log_gave_away_again_is_no_repetiti
     assert reprocessed(cell(processed=[*before, unnamed])).count == 1, "nothing says that it is another one"
 
 
+def test_a_step_that_does_not_say_which_record_it_was_is_of_the_one_at_its_offset_and_no_copy_of_others():
+    silent = [step(A, 0, 1, sequence=NONE), step(A, 1, 2, sequence=NONE)]
+    assert reprocessed(cell(processed=silent)).count == 0
+    assert reprocessed(cell(processed=[*silent, step(B, 1, 3)])).count == 1
+
+
 # --- commits --------------------------------------------------------------------------------------------------------
 
 

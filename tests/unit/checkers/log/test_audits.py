@@ -62,6 +62,12 @@ def test_where_both_audits_show_the_same_nothing_is_invisible():
     assert found(history(SENDS, WHOLE)) == ([], None)
 
 
+def test_what_a_transaction_wrote_is_not_judged_here():
+    inside = [(*send, {"transaction": 0}) for send in SENDS]
+    assert [invisible(history(sends, WHOLE)).judged for sends in (SENDS, SENDS[:2] + inside[2:], inside)] == [4, 2, 0]
+    assert invisible(history(SENDS[:2], WHOLE)).judged == 2, "nothing says what wrote the others"
+
+
 def test_an_audit_at_read_committed_that_sees_only_the_sentinel_hides_everything():
     assert found(history(SENDS, WHOLE, visible=[])) == ([0, 1, 2, 3], None)
 

@@ -10,7 +10,7 @@ from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, NONE, TABLES
+from prozess.harness.schema import MISSING, NONE, TABLES, Outcome
 from prozess.harness.verdict import Verdict
 from tests.support.damages import judged
 
@@ -86,6 +86,10 @@ CASES = [
     ("clients", "client", 2**30, "there is no such client"),
     ("metadata", "isr", 2**9, "a member of the ISR is no replica"),
     ("metadata", "leader", 9, "the leader is no replica"),
+    ("positions", "log_offset", 2**20, "the span was read from a greater offset on"),
+    ("replicas", "leader_epoch", 5, "no leader of the partition had the epoch"),
+    ("reads", "leader_epoch", 5, "no leader of the partition had the epoch"),
+    ("metadata", "leader_epoch", 5, "no leader of the partition had the epoch"),
 ]
 CHOSEN = {
     "metadata": lambda rows: rows["kind"] == 1,
@@ -102,6 +106,14 @@ def test_what_nobody_can_have_recorded_is_named(changed, table, column, value, t
     found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
     assert any(told in clause for clause in found), found
     assert all(clause.startswith("the tables contradict one another: ") for clause in found)
+
+
+def test_a_record_that_was_refused_while_its_transaction_went_on_has_no_offset(changed):
+    run = changed(
+        "sends", "outcome", Outcome.FAIL, lambda rows: (rows["transaction"] == 0) & (rows["outcome"] == Outcome.OK)
+    )
+    found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
+    assert any("a refused record has an offset, or no error" in clause for clause in found), found
 
 
 def test_a_record_cannot_be_sent_while_its_transaction_is_not_open(changed):
