@@ -1,4 +1,4 @@
-"""One case of the map: a copy of a clean run with one value changed in each cell, sealed again and checked."""
+"""One case of the map: a copy of a clean run with some values changed in each cell, sealed again and checked."""
 
 import logging
 import random

@@ -18,8 +18,8 @@ _HEAD = """\
 <!-- Made by `python -m tools.evidence`, from tools/evidence/reasons.py. Change that. -->
 
 A verdict *held* means little if nobody would notice a wrong value. This page says, for each column of each table, what a
-check makes of a wrong one. `python -m tools.evidence` takes a clean history, changes one value of the column in each cell,
-and checks it as `prozess check` does a run that is proven. It does so in five ways:
+check makes of a wrong one. `python -m tools.evidence` takes a clean history, changes the column in three rows of each
+cell, and checks it as `prozess check` does a run that is proven. It does so in five ways:
 
 | way | the new value |
 |---|---|
@@ -29,7 +29,7 @@ and checks it as `prozess check` does a run that is proven. It does so in five w
 | none | NONE, or MISSING for a time |
 | far | 2³⁰, or 10¹⁵ in columns of 64 bits: no row has such a value |
 
-The row is picked by chance, from a seed. The *generated* history has a cell of each workload that `prozess generate` knows.
+The rows are picked by chance, from a seed. The *generated* history has a cell of each workload that `prozess generate` knows.
 The *recorded* one comes from a real cluster and has a pause of a broker in it (`tools/evidence/recorded.toml`): here are
 those of its tables that no generated history has. `python -m tools.evidence RUN` changes a run of yours.
 

@@ -52,20 +52,6 @@ REASONS: tuple[Reason, ...] = (
         ("none",),
         "A key that is NONE is no key, or one that nobody told. Outside of compacted topics it is compared with none.",
     ),
-    Reason(
-        "sends",
-        ("partition",),
-        MOVED,
-        "The record of an aborted transaction is shown to nobody, and nobody may ask where it is.",
-    ),
-    Reason(
-        "sends",
-        ("outcome",),
-        ("greater",),
-        "A record that produce() refused is no part of its transaction. Nobody compares it with what the "
-        "transaction's readers got.",
-        missing=True,
-    ),
     Reason("sends", ("size",), ALL, "Sizes say what the traffic was. What a record contains is known by its checksum."),
     Reason(
         "reads",
@@ -114,7 +100,12 @@ REASONS: tuple[Reason, ...] = (
         "A transaction that was open for longer, or whose end was noticed later, claims less: a commit is "
         "noticed when the call returns.",
     ),
-    Reason("transactions", ("code",), MOVED, "A code says why something failed, and nothing is judged by it."),
+    Reason(
+        "transactions",
+        ("code",),
+        MOVED,
+        "A code says why something failed. An abort after an error claims less: its coordinator may have come before it.",
+    ),
     Reason(
         "commits",
         ("invoked_ns", "completed_ns"),
@@ -141,17 +132,10 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "assignments",
-        ("client", "partition", "event"),
+        ("event",),
         MOVED,
         "The end of an ownership at the end of a trial: another member had it, or it ended in another way. "
         "Nobody owned the partition afterwards.",
-    ),
-    Reason("assignments", ("partition",), ("none",), "A callback without partitions changes no ownership."),
-    Reason(
-        "assignments",
-        ("done_ns",),
-        ("greater",),
-        "A partition is owned from the call on, however long the callback takes.",
     ),
     Reason(
         "assignments",
@@ -170,8 +154,8 @@ REASONS: tuple[Reason, ...] = (
         "positions",
         ("log_offset",),
         ALL,
-        "The first record of a span is not compared with the position from which it began.",
-        missing=True,
+        "A span is read from its position on, or from behind it: what stands between may be hidden, or gone. A record below "
+        "the position is noticed. NONE: the position is not known.",
     ),
     Reason(
         "positions",
@@ -191,6 +175,13 @@ REASONS: tuple[Reason, ...] = (
         ALL,
         "An answer that names an epoch is compared with answers of the same leader.",
     ),
+    Reason(
+        "withheld",
+        ("client", "ended_ns", "count", "partition"),
+        ALL,
+        "What was not sent is no record. For how long a producer held back counts for what a fault cost, and no promise "
+        "rests on it.",
+    ),
     Reason("metadata", ("client",), ALL, _RECORDER),
     Reason(
         "metadata",
@@ -202,8 +193,7 @@ REASONS: tuple[Reason, ...] = (
         "metadata",
         ("log_position",),
         ALL,
-        "Rows are in the order of the controllers' log already. That positions ascend with times is not checked.",
-        missing=True,
+        "What counts is the order of the rows of a partition. A position that does not change it says the same.",
     ),
     Reason(
         "metadata",
@@ -222,9 +212,8 @@ REASONS: tuple[Reason, ...] = (
         "metadata",
         ("leader_epoch",),
         ALL,
-        "The epoch in the controllers' log is not compared with the one in the batches of replicas that its "
-        "leader appended.",
-        missing=True,
+        "Every epoch that a batch, or a reader, names must have been given to a leader. Of an epoch in which nothing was "
+        "written, and of partitions of internal topics, nothing else names it.",
     ),
     Reason("replicas", ("client",), ALL, _RECORDER),
     Reason(
@@ -236,7 +225,6 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "replicas",
         (
-            "base_offset",
             "checksum",
             "base_timestamp_ms",
             "max_timestamp_ms",
@@ -290,11 +278,10 @@ REASONS: tuple[Reason, ...] = (
     Reason("faults", ("client",), ALL, _RECORDER),
     Reason(
         "faults",
-        ("time_ns", "kind", "phase", "node", "peer", "effect"),
+        ("time_ns", "node", "peer"),
         ALL,
-        "A fault decides what is permitted, and nothing was found that needs an excuse. That its phases "
-        "follow one another, all of one kind, is not checked.",
-        missing=True,
+        "A fault decides what is permitted, and nothing was found that needs an excuse. Its phases still follow one another, "
+        "and are of one kind, one step and the nodes that it struck: else it is noticed.",
     ),
     Reason("faults", ("detail",), ALL, "A text for people."),
     Reason("steps", ("client",), ALL, _RECORDER),

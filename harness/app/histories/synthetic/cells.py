@@ -350,13 +350,16 @@ def spots_of(cell: GeneratedCell, name: str, partition: GeneratedPartition) -> n
 
 
 def processed(cell: GeneratedCell, partition: GeneratedPartition, first: int, last: int) -> Columns:
-    """Rows of `processed` of the records between two positions."""
-    position = np.arange(first, last)
-    position = position[~np.isin(position, spots_of(cell, "unprocessed", partition))]
+    """Rows of `processed` of the records between two positions. What is planted as unprocessed is, in turn, not processed, or
+    another record in its place."""
+    position, spots = np.arange(first, last), spots_of(cell, "unprocessed", partition)
+    position = position[~np.isin(position, spots[::2])]
     again = spots_of(cell, "reprocessed", partition)
     again = again[(again >= first) & (again < last)]
     position = np.sort(np.concatenate([position, again]))
     sender, sequence = partition.identities(position)
+    mistaken = np.isin(position, spots[1::2])
+    sender, sequence = np.where(mistaken, PHANTOM_CLIENT, sender), np.where(mistaken, position, sequence)
     started = partition.read_ns(position) + STARTED_AFTER_NS
     return {
         "client": np.full(len(position), owner_of(cell, partition)),
