@@ -208,13 +208,6 @@ REASONS: tuple[Reason, ...] = (
         ALL,
         "The row of a partition names its leader elsewhere; of a controller each epoch has one row.",
     ),
-    Reason(
-        "metadata",
-        ("leader_epoch",),
-        ALL,
-        "Every epoch that a batch, or a reader, names must have been given to a leader. Of an epoch in which nothing was "
-        "written, and of partitions of internal topics, nothing else names it.",
-    ),
     Reason("replicas", ("client",), ALL, _RECORDER),
     Reason(
         "replicas",
