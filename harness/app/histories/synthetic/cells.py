@@ -441,12 +441,12 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
 
 
 def heartbeats(cell: GeneratedCell) -> Columns:
-    """Rows of `heartbeats`: every member of a group, and every client with transactions, is heard of until all have ended.
-    Nobody knows whether a member that was silent for longer than its session still owned a partition, nor for how long a
-    client waited of which nothing was heard."""
+    """Rows of `heartbeats`: every producer, and every member of a group, is heard of until all have ended. Nobody knows
+    whether a member that was silent for longer than its session still owned a partition, nor for how long a client waited of
+    which nothing was heard."""
     time_ns = np.arange(FIRST_NS, cell.end_ns + 2 * SECOND_NS, HEARTBEAT_NS)
-    transacting = [*cell.partitions[0].producers.tolist(), cell.zombie, cell.successor]
-    clients = np.unique(cell.readers if cell.kind == "group" else transacting)
+    others = {"transactions": [cell.zombie, cell.successor], "group": list(cell.readers)}
+    clients = np.unique([*cell.partitions[0].producers.tolist(), *others.get(cell.kind, [])])
     return {"client": np.repeat(clients, len(time_ns)), "time_ns": np.tile(time_ns, len(clients))}
 
 

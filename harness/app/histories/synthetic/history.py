@@ -285,8 +285,7 @@ def _write_others(
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
     _write_all(run, "assignments", (c for pair in groups for c in tables.assignments(*pair)))
     _write_all(run, "positions", (tables.positions(*pair, audits.values()) for pair in pairs))
-    heard = [cell for cell in cells if cell.kind in ("group", "transactions")]
-    _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in heard))
+    _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in cells))
     _write_all(run, "transactions", (c for cell in cells if cell.kind == "transactions" for c in cell.transactions()))
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
     _write_all(run, "observations", [*observed, *(c for pair in pairs for c in tables.copies(*pair))])
