@@ -228,10 +228,10 @@ class Format(Protocol):
 
 ENDINGS_YAML = (".yaml", ".yml")
 _OF_NO_USE = {
-    ".toml": "TOML",
     ".xml": "XML",
-    ".ini": "INI",
     ".hocon": "HOCON",
+    ".tf": "Terraform's HCL (write the `config` of its topic into a .properties file, with replication.factor)",
+    ".hcl": "HCL (write its settings into a .properties file)",
     ".java": "source code",
     ".kt": "source code",
     ".py": "source code",
@@ -264,18 +264,31 @@ def load(path: Path) -> FileValue:
     """Loads a file by its ending. JSON: its value; YAML: the list of its documents; an environment file and Java's
     .properties, whose format librdkafka's files share: name → Setting. BadInput for a file that is not there, or not what its
     ending says."""
-    if path.suffix.lower() == ".json":
-        return _parsed(path, lambda: json_value(_text(path)), "JSON")
-    if path.suffix.lower() in ENDINGS_YAML:
-        return _parsed(path, lambda: yaml_documents(_text(path)), "YAML")
-    if path.suffix.lower() in _OF_NO_USE:
+    ending = path.suffix.lower()
+    if ending in _OF_NO_USE:
         raise BadInput(
-            f"{path}: {_OF_NO_USE[path.suffix.lower()]} is not read by prozess. "
-            "Give a .properties, .json, .yaml or .env file."
+            f"{path}: {_OF_NO_USE[ending]} is not read by prozess. Give a .properties, .json, .yaml or .env file."
         )
-    if path.suffix == ".env" or path.name.startswith(".env"):
-        return _environment_file(_text(path), path)
-    return _properties(_text_of_properties(path), path)
+    plain = not (ending in (".json", ".toml", ".ini", *ENDINGS_YAML) or _is_environment(path))
+    return parse(path, _text_of_properties(path) if plain else _text(path))
+
+
+def _is_environment(path: Path) -> bool:
+    return path.suffix == ".env" or path.name.startswith(".env")
+
+
+def parse(path: Path, text: str) -> FileValue:
+    """Parses the text of a file by its ending, as `load` does."""
+    ending = path.suffix.lower()
+    if ending == ".json":
+        return _parsed(path, lambda: json_value(text), "JSON")
+    if ending in ENDINGS_YAML:
+        return _parsed(path, lambda: yaml_documents(text), "YAML")
+    if ending == ".toml":
+        return _parsed(path, lambda: toml_value(text), "TOML")
+    if ending == ".ini":
+        return _parsed(path, lambda: ini_value(text), "INI")
+    return _environment_file(text, path) if _is_environment(path) else _properties(text, path)
 
 
 def load_yaml(path: Path) -> list[FileValue]:
@@ -442,6 +455,58 @@ def _refuse_bombs(document: yaml.Node) -> None:
         return counted[id(node)]
 
     values_of(document)
+
+
+# TOML and INI.
+
+_SECTION = re.compile(r"\s*\[+\s*(.+?)\s*\]+\s*(?:[#;].*)?")
+_NAMED = re.compile(r"\s*([\"']?)([^\"'=:\[\]#;]+?)\1\s*[=:]")
+
+
+def toml_value(text: str) -> FileValue:
+    """Parses TOML. ValueError for what is none."""
+    import tomllib
+
+    return _with_lines_of(tomllib.loads(text), text)
+
+
+def ini_value(text: str) -> FileValue:
+    """Parses an INI file, whose sections are mappings. ValueError for what is none, or has a name twice."""
+    import configparser
+
+    parser = configparser.RawConfigParser(default_section="", strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise ValueError(str(error)) from error
+    return _with_lines_of({name: dict(parser[name]) for name in parser.sections()}, text)
+
+
+def _with_lines_of(document: Mapping[str, Any], text: str) -> FileValue:
+    """Gives the names of sections and of settings the lines at which they first stand."""
+    lines: dict[tuple[str, str], int] = {}
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if (headed := _SECTION.fullmatch(line)) is not None:
+            section = headed[1]
+            lines.setdefault(("", section.rpartition(".")[2]), number)
+        elif (named := _NAMED.match(line)) is not None:
+            lines.setdefault((section, named[2]), number)
+    return _keyed(document, lines, "")
+
+
+def _keyed(value: Any, lines: Mapping[tuple[str, str], int], above: str) -> FileValue:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        made: dict[Any, FileValue] = {}
+        for key, each in value.items():
+            line = lines.get((above, str(key)), lines.get(("", str(key)), 1))
+            made[Key(str(key), line)] = _keyed(each, lines, f"{above}.{key}" if above else str(key))
+        return made
+    if isinstance(value, list):
+        return [_keyed(each, lines, above) for each in value]
+    found: FileValue = value
+    return found
 
 
 # .properties and environment files.

@@ -5,7 +5,8 @@ from typing import Protocol, runtime_checkable
 
 from prozess.harness.app.validation.formats.connect import Connector, Worker
 from prozess.harness.app.validation.formats.containers import EnvironmentFile, Kubernetes
-from prozess.harness.app.validation.formats.go_clients import FranzGo, Sarama
+from prozess.harness.app.validation.formats.dotnet import DotNet
+from prozess.harness.app.validation.formats.go_clients import FranzGo, KafkaGo, Sarama
 from prozess.harness.app.validation.formats.helm import Helm
 from prozess.harness.app.validation.formats.managed import Msk, Strimzi
 from prozess.harness.app.validation.formats.node_and_python_clients import Kafkajs, PythonClients
@@ -13,9 +14,12 @@ from prozess.harness.app.validation.formats.plain import Librdkafka, Others, Pla
 from prozess.harness.app.validation.formats.quarkus import Quarkus
 from prozess.harness.app.validation.formats.spring import Spring
 from prozess.harness.app.validation.formats.streams import Streams
+from prozess.harness.app.validation.formats.wrapped import WrappedFiles
 from prozess.harness.app.validation.reading import Format
 
-FORMATS: tuple[Format, ...] = (
+PLAIN: Format = Plain()
+"""The format of files that no other format recognises."""
+_INNER: tuple[Format, ...] = (
     Strimzi(),
     Kubernetes(),
     Msk(),
@@ -26,15 +30,16 @@ FORMATS: tuple[Format, ...] = (
     Streams(),
     Helm(),
     EnvironmentFile(),
+    DotNet(),
     Librdkafka(),
     Sarama(),
     FranzGo(),
+    KafkaGo(),
     Kafkajs(),
     PythonClients(),
 )
+FORMATS: tuple[Format, ...] = (*_INNER[:2], WrappedFiles(_INNER, PLAIN), *_INNER[2:])
 """What says itself what it is (an API group, a vendor's key) comes before what is told by its names alone."""
-PLAIN: Format = Plain()
-"""The format of files that no other format recognises."""
 BY_SIGHT: Format = Others()
 """Formats that prozess recognises by name, and does not read."""
 TOLD_BY_CLIENTS_NAMES: tuple[type, ...] = (Librdkafka,)

@@ -52,6 +52,24 @@ _DEFAULTS: Mapping[Scope, Mapping[str, str]] = {
 }
 
 
+_VARIABLE = "CONNECT_"
+_OF_THE_IMAGE = re.compile(r"CONNECT_(LOG4J_.+|OPTS|HEAP_OPTS|JMX_.+|REST_ADVERTISED_HOST_NAME|PLUGIN_PATH|CUB_.+)")
+
+
+def _entries(document: FileValue, path: Path) -> list[tuple[str, Setting]]:
+    """A worker's settings. Those of a container are variables CONNECT_…, of which the image makes properties as that of
+    brokers does (confluent-docker-utils: `___` is `-`, `__` is `_`, `_` is `.`)."""
+    found = entries(document, path)
+    if not any(name.startswith(_VARIABLE) for name, _ in found):
+        return found
+    made = []
+    for name, setting in found:
+        if name.startswith(_VARIABLE) and not _OF_THE_IMAGE.fullmatch(name):
+            plain = name.removeprefix(_VARIABLE).lower().replace("___", "\0").replace("__", "\1").replace("_", ".")
+            made.append((plain.replace("\1", "_").replace("\0", "-"), setting))
+    return made
+
+
 class Worker:
     """The properties of a Kafka Connect worker."""
 
@@ -59,7 +77,7 @@ class Worker:
 
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether the file has names of a worker, and none of a connector."""
-        names = [name for name, _ in entries(document, path)]
+        names = [name for name, _ in _entries(document, path)]
         return "connector.class" not in names and any(_WORKER_SIGNS.fullmatch(name) for name in names)
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
@@ -69,7 +87,7 @@ class Worker:
             if scope in wanted:
                 reading.scopes[scope] = {}
                 reading.defaults[scope] = _defaults(scope)
-        for name, setting in entries(document, path):
+        for name, setting in _entries(document, path):
             reading.notes += [setting.note] if setting.note else []
             if (own := re.fullmatch(r"(producer|consumer)\.(.+)", name)) is not None:
                 _put(reading, own[1], own[2], name, setting)

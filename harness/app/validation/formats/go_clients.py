@@ -1,10 +1,11 @@
-"""Reads the settings of the Go clients sarama and franz-go."""
+"""Reads the settings of the Go clients sarama, franz-go and kafka-go."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from prozess.harness.app.validation.formats.filing import (
+    ClientScope,
     Default,
     Filing,
     Library,
@@ -337,3 +338,105 @@ def _in_flight(filing: Filing) -> None:
             "Set RequiredAcks to AllISRAcks, or DisableIdempotentWrite."
         )
     filing.default("producer", number_, "5", f"franz-go's default with idempotence ({_FRANZ_GO})")
+
+
+_KAFKA_GO = "kafka-go 0.4"
+_ASIDE_OF_KAFKA_GO = """
+    brokers addr topic grouptopics partition balancer batchsize batchbytes readtimeout writetimeout dialer transport logger
+    errorlogger queuecapacity minbytes maxbytes maxwait readbatchtimeout readlaginterval watchpartitionchanges
+    partitionwatchinterval rebalancetimeout jointimeout writebackoffmin writebackoffmax readbackoffmin readbackoffmax
+    allowautotopiccreation
+"""
+KAFKA_GO = Library(
+    name="kafka-go",
+    article="a Writer or Reader of kafka-go (segmentio)",
+    stands_in=stand_in_sentence("kafka-go"),
+    spell=str.lower,
+    options={
+        "producer": {
+            "requiredacks": Option("acks", one_of(
+                all="all", requireall="all", one="1", requireone="1", none="0", requirenone="0",
+                **{"-1": "all", "1": "1", "0": "0"},
+            )),
+            "maxattempts": Option("retries", lambda value: str(max(0, int(value) - 1)) if number(value) else None),
+            "batchtimeout": Option("linger.ms", go_duration_ms),
+            "compression": Option("compression.type", _COMPRESSION),
+        },
+        "consumer": {
+            "groupid": Option("group.id"),
+            "startoffset": Option("auto.offset.reset", one_of(
+                firstoffset="earliest", lastoffset="latest", first="earliest", last="latest",
+                **{"-2": "earliest", "-1": "latest"},
+            )),
+            "isolationlevel": Option("isolation.level", one_of(
+                readuncommitted="read_uncommitted", readcommitted="read_committed",
+                **{"0": "read_uncommitted", "1": "read_committed"},
+            )),
+            "sessiontimeout": Option("session.timeout.ms", go_duration_ms),
+            "heartbeatinterval": Option("heartbeat.interval.ms", go_duration_ms),
+        },
+    },
+    defaults={
+        "producer": {
+            "acks": Default("0", f"Writer.RequiredAcks is RequireNone where nobody sets it, {_KAFKA_GO}, writer.go"),
+            "enable.idempotence": Default("false", f"{_KAFKA_GO} has no idempotent producer"),
+            "retries": Default("9", f"Writer.MaxAttempts is 10, {_KAFKA_GO}, writer.go"),
+        },
+        "consumer": {
+            "auto.offset.reset": Default("earliest", f"StartOffset is FirstOffset, {_KAFKA_GO}, reader.go"),
+            "isolation.level": Default("read_uncommitted", f"{_KAFKA_GO}, reader.go"),
+            "session.timeout.ms": Default("30000", f"{_KAFKA_GO}, reader.go"),
+        },
+    },
+    aside=frozenset(_ASIDE_OF_KAFKA_GO.split()),
+    unclear={
+        "async": "lets WriteMessages return before anything is sent, and its errors are ignored",
+        "completion": "is code of the application",
+        "commitinterval": "commits in the background what the application has marked, as no client of a trial does",
+        "retentiontime": "lets committed offsets expire, for which librdkafka has no setting",
+        "groupbalancers": "is code of the application",
+    },
+)  # fmt: skip
+_ONLY_KAFKA_GO = ("writebackoffmin", "writebackoffmax", "readbackoffmin", "readbackoffmax", "batchtimeout", "maxattempts",
+                  "queuecapacity", "startoffset", "readlaginterval", "watchpartitionchanges")  # fmt: skip
+_WRITER: Mapping[str, ClientScope] = {"Writer": "producer", "WriterConfig": "producer", "writer": "producer",
+                                      "Reader": "consumer", "ReaderConfig": "consumer", "reader": "consumer"}  # fmt: skip
+
+
+class KafkaGo:
+    """Fields of a Writer and a Reader in JSON or YAML: flat, below `writer` and `reader`, or below the library's name."""
+
+    name = "kafka-go"
+
+    def recognises(self, document: FileValue, path: Path) -> bool:
+        """Returns whether the file says that it is kafka-go's, or has fields that only kafka-go has."""
+        found = unwrapped_document(document, "kafka-go", "kafka_go", "segmentio")
+        if found is None:
+            return False
+        above, options = found
+        names = Sections(options, above, KAFKA_GO, more=_WRITER).names()
+        return bool(above) or any(name in _ONLY_KAFKA_GO for name in names)
+
+    def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
+        """Reads producer and consumer, with what kafka-go takes by default."""
+        above, options = unwrapped_document(document, "kafka-go", "kafka_go", "segmentio") or ("", {})
+        sections = Sections(options, above, KAFKA_GO, more=_WRITER)
+        filing = read_library(KAFKA_GO, sections, path, wanted)
+        if "producer" in filing.reading.defaults and not filing.is_given("producer", "acks"):
+            _acks_of_writer(filing, sections)
+        return filing.reading
+
+
+def _acks_of_writer(filing: Filing, sections: Sections) -> None:
+    """A Writer whose RequiredAcks nobody sets waits for nobody. NewWriter makes RequireAll of it, from a WriterConfig, which
+    has Brokers in place of Addr (writer.go)."""
+    names = {*sections.of.get("producer", ()), *sections.both}
+    if "addr" in names:
+        return
+    if "brokers" in names:
+        origin = f"NewWriter takes RequireAll where nobody sets RequiredAcks, {_KAFKA_GO}, writer.go"
+        filing.default("producer", "acks", "all", origin)
+    else:
+        filing.unclear(
+            "RequiredAcks", "is not set: a Writer then waits for nobody, and NewWriter for all replicas: set it"
+        )

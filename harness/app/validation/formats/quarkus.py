@@ -9,6 +9,7 @@ KafkaThrottledLatestProcessedCommit. A channel's own name counts more than the c
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from prozess.harness.app.validation.reading import (
@@ -59,7 +60,8 @@ class Quarkus:
 
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether the file has names of channels, or of Quarkus."""
-        return any(re.match(r"(\"?%[^.]+\.)?(mp\.messaging|quarkus)\.", name) for name, _ in entries(document, path))
+        sign = re.compile(r"(\"?%[^.]+\.)?(mp\.messaging|quarkus)\.|MP_MESSAGING_")
+        return any(sign.match(name) for name, _ in entries(document, path))
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads the file, and refuses nothing."""
@@ -74,8 +76,11 @@ class Quarkus:
             rank=0 if profile is None else 1,
             finish=_assume,
         )
-        reading.known_profiles += _profiles_of(entries(document, path), profile)
-        found = self._active(entries(document, path), reading)
+        named = [(_of_variable(name), setting) for name, setting in entries(document, path)]
+        if any(name.startswith("MP_MESSAGING_") for name, _ in entries(document, path)):
+            reading.rank = 2
+        reading.known_profiles += _profiles_of(named, profile)
+        found = self._active(named, reading)
         channels = _channels(found)
         for name, setting in found.items():
             if _NAME.fullmatch(name) is None and _CONNECTOR.fullmatch(name) is None and not name.startswith("kafka."):
@@ -115,6 +120,40 @@ class Quarkus:
             else:
                 reading.aside.append(name)
         return {name: setting for _, name, setting in sorted(weighted, key=lambda each: each[0])}
+
+
+@cache
+def _attributes() -> Mapping[str, str]:
+    """An attribute of a channel as variables spell it → its name: Kafka's, or SmallRye's."""
+    kafkas = {
+        name for scope in _SCOPE.values() for version in versions() for name in properties_of(scope, "java", version)
+    }
+    own = {*_OF_SMALLRYE, *kafkas}
+    return {re.sub(r"[^A-Z0-9]", "_", name.upper()): name for name in sorted(own)}
+
+
+_OF_SMALLRYE = (
+    "connector", "topic", "topics", "commit-strategy", "failure-strategy", "fail-on-deserialization-failure",
+    "waitForWriteCompletion", "max-inflight-messages", "enabled", "health-enabled", "tracing-enabled", "partitions",
+    "dead-letter-queue.topic", "pooled-producer", "share-group", "batch", "key", "merge", "broadcast",
+)  # fmt: skip
+
+
+def _of_variable(name: str) -> str:
+    """Returns the name that a variable stands for: MP_MESSAGING_OUTGOING_PRICES_ACKS → mp.messaging.outgoing.prices.acks. The
+    longest attribute that is known ends it, and what is before is the channel. Any other name is as it is."""
+    matched = re.fullmatch(r"MP_MESSAGING_(OUTGOING|INCOMING)_(.+)", name)
+    if matched is not None:
+        words = matched[2].split("_")
+        for place in range(1, len(words)):
+            attribute = _attributes().get("_".join(words[place:]))
+            if attribute is not None:
+                return f"mp.messaging.{matched[1].lower()}.{'-'.join(words[:place]).lower()}.{attribute}"
+        return f"mp.messaging.{matched[1].lower()}.{words[0].lower()}.{'.'.join(words[1:]).lower()}"
+    connector = re.fullmatch(r"MP_MESSAGING_CONNECTOR_SMALLRYE_KAFKA_(.+)", name)
+    if connector is not None:
+        return f"mp.messaging.connector.smallrye-kafka.{_attributes().get(connector[1], connector[1].lower())}"
+    return "quarkus.profile" if name == "QUARKUS_PROFILE" else name
 
 
 def _profiles_of(found: Iterable[tuple[str, Setting]], of_file: re.Match[str] | None) -> list[str]:

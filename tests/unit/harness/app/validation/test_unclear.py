@@ -123,7 +123,7 @@ def test_nothing_understood_at_all_is_refused_with_the_way_out(tmp_path):
         validate(ValidationInput(producer=path), Budget(0), _Options(as_json=True))
 
 
-@pytest.mark.parametrize("name", ["app.toml", "Producer.java", "application.hocon"])
+@pytest.mark.parametrize("name", ["main.tf", "Producer.java", "application.hocon"])
 def test_a_file_of_another_kind_is_refused(tmp_path, name):
     (tmp_path / name).write_text(SAFE)
     with pytest.raises(BadInput, match="is not read by prozess"):
