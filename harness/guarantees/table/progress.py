@@ -51,6 +51,7 @@ _STUCK = Guarantee(
         "{n} times a producer with something to send got no acknowledgement within its bound",
     ),
     nothing="no producer sent anything outside transactions while it was known to be awake",
+    nothing_is_unknown=False,
     source="KafkaProducer: a record that cannot be delivered is sent again, with new metadata, until delivery.timeout.ms; "
     "Kafka documentation, design, 'Replication': a leader takes records as long as min.insync.replicas are in sync; KIP-516: "
     "what is asked for an id that is gone is asked for again with the id that the topic has",
