@@ -158,6 +158,7 @@ START_S = 180.0
 """How long a cluster may take to start on a busy machine: the stage has its own limits, which are shorter."""
 ANSWER_S = 60.0
 END_S = 60.0
+CLUSTERS_MAX = 10_000
 _ERRORS: Mapping[str, type[HarnessFailed | BadInput]] = {"BadInput": BadInput, "UnsupportedFault": BadInput}
 
 
@@ -329,7 +330,6 @@ class Clusters:
         self._runs = runs
         self._session: ClusterSession | None = None
         self._key: tuple[object, ...] = ()
-        self._count = 0
 
     def get(self, settings: TestSettings) -> ClusterSession:
         """Returns a running cluster with these settings. ProzessError with the reason if it cannot be started here."""
@@ -349,11 +349,25 @@ class Clusters:
         from prozess.harness.app.conduct import prepare_machine
 
         plan = cluster_plan(settings)
-        self._count += 1
-        run = RunDirectory(self._runs.resolve() / f"cluster-{self._count}")
+        run = new_cluster_directory(self._runs)
         with ProgressView(quiet=True) as view:
             isolation = prepare_machine(plan, settings.isolation, view)
         return ClusterSession(plan, run, isolation=isolation)
+
+
+def new_cluster_directory(runs: Path) -> RunDirectory:
+    """Makes a directory for a cluster that no other has: cluster-1, or the first number that is free. Another session of
+    pytest may have the same `--prozess-runs`, at the same time."""
+    for number in range(1, CLUSTERS_MAX + 1):
+        path = runs.resolve() / f"cluster-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise BadInput(f"prozess_runs {str(runs)!r}: cannot make {path.name} there ({error.strerror}).") from error
+        return RunDirectory(path)
+    raise BadInput(f"prozess_runs {str(runs)!r} has ten thousand clusters of former sessions; remove some.")
 
 
 def cluster_plan(settings: TestSettings) -> Plan:

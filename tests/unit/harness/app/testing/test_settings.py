@@ -1,8 +1,10 @@
 """What a test may ask of the plugin, and what is refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from prozess.harness.app.testing.session import TestSettings, settings_from
+from prozess.harness.app.testing.session import TestSettings, new_cluster_directory, settings_from
 from prozess.harness.errors import BadInput
 
 
@@ -46,3 +48,9 @@ def test_clusters_are_shared_by_what_they_are_and_not_by_what_is_forbidden():
 def test_what_is_not_known_is_refused_with_what_is(marked, said):
     with pytest.raises(BadInput, match=said):
         settings_from({}, marked)
+
+
+def test_two_sessions_with_one_directory_for_runs_have_a_directory_for_each_cluster(tmp_path):
+    with ThreadPoolExecutor(4) as sessions:
+        made = list(sessions.map(lambda _: new_cluster_directory(tmp_path / "runs").path.name, range(12)))
+    assert sorted(made) == sorted(f"cluster-{number}" for number in range(1, 13))
