@@ -220,6 +220,7 @@ def test_a_device_whose_queue_somebody_made_is_left_alone(tmp_path, reached):
 
 
 def test_a_trial_over_ssh_is_judged_by_what_was_fetched_and_leaves_the_cluster_as_it_was(tmp_path):
+    before = topics(SshCluster(plan_of(), new_run(tmp_path / "before"), clock=CLOCK))
     command = start_trial(tmp_path)
     output, _ = command.communicate(timeout=200)
     run = run_of(tmp_path)
@@ -232,11 +233,12 @@ def test_a_trial_over_ssh_is_judged_by_what_was_fetched_and_leaves_the_cluster_a
     }
     assert (run.logs / "broker-2.log").stat().st_size > 0
     assert rules() == []
-    assert topics(SshCluster(plan_of(), new_run(tmp_path / "look"), clock=CLOCK)) == set()
+    assert topics(SshCluster(plan_of(), new_run(tmp_path / "look"), clock=CLOCK)) == before
     assert not run.lasting.exists()
 
 
 def test_after_a_sigkill_of_everything_heal_undoes_over_ssh_what_the_journal_has_open(tmp_path):
+    before = topics(SshCluster(plan_of(), new_run(tmp_path / "before"), clock=CLOCK))
     command = start_trial(tmp_path, broken_s=500)
 
     def broken():
@@ -264,4 +266,4 @@ def test_after_a_sigkill_of_everything_heal_undoes_over_ssh_what_the_journal_has
         [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(run.path)], capture_output=True, text=True
     )
     assert (again.returncode, again.stdout) == (0, f"{run.path.name}: clean\n")
-    assert topics(cluster) == set()
+    assert topics(cluster) == before

@@ -203,16 +203,21 @@ OutOption = Annotated[Path, typer.Option("--out", help="The run directory to mak
 # Making a plan of what the command line says.
 
 
-def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: str = "auto") -> "Plan":
+def load_plan(
+    trial: str, *, seed: int, settings: list[str] | None, isolation: str = "auto", trust: bool = False
+) -> "Plan":
     """Returns the plan of a trial by name or file, or a plan.json as it stands. BadInput for anything else.
 
-    `isolation`: the level of the command line. What a mix of faults can do depends on it.
+    `isolation`: the level of the command line. What a mix of faults can do depends on it. `trust`: whether a plan.json may
+    reach further than a cluster of its own, although this machine has no record that it carried it out.
     """
     from prozess.harness.app.run.outside import lacking_faults
     from prozess.harness.config.existing_clusters import refuse_unwritable
     from prozess.harness.plan.plan import parse_plan
     from prozess.harness.plan.planning import make_plan
+    from prozess.harness.plan.reach import refuse_strangers_plan
     from prozess.harness.plan.trial_files import load_trial
+    from prozess.harness.run_directory import RunDirectory
 
     path = Path(trial)
     if path.suffix == ".json" or (path / "plan.json").is_file():
@@ -228,6 +233,7 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: s
                     f"{str(file)!r} belongs to a history that was {plan.origin}: it can be checked, but not run again."
                 )
             refuse_unwritable(client_properties(plan), f"{file}: ")
+            refuse_strangers_plan(RunDirectory(file.parent), plan, trust=trust)
             return plan
         except OSError as error:
             raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error

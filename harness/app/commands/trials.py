@@ -158,7 +158,7 @@ def run(  # noqa: PLR0913 - the options of a command
         raise BadInput("--shard gives a machine its share of a campaign. A campaign needs --for or --rounds.")
     from prozess.harness.app.conduct import Options, conduct_told
 
-    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
+    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=trust)
     plan = decided_by(plan, decide)
     options = Options(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct_told(plan, options, hook))
@@ -330,7 +330,7 @@ def plan(
     from prozess.harness.app.run.outside import refuse_plan
     from prozess.harness.errors import HarnessFailed
 
-    made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
+    made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=True)
     try:
         refuse_plan(made, isolation=isolation, progress=lambda told: typer.echo(told, err=True))
     except HarnessFailed as error:

@@ -254,7 +254,7 @@ class SparkTrials:
 
     def _words(self) -> tuple[str, ...]:
         """Returns the command of a trial that ends, in order, with the task that began it."""
-        return (*run_while(os.getpid()), "--engine", "local")
+        return (*run_while(os.getpid()), "--engine", "local", "--trust")
 
     def _attempts(self, job: TrialJob, asked: TrialJob, engine: TrialEngine) -> list[TrialAttempt]:
         attempts = []

@@ -287,7 +287,8 @@ def carry_out(asked: ShrinkRequest) -> int:
     directory = _directory(asked, clock)
     begun, plan = directory.begun()
     sys.stdout.write(f"looks for  {begun.wanted}\ndirectory  {directory.path}\n")
-    runner = (*RUN, "--engine", "local", "--isolation", asked.isolation)
+    # Its plans are parts of one that was trusted, or stays here.
+    runner = (*RUN, "--engine", "local", "--trust", "--isolation", asked.isolation)
     with engine_in(directory, clock=clock, runner=runner) as engine:
         trials = Trials(directory, begun.wanted, engine, begun.duration_s)
         original = trials.measure(plan, "original", until_time=False)

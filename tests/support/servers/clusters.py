@@ -6,13 +6,16 @@ import signal
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
 
+from prozess.clusters.existing.adoption import adopt, run_prefix
 from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.configuration import Variant
+from prozess.harness.config.existing_clusters import Adoption
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
@@ -91,9 +94,13 @@ def plan_of(**variant: Any) -> Plan:
         "base": {"topic.replication_factor": 1},
         "variant": {"properties": properties, **variant},
     }
-    if WORLD is not None:
-        document |= {"backend": "ssh", "ssh": json.loads(Path(WORLD).read_text())}
-    return make_plan(parse_trial(document, source="contract"), seed=1)
+    if WORLD is None:
+        return make_plan(parse_trial(document, source="contract"), seed=1)
+    document |= {"backend": "ssh", "ssh": json.loads(Path(WORLD).read_text())}
+    plan = make_plan(parse_trial(document, source="contract"), seed=1)
+    assert plan.ssh is not None
+    # As a run has it: with names that no other has.
+    return adopt(plan, Adoption(prefix=run_prefix("contract", token_hex(6)), broker_ids=plan.ssh.broker_ids))
 
 
 def new_run(path: Path) -> RunDirectory:

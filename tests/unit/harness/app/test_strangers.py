@@ -240,7 +240,7 @@ def test_a_command_over_a_directory_that_was_sent_does_what_the_page_says(
 
 
 @pytest.mark.parametrize("backend", ["attach", "ssh", "compose"])
-@pytest.mark.parametrize("words", [("replay",), ("shrink",)])
+@pytest.mark.parametrize("words", [("replay",), ("shrink",), ("run",)])
 def test_a_plan_that_was_sent_and_reaches_further_is_not_carried_out(backend, words, tmp_path, capsys, monkeypatch):
     run = RunDirectory(tmp_path / "sent")
     run.create()
@@ -326,7 +326,7 @@ def test_a_pipe_in_a_directory_that_was_sent_keeps_nobody_waiting(sent, capsys, 
     os.mkfifo(sent / "verdict.json")
     code, _, said = called(capsys, "report", sent, monkeypatch=monkeypatch)
     assert code == BadInput.exit_code
-    assert "verdict.json' is a pipe, and no run has one" in said.err
+    assert "verdict.json' is a pipe, and the files of a run are files" in said.err
 
 
 def test_the_page_has_a_row_for_each_command():

@@ -54,6 +54,11 @@ def directory(tmp_path):
     return made
 
 
+def note(directory, left):
+    for path in ledger.kept(directory.running):
+        path.write_text(left.model_dump_json())
+
+
 def who(pid):
     found = identify(pid)
     return found.pid, found.start_time
@@ -87,7 +92,7 @@ def test_a_directory_that_somebody_works_on_is_refused_and_his_trial_left_alone(
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other, ExitStack() as at_exit:
         at_exit.callback(other.kill)
         left = RunningJob(job=JOB, boot=boot_id(), owner=who(other.pid), process=who(other.pid))
-        directory.running.write_text(left.model_dump_json())
+        note(directory, left)
         with (
             pytest.raises(BadInput, match=f"Process {other.pid} is working in"),
             engine_in(directory, clock=SystemClock()),
@@ -98,7 +103,7 @@ def test_a_directory_that_somebody_works_on_is_refused_and_his_trial_left_alone(
 
 def test_what_was_noted_before_the_machine_was_started_anew_is_no_process_of_ours(directory):
     left = RunningJob(job=JOB, boot="another", owner=who(os.getpid()), process=who(os.getpid()))
-    directory.running.write_text(left.model_dump_json())
+    note(directory, left)
     with engine_in(directory, clock=SystemClock()):
         assert not directory.running.exists()
 
@@ -140,5 +145,7 @@ def test_a_trial_that_cannot_be_noted_is_ended(directory, monkeypatch):
         engine_in(directory, clock=SystemClock(), runner=(sys.executable, "-c", SLEEPS)) as working,
     ):
         working.run(JOB)
-    assert len(noted) == 2
-    assert identify(noted[1]["process"][0]) is None
+    assert [one["process"] is None for one in noted] == [True, True, False], (
+        "in the record and here; then in the record"
+    )
+    assert identify(noted[-1]["process"][0]) is None
