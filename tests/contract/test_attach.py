@@ -1,6 +1,7 @@
 """The attach backend on a real cluster that knows nothing of it: clients go through proxies, nothing is taken for known."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -93,6 +94,12 @@ def attached(theirs, tmp_path):
 def topics(theirs):
     client = AdminClient({"bootstrap.servers": theirs.relay_servers})
     return {name for name in client.list_topics(timeout=10).topics if not name.startswith("__")}
+
+
+def groups(theirs):
+    told = AdminClient({"bootstrap.servers": theirs.relay_servers}).list_consumer_groups(request_timeout=10).result(11)
+    assert not told.errors
+    return {group.group_id for group in told.valid}
 
 
 def fastest_s(cluster, topic):
@@ -207,7 +214,7 @@ BROKEN = [
 
 
 def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(theirs, tmp_path):
-    before = topics(theirs)
+    before, groups_before = topics(theirs), groups(theirs)
     assert "prozess-ready" in before
     command = start(theirs, tmp_path, steps=BROKEN)
     output, errors = command.communicate(timeout=200)
@@ -228,6 +235,7 @@ def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(
     assert topics(theirs) == before, "prozess-ready too, which is theirs and not the run's"
     assert not run.lasting.exists()
     assert not Made(run).topics
+    assert groups(theirs) == groups_before
 
 
 def test_records_that_are_lost_there_never_pass(theirs, tmp_path):
@@ -254,7 +262,8 @@ def test_records_that_are_lost_there_never_pass(theirs, tmp_path):
 @pytest.mark.long
 def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path):
     forever = [{"name": "wait", "after": {"condition": "elapsed", "seconds": 300}, "timeout_s": 400}]
-    command = start(theirs, tmp_path, steps=forever)
+    before = groups(theirs)
+    command = start(theirs, tmp_path, steps=forever, workload="group")
 
     def at_work():
         assert command.poll() is None
@@ -263,8 +272,17 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
     wait_until(at_work, awaited="the schedule", timeout_s=120, clock=CLOCK)
     run = run_of(tmp_path)
     assert {name for name in topics(theirs) if name.startswith(f"prozess-{run.path.name}-")}
+    assert any(name.startswith(f"prozess-{run.path.name}-") for name in groups(theirs) - before)
     end_at_once(tmp_path)
     command.communicate(timeout=30)
+    stranger = tmp_path / "copy"
+    shutil.copytree(run.path, stranger)
+    looked = subprocess.run(
+        [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(stranger)], capture_output=True, text=True
+    )
+    assert looked.returncode == 255, "a copy is a stranger's: what it says is named"
+    assert "--trust would delete the topic prozess-" in looked.stdout, looked.stdout
+    assert {name for name in topics(theirs) if name.startswith(f"prozess-{run.path.name}-")}, "and nothing was touched"
     for said in ("done: the cluster is left as it was found", "clean\n"):
         healed = subprocess.run(
             [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(run.path)], capture_output=True, text=True
@@ -272,6 +290,7 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
         assert healed.returncode == 0, healed.stdout + healed.stderr
         assert said in healed.stdout
     assert {name for name in topics(theirs) if name.startswith("prozess-")} == {"prozess-ready"}, "which is theirs"
+    assert groups(theirs) == before
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(run.path) in " ".join(p.info["cmdline"] or ())]
 
 
