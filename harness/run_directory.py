@@ -43,7 +43,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from prozess.harness.errors import BadInput, HistoryUnreadable
@@ -273,6 +273,12 @@ class RunDirectory:
 def _kind(mode: int) -> str:
     kinds = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "pipe"), (stat.S_ISREG, "file with a second name (a hard link)"))
     return next((name for test, name in kinds if test(mode)), "device or socket")
+
+
+def is_within(name: str) -> bool:
+    """Returns whether a path that a file of a run names stays within the run's directory, whoever wrote it."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def seconds_in_all(parts: Mapping[str, float]) -> float:

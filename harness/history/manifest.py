@@ -26,7 +26,7 @@ from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
 from prozess.harness.history.row_groups import NotClustered, parts_of
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
-from prozess.harness.run_directory import LostRows, RunDirectory, write_whole
+from prozess.harness.run_directory import LostRows, RunDirectory, is_within, write_whole
 from prozess.harness.schema import TABLES
 
 Part = Literal["recorded", "history", "judged"]
@@ -304,6 +304,10 @@ def read_manifest(run: RunDirectory) -> Manifest:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or "the file"
         raise HistoryUnreadable(f"{run.manifest} is no manifest of this version: {where}: {problem['msg']}") from error
+    if outside := [name for name in (*manifest.files, *manifest.damaged) if not is_within(name)]:
+        raise HistoryUnreadable(
+            f"{run.manifest} is no manifest: it names {outside[0]!a}, which is not in the run's directory"
+        )
     if manifest.sha256 != manifest.own_digest():
         raise HistoryUnreadable(f"{run.manifest} has changed since it was written (its own SHA-256 differs)")
     return manifest

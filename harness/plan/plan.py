@@ -509,6 +509,8 @@ def _clients(plan: "Plan") -> Iterator[str]:
     if len(set(ids)) < len(ids):
         yield "two clients have the same number"
     for client in plan.clients:
+        if "/" in client.name or client.name.startswith(".") or not client.name or not client.name.isprintable():
+            yield f"client {client.client}: name = {client.name!a} is no name of a client: files are named after it"
         yield from _beyond("numbers of clients", [client.client], range(RECORDER_CLIENT))
         yield from _beyond(f"client {client.client}: its partitions", client.partitions, partitions)
         yield from _beyond(f"client {client.client}: its cell", [] if client.cell is None else [client.cell], cells)

@@ -29,6 +29,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    field_validator,
 )
 
 from prozess.harness.app.run_process import END_TIMEOUT_S, RUN, StopRequest, listening, run_trial_command
@@ -38,7 +39,7 @@ from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, StorageFul
 from prozess.harness.ledger import begin, kept, record_of
 from prozess.harness.processes import ProcessIdentity, boot_id, identify, is_running, send_signal
 from prozess.harness.report.runs import RunSummary
-from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.run_directory import RunDirectory, is_within, write_json
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 M = TypeVar("M", bound=Frozen)
@@ -86,7 +87,7 @@ class TrialAttempt(Frozen):
     verdict: Verdict | None = None
     """The verdict. None: there is none."""
     run: str | None = None
-    """The name of the run directory. None: there was none."""
+    """The name of the run directory, which is in `runs`. None: there was none."""
     began_s: float
     """When it began (Unix time). Nights are told apart by it."""
     took_s: float
@@ -101,6 +102,13 @@ class TrialAttempt(Frozen):
     findings: dict[str, int] = Field(default_factory=dict)
     hit: bool | None = None
     """In a search: whether what it looks for came back. None: nothing was looked for."""
+
+    @field_validator("run")
+    @classmethod
+    def _is_a_name(cls, run: str | None) -> str | None:
+        if run is not None and (not is_within(run) or "/" in run):
+            raise ValueError(f"run = {run!a} is no name of a directory in runs/")
+        return run
 
     @property
     def why(self) -> str:

@@ -21,7 +21,7 @@ from prozess.harness import ledger
 from prozess.harness.app import cli
 from prozess.harness.app.wiring import heal_run
 from prozess.harness.clock import SystemClock
-from prozess.harness.errors import BadInput
+from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.reach import reaches
 from prozess.harness.plan.trial_files import parse_trial
@@ -337,3 +337,24 @@ def test_the_page_has_a_row_for_each_command():
                     "export", "matrix", "matrix merge", "scenarios", "run … --resume", "import", "watch",
                     "validate"):  # fmt: skip
         assert f"`prozess {command}" in words, command
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc", "a/../../b", ".."])
+def test_names_in_files_that_were_sent_never_lead_out_of_their_directory(name, sent):
+    from prozess.harness.app.runs.engine import TrialAttempt
+    from prozess.harness.history.manifest import read_manifest
+    from prozess.harness.plan.plan import Plan, problem_of
+
+    job = {"number": 0, "trial": "smoke", "seed": 1}
+    with pytest.raises(ValueError, match="is no name of a directory in runs/"):
+        TrialAttempt.model_validate({"job": job, "exit_code": 0, "run": name, "began_s": 0, "took_s": 0})
+    manifest = json.loads((sent / "manifest.json").read_text())
+    manifest["files"][name] = next(iter(manifest["files"].values()))
+    (sent / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(HistoryUnreadable, match="which is not in the run's directory"):
+        read_manifest(RunDirectory(sent))
+    plan = Plan.model_validate(planned("local"))
+    first = plan.clients[0].model_copy(update={"name": name})
+    told = problem_of(plan.model_copy(update={"clients": (first, *plan.clients[1:])}))
+    assert told is not None
+    assert "files are named after it" in told
