@@ -177,8 +177,10 @@ def claims_of(run: RunDirectory, sweepers: Sweepers) -> Iterator[str]:
     if run.lasting.exists():
         yield f"it says that a cluster is still in use: --trust would {_reaching(run)}, carry out {len(open_undos)} undos"
         made = Made(run)
-        named = [f"delete the topic {name} ({known})" for name, known in made.topics.items()]
-        yield from (f"--trust would {deed} there" for deed in [*named, *(f"delete the group {g}" for g in made.groups)])
+        named = [f"delete the topic {name!a} ({known or 'no id'})" for name, known in made.topics.items()]
+        yield from (
+            f"--trust would {deed} there" for deed in [*named, *(f"delete the group {name!a}" for name in made.groups)]
+        )
     elif open_undos:
         yield f"its journal has {len(open_undos)} undos open: --trust would mark them as done, for what they undo is gone"
 

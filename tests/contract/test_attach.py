@@ -281,7 +281,7 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
         [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(stranger)], capture_output=True, text=True
     )
     assert looked.returncode == 255, "a copy is a stranger's: what it says is named"
-    assert "--trust would delete the topic prozess-" in looked.stdout, looked.stdout
+    assert "--trust would delete the topic 'prozess-" in looked.stdout, looked.stdout
     assert {name for name in topics(theirs) if name.startswith(f"prozess-{run.path.name}-")}, "and nothing was touched"
     for said in ("done: the cluster is left as it was found", "clean\n"):
         healed = subprocess.run(

@@ -173,8 +173,8 @@ def test_what_trust_would_do_is_listed_one_by_one(tmp_path, bystander):
     for claim in (
         f"'broker-1' is process {bystander.pid}, which runs: --trust would kill it",
         "--trust would remove the containers",
-        "connect to Kafka at 127.0.0.1:9, and log in there as you",
-        "--trust would delete the topic payments (None) there",
+        "connect to Kafka at '127.0.0.1:9', and log in there as you",
+        "--trust would delete the topic 'payments' (no id) there",
     ):
         assert claim in text, text
 
