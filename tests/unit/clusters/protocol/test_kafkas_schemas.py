@@ -23,11 +23,13 @@ from prozess.clusters.protocol.requests import (
     QuorumAnswer,
     Reassignment,
     Refusal,
+    TopicAnswers,
     TopicPartitionsAnswer,
     VersionsAnswer,
     abort_marker_request,
     alter_reassignments_request,
     api_versions_request,
+    delete_topics_request,
     describe_producers_request,
     describe_quorum_request,
     describe_topic_partitions_request,
@@ -276,6 +278,23 @@ CASES: dict[str, tuple[Request[Any], dict[str, Any], Any]] = {
             ],
         },
         ListAnswer(Refusal(0), {("a", 1): Reassignment((1, 2, 3), (3,), (1,))}),
+    ),
+    "delete_topics.v6": (
+        delete_topics_request([TOPIC_ID, UUID(int=8)], timeout_ms=5000),
+        {
+            "throttle_time": AT_ONCE,
+            "responses": [
+                {"name": "a", "topic_id": TOPIC_ID, "error_code": ErrorCode.none, "error_message": None},
+                {"name": None, "topic_id": UUID(int=8), "error_code": ErrorCode.unknown_topic_id, "error_message": "?"},
+                {
+                    "name": None,
+                    "topic_id": UUID(int=9),
+                    "error_code": ErrorCode.topic_authorization_failed,
+                    "error_message": "no",
+                },
+            ],
+        },
+        TopicAnswers(Refusal(0), {UUID(int=9): Refusal(29, "no")}),
     ),
     "update_features.v1": (
         update_feature_request("metadata.version", 25, timeout_ms=5000),
