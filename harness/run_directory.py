@@ -220,12 +220,16 @@ class RunDirectory:
                     "Make it writable, or copy the run and name the copy."
                 )
 
-    def refuse_links(self, *, appended: Collection[str] = ()) -> None:
+    def refuse_links(self, *, only: Collection[str] = (), appended: Collection[str] = ()) -> None:
         """Raises BadInput if anything in the directory is neither a file nor a directory.
 
         No run has links, pipes or devices. Somebody who sends a directory could lead what is written into it elsewhere.
-        `appended`: files that are changed in place, and must have no second name. All others are replaced as a whole."""
+        `only`: what of the directory is looked at, if not all of it. `appended`: files that are changed in place, and must
+        have no second name. All others are replaced as a whole."""
         for folder, directories, files in os.walk(self.path):
+            if only and Path(folder) == self.path:
+                directories[:] = [name for name in (*directories, *files) if name in only]
+                files = []
             for name in (*directories, *files):
                 path = Path(folder) / name
                 found = path.lstat()

@@ -136,7 +136,8 @@ def heal_run(
     if ends_within_s:
         with suppress(NotReady):  # then what holds it is named below
             wait_until(lambda: not _is_alive(run), awaited="the run to end", timeout_s=ends_within_s, clock=clock)
-    run.refuse_links(appended=(LOCK, MADE, run.journal.name, run.lasting.name))
+    changed = (LOCK, MADE, run.journal.name)
+    run.refuse_links(only=(*changed, run.lasting.name, run.logs.name), appended=changed)
     record = record_of(run)
     if record is None and not trust:
         return HealReport(run.path, (), (), _advised(claims_of(run, sweepers)))

@@ -298,10 +298,16 @@ def test_a_campaign_a_search_and_a_matrix_that_were_sent_are_not_gone_on_with(tm
     assert is_running(identity)
 
 
+WRITTEN = ("verdict.json", "report.html", "findings", "impact.json", "manifest.json")
+
+
 @pytest.mark.parametrize(
-    "name", ["verdict.json", "report.html", "findings", "impact.json", "manifest.json", "alive.lock"]
+    ("command", "name"),
+    [
+        *((command, name) for command in ("check", "report") for name in WRITTEN),
+        *(("heal", name) for name in ("alive.lock", "journal.jsonl", "lasting.json", "made.jsonl", "logs")),
+    ],
 )
-@pytest.mark.parametrize("command", ["check", "report", "heal"])
 def test_nothing_is_written_through_a_link(command, name, sent, tmp_path, capsys, monkeypatch):
     outside = tmp_path / "outside"
     outside.mkdir()
