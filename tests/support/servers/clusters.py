@@ -13,6 +13,7 @@ import pytest
 
 from prozess.clusters.existing.adoption import adopt, run_prefix
 from prozess.clusters.machine.sandbox import enter_command
+from prozess.harness import ledger
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import Adoption
@@ -104,8 +105,10 @@ def plan_of(**variant: Any) -> Plan:
 
 
 def new_run(path: Path) -> RunDirectory:
+    """A directory as a run has it, with this machine's record of it."""
     run = RunDirectory(path)
     run.create()
+    ledger.begin(run)
     return run
 
 
