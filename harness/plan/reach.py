@@ -47,13 +47,19 @@ def _commands(value: object) -> Iterator[str]:
             yield from _commands(inner)
 
 
+def strangers_reach(run: RunDirectory, plan: Plan) -> str:
+    """Returns what a plan would do beyond a cluster of its own, as a clause; "" if it is nothing, or if it is ours."""
+    would = reaches(plan)
+    return "" if not would or is_ours(run) else "; ".join(would)
+
+
 def refuse_strangers_plan(run: RunDirectory, plan: Plan, *, trust: bool) -> None:
     """Raises BadInput if this machine did not carry out the plan, and it would reach beyond a cluster of its own.
 
     `trust`: whether somebody has read what it would do, and wants it."""
-    if trust or not (would := reaches(plan)) or is_ours(run):
+    if trust or not (would := strangers_reach(run, plan)):
         return
     raise BadInput(
         f"{str(run.path)!r}: this machine has no record that it made this run. Somebody may have sent or changed it, and "
-        f"carrying out its plan would {'; '.join(would)}. If you want all of that, give --trust."
+        f"carrying out its plan would {would}. If you want all of that, give --trust."
     )

@@ -203,6 +203,14 @@ OutOption = Annotated[Path, typer.Option("--out", help="The run directory to mak
 # Making a plan of what the command line says.
 
 
+def plan_file(trial: str) -> Path | None:
+    """Returns the plan.json that is meant, in place of a trial by name or file; None if it is none."""
+    path = Path(trial)
+    if path.suffix == ".json":
+        return path
+    return path / "plan.json" if (path / "plan.json").is_file() else None
+
+
 def load_plan(
     trial: str, *, seed: int, settings: list[str] | None, isolation: str = "auto", trust: bool = False
 ) -> "Plan":
@@ -219,13 +227,11 @@ def load_plan(
     from prozess.harness.plan.trial_files import load_trial
     from prozess.harness.run_directory import RunDirectory
 
-    path = Path(trial)
-    if path.suffix == ".json" or (path / "plan.json").is_file():
+    if (file := plan_file(trial)) is not None:
         if settings:
             raise BadInput(
                 "--set changes a trial file, but a plan.json is run as it stands. Leave --set out, or give the trial."
             )
-        file = path if path.suffix == ".json" else path / "plan.json"
         try:
             plan = parse_plan(inputs.read_text(file), source=str(file))
             if plan.origin != "trial":

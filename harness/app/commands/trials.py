@@ -31,6 +31,7 @@ from prozess.harness.app.commands.options import (
     finite,
     load_plan,
     overrides,
+    plan_file,
 )
 from prozess.harness.errors import BadInput
 
@@ -329,10 +330,18 @@ def plan(
     clients and the schedule. It refuses what `run` would refuse."""
     from prozess.harness.app.run.outside import refuse_plan
     from prozess.harness.errors import HarnessFailed
+    from prozess.harness.plan.reach import strangers_reach
+    from prozess.harness.run_directory import RunDirectory
 
     made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=True)
     try:
-        refuse_plan(made, isolation=isolation, progress=lambda told: typer.echo(told, err=True))
+        if (file := plan_file(trial)) is not None and (would := strangers_reach(RunDirectory(file.parent), made)):
+            typer.echo(
+                f"prozess did not ask whether it can be run here. Somebody may have sent it, and it would {would}.",
+                err=True,
+            )
+        else:
+            refuse_plan(made, isolation=isolation, progress=lambda told: typer.echo(told, err=True))
     except HarnessFailed as error:
         typer.echo(f"prozess could not find out whether this machine can run all of it: {error}", err=True)
     if as_json:

@@ -253,6 +253,14 @@ def test_a_plan_that_was_sent_and_reaches_further_is_not_carried_out(backend, wo
     assert (effects.acts, list((tmp_path / "runs").iterdir())) == ([], [])
 
 
+@pytest.mark.parametrize("backend", ["attach", "ssh", "compose"])
+def test_a_plan_that_was_sent_is_shown_without_asking_anybody(backend, tmp_path, capsys, monkeypatch):
+    (tmp_path / "plan.json").write_text(json.dumps(planned(backend)))
+    code, effects, said = called(capsys, "plan", tmp_path, monkeypatch=monkeypatch)
+    assert (code, effects.acts, effects.changed) == (0, [], set())
+    assert reaches_in(planned(backend)) in said.err
+
+
 def reaches_in(document):
     from prozess.harness.plan.plan import Plan
 
@@ -339,7 +347,7 @@ def test_the_page_has_a_row_for_each_command():
     page = (ROOT / "docs" / "strangers.md").read_text(encoding="utf-8")
     rows = {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("| `prozess ")}
     words = " ".join(rows)
-    for command in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "runs", "measured", "trends",
+    for command in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "plan", "runs", "measured", "trends",
                     "export", "matrix", "matrix merge", "scenarios", "run … --resume", "import", "watch",
                     "validate"):  # fmt: skip
         assert f"`prozess {command}" in words, command
