@@ -1,5 +1,7 @@
 """hanging: a call that does not return within its bound, and calls that nearly do not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ from prozess.checkers.progress.transactions import hanging
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
-from prozess.harness.schema import MISSING, NONE, Outcome, Role
-from tests.support.cells.transactions import ABORT, COMMIT, cell_of, ended
+from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.schema import MISSING, NONE, OBSERVATIONS, ObservationKind, Outcome, Role
+from tests.support.cells.transactions import ABORT, COMMIT, cell_of, columns_of, ended
 
 BOUND_NS = Bounds().transaction_call_ns
 EMPTY = {"sends": []}
@@ -98,6 +101,26 @@ def test_a_client_that_stood_still_is_told_apart():
     ]
     awake = found([init(0, 2 * BOUND_NS)], still=(BOUND_NS, BOUND_NS + 2 * NS_PER_S)).witnesses[0]
     assert (awake["case"], awake["begin_ns"], awake["end_ns"]) == (ProgressCase.INITIALISATION, 0, BOUND_NS)
+
+
+@pytest.mark.parametrize(
+    ("called_s", "count"),
+    [(((0, 60),), 1), (((0, 40), (42, 80)), 0), ((), 0)],
+    ids=["for its bound", "given up, and made again later", "nothing shows it"],
+)
+def test_an_application_waits_for_as_long_as_it_is_within_the_call(called_s, count):
+    """The bound is 50 s."""
+    assert BOUND_NS == 50 * NS_PER_S
+    made = cell_of(
+        EMPTY, EMPTY, [init(0)], clients=[{"client": 0, "ended_ns": MISSING}], heartbeats=beating(0, 2 * BOUND_NS)
+    )
+    rows = [
+        {"time_ns": a * NS_PER_S, "value": (b - a) * NS_PER_S, "kind": int(ObservationKind.CALLED)} for a, b in called_s
+    ]
+    application = PlannedClient(client=0, role="recorded-producer", name="p", partitions=made.cell.partitions)
+    tables = {**made.tables, "asked": columns_of(OBSERVATIONS, rows)}
+    result = hanging(replace(made, tables=tables, clients=[application]))
+    assert (result.count, result.judged) == (count, count)
 
 
 def test_the_longest_time_awake_is_between_heartbeats_that_stopped():
