@@ -5,6 +5,7 @@ From its `setup` to a complete `teardown` a run is marked (`lasting.json`), with
 was found: another process, after a SIGKILL, goes on from there (`prozess heal`).
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -88,9 +89,9 @@ class Kafka:
         try:
             found = self._admin().describe_cluster(request_timeout=ASK_TIMEOUT_S).result(ASK_TIMEOUT_S + 1)
         except (KafkaException, TimeoutError) as error:
+            words = self._in_words(error)
             raise ClusterFailed(
-                f"Kafka at {self._servers} does not answer within {ASK_TIMEOUT_S:g} s: {self._in_words(error)}. Does it want "
-                "clients to log in? --client-config FILE says how."
+                f"Kafka at {self._servers} does not answer within {ASK_TIMEOUT_S:g} s: {words}. {what_to_do(words)}"
             ) from error
         return str(found.cluster_id), {
             int(node.id): (node.host, int(node.port)) for node in sorted(found.nodes, key=lambda node: int(node.id))
@@ -183,6 +184,22 @@ class Kafka:
             except (KafkaException, ValueError) as error:
                 raise refused_login(error, self._login) from None
         return self._client
+
+
+_NOBODY_THERE = re.compile(
+    r"refused|Failed to resolve|not known|No route to host|unreachable|No address associated", re.IGNORECASE
+)
+"""What librdkafka says where nobody listens: there is nobody to log in to."""
+
+
+def what_to_do(words: str) -> str:
+    """Returns the way out where a cluster does not answer. `words`: what librdkafka said."""
+    if _NOBODY_THERE.search(words):
+        return "Nobody listens there: is it running, and is this the address that clients use?"
+    return (
+        "Does it want clients to log in? --client-config FILE says how (validate: or a librdkafka file, --producer or "
+        "--consumer)."
+    )
 
 
 def login_for(attach: AttachOptions) -> Login | None:
@@ -355,11 +372,10 @@ _SET_BY_SOMEBODY = {
 class LiveSettings:
     """The settings of a living cluster that somebody has set, without secrets."""
 
-    brokers: int
-    release: str | None
-    """The release, such as "4.3", as the brokers tell it; None if they do not."""
-    broker: Mapping[str, str]
-    """The settings of the broker with the lowest id."""
+    brokers: Mapping[int, Mapping[str, str]]
+    """Broker → what somebody has set it to."""
+    releases: Mapping[int, str | None]
+    """Broker → its release, such as "4.3", as it tells it; None if it does not."""
     topic: Mapping[str, str]
     """The settings of the topic, with the replication.factor of its first partition; empty if none was asked for."""
     notes: tuple[str, ...]
@@ -384,25 +400,27 @@ def live_settings(servers: str, topic: str | None, login: Login | None) -> LiveS
         words = "; ".join(dict.fromkeys([error.args[0].str(), *why[-2:]]))
         raise ClusterFailed(
             f"Kafka at {servers} does not answer within {SETTINGS_TIMEOUT_S:g} s: "
-            f"{words if login is None else login.hide(words)}. Give --cluster the addresses that clients use; how to log in "
-            "is said by --client-config, or by a librdkafka file (--producer or --consumer)."
+            f"{words if login is None else login.hide(words)}. {what_to_do(words)}"
         ) from error
     if topic is not None and topic not in found.topics:
         raise BadInput(f"--cluster-topic {topic!r}: Kafka at {servers} has no such topic.")
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in sorted(found.brokers)]
     resources += [ConfigResource(ResourceType.TOPIC, topic)] if topic is not None else []
     told = [dict(_set(scope, entries)) for scope, entries in _described(client, resources)]
-    of_brokers = told[: len(found.brokers)]
-    of_topic = told[-1] if topic is not None else {}
+    of_topic, notes = (told[-1] if topic is not None else {}), []
     if topic is not None:
-        partitions = found.topics[topic].partitions
-        of_topic["replication.factor"] = str(max(len(p.replicas) for p in partitions.values()))
+        copies = sorted({len(p.replicas) for p in found.topics[topic].partitions.values()})
+        of_topic["replication.factor"] = str(copies[0])
+        if len(copies) > 1:
+            notes.append(
+                f"partitions of {topic} have {' or '.join(map(str, copies))} copies: those with the fewest decide"
+            )
+    ids = sorted(found.brokers)
     return LiveSettings(
-        brokers=len(found.brokers),
-        release=_release(servers, login),
-        broker=of_brokers[0],
+        brokers=dict(zip(ids, told, strict=False)),
+        releases=_releases(servers, ids, login),
         topic=of_topic,
-        notes=tuple(_differing(of_brokers)),
+        notes=tuple(notes),
     )
 
 
@@ -429,20 +447,18 @@ def _set(scope: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, str(entry.value)
 
 
-def _differing(of_brokers: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """The settings that differ between brokers although they say nothing of who or where a broker is."""
-    own = ("listener", "id", "rack", "log.dir", "host", "port", "roles")
-    for name in sorted(set().union(*of_brokers)):
-        values = {settings.get(name, "Kafka's default") for settings in of_brokers}
-        if len(values) > 1 and not any(part in name for part in own):
-            yield f"the brokers differ in {name} ({', '.join(sorted(values))}): the first one's is taken"
-
-
-def _release(servers: str, login: Login | None) -> str | None:
+def _releases(servers: str, ids: Sequence[int], login: Login | None) -> Mapping[int, str | None]:
+    found: dict[int, str | None] = dict.fromkeys(ids)
     with suppress(ProzessError):
-        told = describe_elsewhere(servers, Variant(), SystemClock(), login)["kafka_version"]
-        return None if told is None else str(told)
-    return None
+        _, brokers = Kafka(servers, SystemClock(), login).describe()
+        admin = Admin(ReachedCluster(brokers, login=login), clock=SystemClock())
+        try:
+            for broker in brokers:
+                with suppress(NotReady):
+                    found[broker] = release_of_features(admin.supported_features(brokers=(broker,)))
+        finally:
+            admin.close()
+    return found
 
 
 # A plan fitted to a cluster that is there already: its brokers' own ids, and names that are the run's alone. Pure.

@@ -89,6 +89,8 @@ def _git(root: Path, *words: str) -> str | None:
 
 _RUN_STAGES = ("prozess.harness.app.run.inside", "prozess.harness.app.run.session")
 """The modules whose processes hold a cluster while it runs."""
+_NOT_KNOWN = "unknown"
+"""Stands for the version of servers that were there before, in versions.json."""
 ELSEWHERE = {
     "attach": "a cluster that was there",
     "compose": "an image of the Docker engine",
@@ -101,7 +103,7 @@ def _servers(plan: Plan, jar_facts: JarFacts) -> dict[str, dict[str, Any]]:
     """Returns each version of a server once. Nobody knows yet which version a cluster has that was there before."""
     versions = dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan)))
     if plan.backend in ELSEWHERE:
-        names = versions if plan.backend != "attach" else ("unknown",)
+        names = versions if plan.backend != "attach" else (_NOT_KNOWN,)
         return {version: {"from": ELSEWHERE[plan.backend], "verified": False} for version in names}
     return {
         version: {"from": "jars in the cache", "verified": False} | dict(jar_facts(version)) for version in versions
@@ -155,7 +157,7 @@ def unverified(run: RunDirectory) -> list[str]:
     except HistoryUnreadable as error:
         return [f"it is not known which programs the servers ran: {error}"]
     servers, clients = stamped.get("servers", {}), stamped.get("clients", [])
-    told = [(f"Kafka {name}", facts) for name, facts in (servers.items() if isinstance(servers, dict) else ())]
+    told = [(_server(name, run), facts) for name, facts in (servers.items() if isinstance(servers, dict) else ())]
     # The installed package is the user's own, and the jars of a server's version are named with it.
     told += [
         (f"The clients' {one.get('library')} {one.get('version')}", one)
@@ -168,6 +170,17 @@ def unverified(run: RunDirectory) -> list[str]:
         for name, facts in told
         if isinstance(facts, dict) and facts.get("verified") is not True
     ]
+
+
+def _server(version: str, run: RunDirectory) -> str:
+    """Returns a name for servers of this version. Of a cluster that was there before, the release that its brokers told."""
+    if version != _NOT_KNOWN:
+        return f"Kafka {version}"
+    try:
+        told = read_object(run.cluster).get("kafka_version") if run.cluster.exists() else None
+    except HistoryUnreadable:
+        told = None
+    return "Kafka, of a release that its brokers did not tell," if told is None else f"Kafka {told}"
 
 
 def _machine() -> dict[str, Any]:

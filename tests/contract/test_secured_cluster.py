@@ -11,7 +11,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from prozess.clusters.existing.adoption import Kafka, describe_elsewhere, live_settings
 from prozess.clusters.existing.attach import AttachCluster
@@ -20,6 +27,8 @@ from prozess.clusters.protocol.client import WireClient
 from prozess.clusters.protocol.login import WireLogin
 from prozess.clusters.protocol.requests import api_versions_request, metadata_request
 from prozess.harness.app.run.cluster_state import MetadataSamples
+from prozess.harness.app.validation.command import ValidationInput, translate
+from prozess.harness.app.validation.prediction import Prediction
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Login, read_login, split_server
@@ -68,9 +77,39 @@ def test_both_clients_get_in_by_every_way_there_is(secured, listener, mechanism)
 def test_what_three_brokers_are_set_to_is_told_and_which_release_they_are(secured):
     login = read_login(secured.file("SCRAM-SHA-512"))
     told = live_settings(secured.servers("SASL"), None, login)
-    assert (told.brokers, told.release) == (3, "4.4")
-    assert told.broker["broker.session.timeout.ms"] == "4000"
+    assert told.releases == dict.fromkeys(NODES, "4.4")
+    assert {settings["broker.session.timeout.ms"] for settings in told.brokers.values()} == {"4000"}
     assert describe_elsewhere(secured.servers("SASL"), Variant(), CLOCK, login)["kafka_version"] == "4.4"
+
+
+def test_what_one_broker_of_three_allows_by_itself_decides_and_is_named(secured, monkeypatch, tmp_path):
+    """Seen: set dynamically on the active controller's broker, it lost 50 records that acks=all had acknowledged."""
+    login, servers, odd = read_login(secured.file("SCRAM-SHA-512")), secured.servers("SASL"), max(NODES)
+    monkeypatch.setenv(CLIENT_CONFIG, str(secured.file("SCRAM-SHA-512")))
+    admin = AdminClient({**login.properties, "bootstrap.servers": servers})
+    name = "unclean.leader.election.enable"
+
+    def set_on_one(value: str, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, str(odd), incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+
+    def is_told(value: str | None) -> bool:
+        return live_settings(servers, None, login).brokers[odd].get(name) == value
+
+    (tmp_path / "producer.properties").write_text("acks=all\n")
+    given = ValidationInput(producer=tmp_path / "producer.properties", cluster=servers)
+    set_on_one("true", AlterConfigOpType.SET)
+    try:
+        wait_until(lambda: is_told("true"), timeout_s=30, clock=CLOCK, awaited="the broker tells its setting")
+        prediction = Prediction(translate(given))
+    finally:
+        set_on_one("", AlterConfigOpType.DELETE)
+        wait_until(lambda: is_told(None), timeout_s=30, clock=CLOCK, awaited="the broker tells its default")
+    assert "lost/unclean" in {weakness.rule.id for weakness in prediction.weaknesses}
+    assert any(f"{name} differs between brokers" in note and str(odd) in note for note in prediction.parts.notes)
+    assert "lost/unclean" not in {weakness.rule.id for weakness in Prediction(translate(given)).weaknesses}
 
 
 @pytest.mark.parametrize("mechanism", [m for m in MECHANISMS if m != "OAUTHBEARER"])

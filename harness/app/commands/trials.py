@@ -268,6 +268,13 @@ def validate(  # noqa: PLR0913 - the options of a command
             "--strict", help="Fail if a change of settings would rule out a weakness, or if a known defect is open."
         ),
     ] = False,
+    provoke: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE",
+            help="A weakness to try, such as lost/acks-1, and no other. You may repeat it. Default: all.",
+        ),
+    ] = None,
     accept: Annotated[
         Path | None, typer.Option(help="A .toml file of the risks that you accept. They do not fail --strict.")
     ] = None,
@@ -309,7 +316,7 @@ def validate(  # noqa: PLR0913 - the options of a command
     refuse_contradictions(given, old, new, output, as_json=as_json)
     if old is not None and new is not None:
         raise typer.Exit(compare(given, old, new, options, format=output))
-    budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict)
+    budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict, provoke=tuple(provoke or ()))
     raise typer.Exit(carry_out(given, budget, options, format=output))
 
 

@@ -30,6 +30,7 @@ from prozess.harness.app.validation.first_lines import first_lines
 from prozess.harness.app.validation.prediction import Prediction, acceptable
 from prozess.harness.app.validation.reading import Reading, Scope, placeholder_in, settings_of
 from prozess.harness.app.validation.remarks import FORMATS, remarks_of, remarks_of_trials
+from prozess.harness.app.validation.schedules import lasting_s
 from prozess.harness.app.validation.servers import ServerSettings, doubt_across, translate_servers
 from prozess.harness.app.validation.sources import (
     DEFAULT_VERSION,
@@ -58,8 +59,10 @@ from prozess.harness.impact.cost import ImpactShown, WindowShown
 from prozess.harness.plan.schedule import Each, FaultAction, MixFault, Step
 from prozess.harness.run_directory import RunDirectory, read_object
 
-WORTH_S = 20.0
+WORTH_S = 10.0
 """A further trial whose schedule had less time is not begun."""
+AROUND_LEAST_S = 20.0
+"""So long a trial takes beside its schedule, however fast the machine was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Budget:
     backend: str = "local"
     strict: bool = False
     """A weakness that a change of settings would rule out is a failure."""
+    provoke: tuple[str, ...] = ()
+    """The rules of the weaknesses that are provoked; none: all that were predicted."""
 
 
 @dataclass(slots=True)
@@ -101,6 +106,7 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
     begun_ns = clock.monotonic_ns()
     deadline_ns = begun_ns + int(budget.seconds * NS_PER_S)
     provocation = WeaknessProvocation.of(prediction, [concern.rule for concern in prediction.concerns])
+    provocation = provocation.only(budget.provoke)
     here = provocation.circumstances
     blocks, closing = with_loss(parts.faults, here)
     groups = {schedule.name: schedule.steps(here) for schedule in provocation.wanted(())}
@@ -109,10 +115,12 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
     provocation = replace(provocation, lacking=cannot)
     left_out = {block[0].name: cannot[block[0].name] for block in blocks if block[0].name in cannot}
     done = Done(provocation=provocation, wanted=names_of((blocks, closing)), left_out=left_out)
-    faults = [block for block in blocks if block[0].name not in left_out], closing
+    faults = [block for block in blocks if block[0].name not in left_out and not budget.provoke], closing
     own = frozenset(cell.cell for cell in prediction.plan.cells)  # the control comes last
+    around_s = AROUND_S
     for number in range(budget.trials):
-        seconds = (deadline_ns - clock.monotonic_ns()) / NS_PER_S - AROUND_S
+        began_ns = clock.monotonic_ns()
+        seconds = (deadline_ns - began_ns) / NS_PER_S - around_s
         if number and seconds < WORTH_S:
             break
         schedules = provocation.chosen(done.attempts, seconds)
@@ -138,6 +146,8 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
         )
         if conducted.interrupted:
             break
+        took_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
+        around_s = max(AROUND_LEAST_S, took_s - lasting_s(made.steps))  # as this machine needs it
     return done
 
 
@@ -488,6 +498,7 @@ def _servers(
         topic = topic if live.topic is None else live.topic
         found = translate_servers(topic, live.broker, version, live.brokers)
         found.notes[:0] = live.notes
+        found.unclear += live.doubts
         return found
     brokers = next((each.brokers for each in readings if each.brokers is not None), None)
     return translate_servers(topic, broker, version, given.brokers or brokers)

@@ -3,8 +3,9 @@ prediction against observation by guarantee. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import ceil
 
 from prozess.harness.app.validation.availability import RULES
 from prozess.harness.app.validation.prediction import Prediction, Weakness, missing_part
@@ -20,7 +21,7 @@ from prozess.harness.app.validation.schedules import (
     why_none,
 )
 from prozess.harness.app.validation.standstill import Standstill
-from prozess.harness.errors import ExitCode
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.sentences import first_of_many, number_of
 from prozess.harness.impact.cost import WindowShown
@@ -95,12 +96,27 @@ class WeaknessProvocation:
     circumstances: Circumstances
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Schedule → why this machine, or the backend, cannot carry it out."""
+    asked: frozenset[str] = frozenset()
+    """The rules that alone are provoked; none: all."""
 
     @classmethod
     def of(cls, prediction: Prediction, others: Sequence[str] = ()) -> "WeaknessProvocation":
         """Makes the provocations for a prediction. `others`: rules of weaknesses that no anomaly tells."""
         every = (*named(prediction.weaknesses), *((rule, "") for rule in dict.fromkeys(others)))
         return cls(every, Circumstances.of(prediction.plan))
+
+    def only(self, rules: Sequence[str]) -> "WeaknessProvocation":
+        """Returns the provocations of these weaknesses alone; of all, if none is named. BadInput for one that the prediction
+        has not, or that nothing can show."""
+        there = [rule for rule, _ in self.weaknesses]
+        for rule in rules:
+            if rule not in there:
+                raise BadInput(
+                    f"--provoke {rule!r}: the prediction has no such weakness. It has: {', '.join(there) or 'none'}."
+                )
+            if (why := self.why_not(rule)) is not None:
+                raise BadInput(f"--provoke {rule!r}: no trial can show it, because {why}. Leave it out.")
+        return replace(self, asked=frozenset(rules))
 
     def why_not(self, rule: str) -> str | None:
         """Returns why nothing can show what this rule permits, as a clause; None = something can."""
@@ -117,7 +133,8 @@ class WeaknessProvocation:
         """Returns the schedules for weaknesses that were not shown yet, each once: those first that were tried least, and of
         them those that may show most."""
         shown = {rule for attempt in attempts for rule, count in attempt.counts.items() if count}
-        open_ = [rule for rule, _ in self.weaknesses if rule not in shown and self.why_not(rule) is None]
+        asked = [rule for rule, _ in self.weaknesses if not self.asked or rule in self.asked]
+        open_ = [rule for rule in asked if rule not in shown and self.why_not(rule) is None]
         may_show = Counter(
             schedule.name for rule in open_ if (schedule := schedule_of(rule, self.circumstances)) is not None
         )
@@ -149,7 +166,16 @@ class WeaknessProvocation:
             return Provoked(rule, anomaly, WeaknessState.SHOWN, tries, count, witness=witness, report=first.report)
         if tries:
             return Provoked(rule, anomaly, WeaknessState.NOT_SHOWN, tries)
-        return Provoked(rule, anomaly, WeaknessState.NOT_TRIED, why=self.why_not(rule) or _why_open(schedule, attempts))
+        why = self.why_not(rule)
+        if why is None and self.asked and rule not in self.asked:
+            why = "others alone were asked for (--provoke)"
+        alone = "" if why is not None or schedule is None else self._alone(rule, schedule)
+        return Provoked(rule, anomaly, WeaknessState.NOT_TRIED, why=(why or _why_open(schedule, attempts)) + alone)
+
+    def _alone(self, rule: str, schedule: WeaknessSchedule) -> str:
+        """Returns how to provoke it alone, as the end of a sentence."""
+        minutes = ceil((schedule.lasts_s(self.circumstances) + AROUND_S) / 60)
+        return f"; to try it alone: --provoke {rule} --minutes {minutes}"
 
 
 def named(weaknesses: Sequence[Weakness]) -> tuple[tuple[str, str], ...]:

@@ -383,7 +383,13 @@ def _needs_interval(here: Circumstances) -> str | None:
 
 
 def _needs_commits(here: Circumstances) -> str | None:
+    if not here.groups:
+        return "no consumer was given, so no group is part of these trials"
     return here.unseen_commits or None
+
+
+def _needs_transactions(here: Circumstances) -> str | None:
+    return None if here.transactions else "no producer with a transactional.id is part of these trials"
 
 
 def _needs_static(here: Circumstances) -> str | None:
@@ -402,7 +408,12 @@ SCHEDULES: Mapping[str, WeaknessSchedule] = {
         WeaknessSchedule(
             "offsets down", "the broker of the group's committed offsets is down", _offsets_down, _needs_commits
         ),
-        WeaknessSchedule("transactions down", "the broker of a transaction's state is down", _transactions_down),
+        WeaknessSchedule(
+            "transactions down",
+            "the broker of a transaction's state is down",
+            _transactions_down,
+            _needs_transactions,
+        ),
         WeaknessSchedule("lost answers", "a leader whose answers are lost dies", _lost_answers),
         WeaknessSchedule("lost requests", "a leader that hears no client dies", _lost_requests),
         WeaknessSchedule("moves", "leaders change under load, three times there and back", _moves, _needs_copies),

@@ -2,17 +2,19 @@
 the format says so, and nothing passed over that was not understood."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prozess.harness.app.validation import formats
 from prozess.harness.app.validation import reading as documents
 from prozess.harness.app.validation.beside import look_beside
+from prozess.harness.app.validation.formats.weakest import weakest
 from prozess.harness.app.validation.lines import with_lines
 from prozess.harness.app.validation.reading import (
     SCOPES,
     Reading,
     Scope,
+    Unclear,
     is_foreign,
     of_no_promise,
     placeholder_in,
@@ -194,11 +196,13 @@ class LiveCluster:
     """Describes what a running cluster says of its brokers and a topic."""
 
     version: str
-    """The version that trials run, of the release that the brokers report."""
+    """The version that trials run, of the oldest release that a broker reports."""
     brokers: int
     broker: Settings
+    """What its brokers promise together: where they differ, the weakest decides."""
     topic: Settings | None
     notes: tuple[str, ...]
+    doubts: tuple[Unclear, ...] = ()
 
 
 def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting], version: str | None) -> LiveCluster:
@@ -208,21 +212,51 @@ def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting]
     from prozess.clusters.existing.adoption import live_settings
 
     refuse_bad_servers(servers, "--cluster")
-
     told = live_settings(servers, topic, login_here() or _login_of(clients))
-    run = version or version_to_run(told.release, zookeeper="zookeeper.connect" in told.broker)
+    found = brokers_together(told.brokers, told.releases, servers, version)
+    of_topic = None if topic is None else _settings(told.topic, f"{servers}, topic {topic}")
+    return replace(found, topic=of_topic, notes=(*found.notes, *told.notes))
+
+
+def brokers_together(
+    brokers: Mapping[int, Mapping[str, str]], releases: Mapping[int, str | None], servers: str, version: str | None
+) -> LiveCluster:
+    """Returns what the brokers of a cluster promise together: of settings that differ the weakest decides, and of releases
+    the oldest. `version`: what was asked for, which counts."""
+    zookeeper = any("zookeeper.connect" in settings for settings in brokers.values())
+    known_releases = sorted({release for release in releases.values() if release is not None}, key=version_numbers)
+    silent = [broker for broker in brokers if releases.get(broker) is None]
+    oldest = None if silent or not known_releases else known_releases[0]
+    run = version or version_to_run(oldest, zookeeper=zookeeper)
     known = {**properties_of("broker", "java", run), **properties_of("topic", "java", run)}
-    of_broker = {name: value for name, value in told.broker.items() if name in known}
-    notes = [f"{told.brokers} brokers at {servers}, Kafka {told.release or 'of an unknown release'}: trials run {run}"]
-    if passed_over := sorted(set(told.broker) - set(of_broker)):
+    of_each = {
+        f"broker {number}": _settings(
+            {name: value for name, value in settings.items() if name in known}, f"{servers}, broker {number}"
+        )
+        for number, settings in brokers.items()
+    }
+    together = weakest(of_each, run)
+    notes = [f"{len(brokers)} brokers at {servers}, Kafka {oldest or 'of an unknown release'}: trials run {run}"]
+    if len(known_releases) > 1:
+        each = ", ".join(f"{release}: {_those_of(release, releases)}" for release in known_releases)
+        notes.append(f"the brokers run different releases ({each}): the oldest decides")
+    if passed_over := sorted({name for settings in brokers.values() for name in settings} - set(known)):
         notes.append(f"Apache Kafka {run} does not know these settings, so they are ignored: {', '.join(passed_over)}")
-    return LiveCluster(
-        run,
-        told.brokers,
-        _settings(of_broker, f"{servers}, broker"),
-        None if topic is None else _settings(told.topic, f"{servers}, topic {topic}"),
-        (*notes, *told.notes),
-    )
+    if not any("controller" in settings.get("process.roles", "") for settings in brokers.values()) and not zookeeper:
+        notes.append(
+            "controllers that are no brokers tell prozess nothing: whether they allow unclean elections is taken from the "
+            "brokers, where the topic itself does not say it"
+        )
+    doubts = [Unclear(name, origin, why) for name, origin, why in together.doubts]
+    if silent and version is None and not zookeeper:
+        which = ", ".join(map(str, silent))
+        why = f"is not known: of broker {which} nobody could learn its release. Say it with --kafka-version"
+        doubts.append(Unclear("the version of Kafka", servers, why))
+    return LiveCluster(run, len(brokers), together.settings, None, (*notes, *together.notes), tuple(doubts))
+
+
+def _those_of(release: str, releases: Mapping[int, str | None]) -> str:
+    return " ".join(str(broker) for broker, each in releases.items() if each == release)
 
 
 def _login_of(clients: Mapping[str, Setting]) -> Login | None:

@@ -1,10 +1,18 @@
 """Makes one set of settings of brokers that differ: where it is known which value promises less, that one decides."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prozess.harness.config.known_properties import Setting, Settings, default_of, is_true, properties_of, trimmed
+
+
+def _kept(value: str) -> float:
+    """Returns how long, or how much, is kept: a negative number is for ever."""
+    number = float(value)
+    return math.inf if number < 0 else number
+
 
 _LESS: Mapping[str, Callable[[str], float]] = {
     **dict.fromkeys(
@@ -14,6 +22,14 @@ _LESS: Mapping[str, Callable[[str], float]] = {
             "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
         ),
         float,
+    ),
+    **dict.fromkeys(
+        (
+            "log.retention.ms", "log.retention.minutes", "log.retention.hours", "log.retention.bytes",
+            "log.cleaner.delete.retention.ms", "offsets.retention.minutes", "producer.id.expiration.ms",
+            "transactional.id.expiration.ms",
+        ),
+        _kept,
     ),
     "unclean.leader.election.enable": lambda value: 0.0 if is_true(value) else 1.0,
 }  # fmt: skip
@@ -76,11 +92,21 @@ def _differ(found: Together, name: str, values: Mapping[str, Setting | None], to
     weak = min(known, key=lambda node: known[node])
     setting, value = values[weak], told[weak]
     assert value is not None, (name, told)
+    found.notes.append(
+        f"{name} differs between brokers ({listed}): the weakest decides, {value or 'which does not set it'}"
+    )
+    if not value:
+        found.settings.pop(name, None)
+        return
     found.settings[name] = setting or Setting(value, f"{weak} leaves it at Kafka's default; {origin} sets it elsewhere")
-    found.notes.append(f"{name} differs between brokers ({listed}): the weakest decides, {value}")
+
+
+_UNSET = {"log.retention.ms": "604800000", "log.retention.minutes": "10080"}
+"""Without a default of their own: then log.retention.hours counts, 168 by default. [KafkaConfig.getLogRetentionTimeMillis]"""
 
 
 def _weight(name: str, value: str | None) -> float | None:
+    value = value or _UNSET.get(name)
     if value is None or name not in _LESS:
         return None
     try:
@@ -94,4 +120,4 @@ def _each(told: Mapping[str, str | None]) -> Iterator[str]:
     for node, value in told.items():
         by_value.setdefault(value, []).append(node)
     for value, nodes in by_value.items():
-        yield f"{'not set' if value is None else value}: {' '.join(nodes)}"
+        yield f"{value or 'not set'}: {' '.join(nodes)}"

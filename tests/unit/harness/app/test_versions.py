@@ -66,6 +66,19 @@ def test_servers_from_jars_that_nobody_verified_are_named(tmp_path, jars, told):
     ] * told  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("told", "name"), [({"kafka_version": "4.4"}, "Kafka 4.4"), ({}, "Kafka, of a release that its")]
+)
+def test_a_cluster_that_was_there_is_named_by_the_release_that_its_brokers_told(tmp_path, told, name):
+    plan, run = make_plan(load_trial("smoke"), seed=1).model_copy(update={"backend": "attach"}), RunDirectory(tmp_path)
+    facts = {"jar_facts": lambda version: {}, "library_facts": lambda version: {}}
+    versions.stamp_versions(run, plan, **facts, tool_versions=lambda backend: {})
+    write_json(run.cluster, told)
+    (sentence,) = versions.unverified(run)
+    assert sentence.startswith(name)
+    assert "unknown" not in sentence
+
+
 def test_client_libraries_are_named_with_their_versions_and_those_that_nobody_verified(tmp_path):
     text = {"producer.client": "java", "producer.client_version": "2.8.2"}
     trial = {"name": "t", "title": "t", "workloads": [

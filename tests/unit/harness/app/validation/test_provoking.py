@@ -37,7 +37,7 @@ from prozess.harness.app.validation.schedules import (
 )
 from prozess.harness.app.validation.standstill import Standstill, of_group, of_transactions
 from prozess.harness.app.validation.terminal import show_comparison, to_json
-from prozess.harness.errors import ExitCode
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import RuleEffect
 from prozess.harness.impact.cost import WindowShown
@@ -62,6 +62,7 @@ CONFIGURATIONS = {
     "static members": {"producer": {"acks": "all"}, "consumer": {"group.instance.id": "a"}, "client": "librdkafka"},
     "a group alone": {"consumer": {"auto.offset.reset": "latest"}, "client": "java"},
     "transactions": {"producer": {"transactional.id": "a"}, "client": "librdkafka"},
+    "topic and brokers alone": {},
     "idempotent librdkafka": {"producer": {"enable.idempotence": "true"}, "client": "librdkafka"},
 }
 TOPICS = {
@@ -95,7 +96,7 @@ def test_a_rule_that_nobody_knows_is_not_tried_and_says_so():
 @pytest.mark.parametrize("configuration", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_the_plan_with_every_schedule_is_valid_and_bounded_in_time(configuration, topic, backend):
     prediction = predicted(**configuration, topic=topic)
-    provocation = WeaknessProvocation.of(prediction)
+    provocation = WeaknessProvocation.of(prediction, CONCERNS)
     schedules = provocation.wanted(())
     assert bool(schedules) == any(provocation.why_not(rule) is None for rule, _ in provocation.weaknesses)
     made = steps_of(schedules, provocation.circumstances, prediction.parts.faults, 10_000)
@@ -297,7 +298,8 @@ def test_tries_are_counted_and_only_whole_ones_whose_faults_were_seen_to_work():
     idle = tried(made, verdict_of(made, effective=None))
     assert outcome_of("lost/acks-1", whole, whole, idle).sentence() == "not shown, although tried 2 times"
     assert outcome_of("lost/acks-1", idle).sentence() == (
-        "not tried, because its step 'unreplicated: its followers stand still' was not seen to take effect"
+        "not tried, because its step 'unreplicated: its followers stand still' was not seen to take effect; to try it alone: "
+        "--provoke lost/acks-1 --minutes 2"
     )
 
 
@@ -324,9 +326,22 @@ def test_a_trial_without_a_verdict_tries_nothing():
     assert "could not be run to its end" in outcome_of("lost/acks-1", tried(made, None)).sentence()
 
 
+def test_one_weakness_can_be_provoked_alone_and_each_that_there_was_no_time_for_says_how():
+    alone = PROVOCATION.only(["lost/acks-1"])
+    assert {schedule.name for schedule in alone.wanted(())} == {"unreplicated"}
+    told = {of.rule: of.sentence() for of in PROVOCATION.outcome(())}
+    assert "; to try it alone: --provoke lost/acks-1 --minutes 2" in told["lost/acks-1"]
+    assert all("--provoke" not in told[rule] for rule, _ in PROVOCATION.weaknesses if PROVOCATION.why_not(rule))
+    with pytest.raises(BadInput, match="no such weakness"):
+        PROVOCATION.only(["nothing/at-all"])
+    impossible = next(rule for rule, _ in PROVOCATION.weaknesses if PROVOCATION.why_not(rule))
+    with pytest.raises(BadInput, match="no trial can show it"):
+        PROVOCATION.only([impossible])
+
+
 def test_what_there_was_no_time_for_and_what_cannot_be_had_here_is_not_tried():
     assert outcome_of("unclean/enabled", WeaknessAttempt()).sentence() == (
-        "not tried, because there was no time left (--minutes)"
+        "not tried, because there was no time left (--minutes); to try it alone: --provoke unclean/enabled --minutes 2"
     )
     without = replace(PROVOCATION, lacking={"unclean": "no namespaces"})
     (outcome,) = [of for of in without.outcome([WeaknessAttempt()]) if of.rule == "unclean/enabled"]
