@@ -141,7 +141,7 @@ class _Sought:
 
     def __init__(self, history: History) -> None:
         self._history, plan = history, history.plan
-        self._ours = plan.origin in ("trial", "generated")
+        self._ours = plan.origin in ("trial", "synthetic")
         self._cell_of = {p: cell.cell for cell in plan.cells for p in cell.partitions}
         self._planned = {c.client: c for c in plan.clients}
         clients = history.table("clients")

@@ -271,9 +271,10 @@ class Plan(Frozen):
     """Everything that a run needs, and what the check and the report need to know of it."""
 
     format_version: int = FORMAT_VERSION
-    origin: Literal["trial", "recorded", "jepsen", "verifiable", "generated"] = "trial"
-    """Where the history comes from: a trial of prozess, a test with recorded clients, another program, or a generator.
-    Only a trial can be run again by itself."""
+    origin: Literal["trial", "recorded", "jepsen", "verifiable", "synthetic", "generated"] = "trial"
+    """Where the history comes from: a trial of prozess, a test with recorded clients, another program, or `generate`.
+    Only a trial can be run again by itself. `generated`: by an earlier `generate`, which did not number batches, count what
+    readers read, or write down where audits begin."""
     audited: bool = True
     """True means that there is an audit, which reads all partitions at the end. Without one the log is only what
     acknowledgements and reads reveal, and no verdict can be *held*."""

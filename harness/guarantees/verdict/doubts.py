@@ -238,9 +238,16 @@ NOT_OURS = (
 )
 
 
-def not_asked(cell: Cell) -> tuple[str, ...]:
-    """Anomalies that nobody could have seen in this cell."""
-    return NEEDS_OUR_CLIENTS if cell.workload == catalogue.RECORDED else ()
+NOT_GENERATED = ("out-of-sequence", "unstable")
+"""Anomalies that need what an earlier `generate` left out: sequences of batches, and the times of members."""
+LEFT_OUT = "the earlier version of generate that made this history left out what it needs"
+
+
+def not_asked(plan: Plan, cell: Cell) -> Mapping[str, str]:
+    """Returns the anomalies that nobody could have seen in this cell, each with the reason."""
+    if plan.origin == "generated":
+        return dict.fromkeys(NOT_GENERATED, LEFT_OUT)
+    return dict.fromkeys(NEEDS_OUR_CLIENTS, NOT_OURS) if cell.workload == catalogue.RECORDED else {}
 
 
 # A run whose files prove nothing is unknown, whatever was found in it.
@@ -253,14 +260,14 @@ NAMED_MAX = 16
 def unlooked(plan: Plan, doubts: Sequence[str]) -> TrialVerdict:
     """Returns the verdict on a run into which nobody looked, because its damaged files may say anything. `doubts`: why,
     worst first."""
-    cells = tuple(map(_blank, plan.cells))
+    cells = tuple(_blank(plan, cell) for cell in plan.cells)
     blank = TrialVerdict(
         verdict=Verdict.UNKNOWN, sentence="", trial=plan.trial, title=plan.title, seed=plan.seed, cells=cells
     )
     return with_doubts(blank, doubts)
 
 
-def _blank(cell: Cell) -> CellVerdict:
+def _blank(plan: Plan, cell: Cell) -> CellVerdict:
     """Returns the verdict on a cell into which nobody looked."""
     return CellVerdict(
         cell=cell.cell,
@@ -271,7 +278,7 @@ def _blank(cell: Cell) -> CellVerdict:
         anomalies={
             name: CellAnomaly(anomaly=name, outcome=AnomalyOutcome.UNKNOWN, verdict=Verdict.UNKNOWN)
             for name, guarantee in TABLE.items()
-            if guarantee.applies(cell.traits) and name not in not_asked(cell)
+            if guarantee.applies(cell.traits) and name not in not_asked(plan, cell)
         },
     )
 
@@ -282,7 +289,9 @@ def partly_unlooked(verdict: TrialVerdict, plan: Plan, lost: Sequence[LostRows],
     damaged rows; `doubts`: the damaged files, worst first."""
     unreadable = unreadable_cells(plan, lost)
     cells = tuple(
-        _doubted(_blank(plan.cells[cell.cell]), sentence(unreadable[cell.cell])) if cell.cell in unreadable else cell
+        _doubted(_blank(plan, plan.cells[cell.cell]), sentence(unreadable[cell.cell]))
+        if cell.cell in unreadable
+        else cell
         for cell in verdict.cells
     )
     others = Counter(str(cell.verdict) for cell in cells if cell.cell not in unreadable)

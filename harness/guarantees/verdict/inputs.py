@@ -78,7 +78,7 @@ def _inputs(
         cell, evidence.kafka_version, transaction_version=evidence.feature("transaction.version")
     )
     for anomaly, guarantee in TABLE.items():
-        if not guarantee.applies(cell.traits) or anomaly in not_asked(cell):
+        if not guarantee.applies(cell.traits) or anomaly in not_asked(plan, cell):
             continue
         evaluation = evaluation_of(anomaly, configuration, envelopes)
         rules = [rule.id for rule in guarantee.rules]

@@ -24,7 +24,6 @@ from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
 from prozess.harness.guarantees.verdict.doubts import (
-    NOT_OURS,
     beyond_reality_in,
     cell_doubts,
     not_asked,
@@ -206,7 +205,7 @@ def _judge_cell(
     # Thousands of partitions, but few things that happened to them.
     happened = dict.fromkeys(what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values())
     happened_to_readers = [with_readers(one, plan, cell) for one in happened]
-    own_doubts = cell_doubts(plan, cell, evidence)
+    own_doubts, unasked = cell_doubts(plan, cell, evidence), not_asked(plan, cell)
     contradicted = (*evidence.contradictions.get(cell.cell, ()), *evidence.contradictions.get(NONE, ()))
     unread = None if plan.audited else _unread(cell, found)
     dropped = reasons_of_gaps(plan, cell)
@@ -214,9 +213,9 @@ def _judge_cell(
     for anomaly, guarantee in TABLE.items():
         if not guarantee.applies(cell.traits):
             continue
-        if anomaly in not_asked(cell):
-            unasked = CellAnomaly(anomaly=anomaly, outcome=AnomalyOutcome.NOT_JUDGED, verdict=Verdict.NOT_JUDGED)
-            judged[anomaly] = not_deciding(unasked, NOT_OURS)
+        if (unasked_why := unasked.get(anomaly)) is not None:
+            blank = CellAnomaly(anomaly=anomaly, outcome=AnomalyOutcome.NOT_JUDGED, verdict=Verdict.NOT_JUDGED)
+            judged[anomaly] = not_deciding(blank, unasked_why)
             continue
         results = results_of(anomaly, cell, found)
         uncertain = uncertain_partitions(plan, cell, anomaly)

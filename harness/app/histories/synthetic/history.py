@@ -165,7 +165,7 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
                     cell=cell.cell,
                 )
             )
-    return plan.model_copy(update={"origin": "generated", "clients": (*plan.clients, *planters)})
+    return plan.model_copy(update={"origin": "synthetic", "clients": (*plan.clients, *planters)})
 
 
 def _workload(kind: str, options: GenerateOptions) -> dict[str, Any]:
