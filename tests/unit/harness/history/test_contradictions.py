@@ -10,7 +10,7 @@ from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, NONE, TABLES, Outcome
+from prozess.harness.schema import MISSING, NONE, TABLES, Outcome, Role
 from prozess.harness.verdict import Verdict
 from tests.support.damages import judged
 
@@ -157,3 +157,20 @@ def test_nothing_that_was_planted_contradicts_anything(tmp_path):
 
 def test_a_clean_history_contradicts_nothing(clean):
     assert contradictions(History.open(clean)) == {}
+
+
+def test_what_an_earlier_generate_left_out_contradicts_nothing_and_is_not_judged(tmp_path):
+    run = made(tmp_path / "run", planted={"duplicate": 2})
+    clients, positions = History.open(run).table("clients"), History.open(run).table("positions")
+    reading = np.isin(clients["role"], [Role.READER.value, Role.AUDIT.value])
+    written(run, "clients", {**clients, "issued": np.where(reading, 0, clients["issued"])})
+    members = np.isin(positions["client"], clients["client"][clients["role"] == Role.MEMBER.value])
+    written(run, "positions", {name: values[members] for name, values in positions.items()})
+    seal_recorded(run)
+    assert any("never began the span" in why for why in contradictions(History.open(run)).get(0, ()))
+    run.plan.write_text(run.plan.read_text(encoding="utf-8").replace('"synthetic"', '"generated"'), encoding="utf-8")
+    seal_recorded(run)
+    assert contradictions(History.open(run)) == {}
+    verdict = judged(run)
+    assert verdict.verdict is Verdict.VIOLATED
+    assert verdict.not_judged.keys() == {"out-of-sequence", "unstable"}
