@@ -264,8 +264,9 @@ def validate(
     prediction = Prediction(translate(given), given.kafka_defaults, risks, today or _today())
     told = format == "text" and not options.as_json
     if told:
-        show_first_lines(first_lines(prediction))
-        show_prediction(prediction)
+        first = first_lines(prediction)
+        show_first_lines(first)
+        show_prediction(prediction, shown=first)
     done = Done()
     if budget.seconds > 0 and not prediction.unclear:
         done = carry_out(prediction, budget, options if told else replace(options, told=False))
@@ -468,7 +469,8 @@ def _tells_client(
     version: str,
 ) -> bool:
     """Did somebody say which library it is, or a file that is of one alone, or a name that only one of them has?"""
-    if given.client != "auto" or any(reading.library for reading in readings):
+    of_clients = [reading for reading in readings if "producer" in reading.scopes or "consumer" in reading.scopes]
+    if given.client != "auto" or any(reading.library for reading in of_clients):
         return True
     for scope, settings in (("producer", producer), ("consumer", consumer)):
         tables = [properties_of(scope, client, version) for client in CLIENTS]

@@ -9,8 +9,9 @@ from prozess.harness.app.validation.terminal import blame
 from prozess.harness.guarantees.verdict.sentences import number_of
 
 LINES_MAX = 10
-CAUSES_MAX = 3
+CAUSES_MAX = 2
 """So many causes are named here; the others follow below."""
+DUTY = "you must"
 OF_LOSS = ("lost", "lost-transaction", "torn", "untold", "unprocessed", "skipped")
 """Anomalies by which a record is gone, or nobody works on it, or nobody knows of its loss."""
 
@@ -22,11 +23,13 @@ def first_lines(prediction: Prediction) -> list[tuple[str, str]]:
 
 def _lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield "verdict", _verdict(prediction)
-    yield "of", _judged(prediction)
     yield "lost", _lost(prediction)
     yield from _why(prediction)
     if helps := _change(prediction):
         yield "change", helps
+    for duty in prediction.duties:
+        yield DUTY, duty
+    yield "of", _judged(prediction)
     if prediction.defects:
         named = ", ".join(dict.fromkeys(one.defect.id for one in prediction.defects))
         yield "but", f"known defects of these versions break promises: {named}"
@@ -39,9 +42,13 @@ def _verdict(prediction: Prediction) -> str:
     weak = dict.fromkeys(weakness.guarantee.anomaly for weakness in prediction.weaknesses)
     curable = [name for name in weak if name in prediction.curable]
     points = len(curable) + len(prediction.concerns)
-    lose = [name for name in curable if name in OF_LOSS]
-    what = "records may be lost" if lose else f"{number_of(points, 'weak point')}"
-    told = [f"{what}, and a change rules it out"] if points else []
+    lose = any(name in OF_LOSS for name in curable)
+    told = ["records may be lost, and a change rules it out"] if lose else []
+    told = told or (
+        [f"{number_of(points, 'weak point')}, and a change rules {'it' if points == 1 else 'them'} out"]
+        if points
+        else []
+    )
     if prediction.doubts:
         count = len(prediction.doubts)
         which = "1 thing was" if count == 1 else f"{count} things were"
@@ -51,14 +58,21 @@ def _verdict(prediction: Prediction) -> str:
         return "; ".join([f"? unknown in part: {', '.join(sorted(names)[:2])} … rest on what no file says", *told])
     if told:
         return f"! weak: {told[0]}"
-    return "✓ promised: no setting is weak" + (", but for known defects" if prediction.defects else "")
+    limits = ["but for known defects"] if prediction.defects else []
+    limits += (
+        [f"but for what depends on a {' and a '.join(prediction.not_judged)}, and you gave none"]
+        if prediction.not_judged
+        else []
+    )
+    return ", ".join(["✓ promised: no setting is weak", *limits])
 
 
 def _judged(prediction: Prediction) -> str:
     parts = prediction.parts
     version = f"Kafka {parts.version}" + ("" if parts.version_told else " (assumed: no file says which)")
+    guessed = "" if parts.client_told else " (assumed: no file says which)"
     clients = [
-        f"{part} {parts.base[f'{scope}.client']}"
+        f"{part} {parts.base[f'{scope}.client']}{guessed}"
         for part, scope in (("producer", "producer"), ("consumer", "group"))
         if f"{scope}.client" in parts.base and getattr(parts, part) is not None
     ]
@@ -75,10 +89,16 @@ def _lost(prediction: Prediction) -> str:
     may = [name for name in OF_LOSS if name in weak]
     unknown = [name for name in OF_LOSS if name in {guarantee.anomaly for guarantee in prediction.unknown}]
     defects = [name for name in OF_LOSS if name in {name for one in prediction.defects for name in one.anomalies}]
+    promised = {guarantee.anomaly for guarantee in prediction.promised}
+    judged = {name for names in prediction.not_judged.values() for name in names}
+    unjudged = [name for name in OF_LOSS if name in judged]
+    never = [name for name in OF_LOSS if name in promised and name not in defects]
     told = [f"possible: {', '.join(may)}"] if may else []
-    told += [f"unknown: {', '.join(unknown)}"] if unknown else []
     told += [f"by a known defect: {', '.join(defects)}"] if defects else []
-    return "; ".join(told) or "no: a record that was acknowledged is not lost, as long as disks and power live"
+    told += [f"unknown: {', '.join(unknown)}"] if unknown else []
+    told += [f"never: {', '.join(never)}"] if never else []
+    told += [f"not judged without a {' and a '.join(prediction.not_judged)}: {', '.join(unjudged)}"] if unjudged else []
+    return "; ".join(told)
 
 
 def _why(prediction: Prediction) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -47,10 +47,13 @@ def show_first_lines(lines: Sequence[tuple[str, str]]) -> None:
     out.print(f"\n─── {HEADING} ───", style="dim", highlight=False)
 
 
-def show_prediction(prediction: Prediction) -> None:
-    """Prints what the configuration promises and what not, with the setting responsible, and the smallest change."""
+def show_prediction(prediction: Prediction, *, shown: Collection[tuple[str, str]] = ()) -> None:
+    """Prints what the configuration promises and what not, with the setting responsible, and the smallest change. `shown`:
+    lines that came before, which are not repeated."""
     out = console()
     for word, sentence in prediction_lines(prediction):
+        if (word, sentence) in shown:
+            continue
         out.print(f"{word:<10} ", style=_STYLES.get(word), end="", highlight=False)
         out.print(escape(sentence), style="dim" if word == "note" else None, soft_wrap=True)
 

@@ -126,6 +126,11 @@ _SEEN: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "",
     ),
     ("Vector's or Fluent Bit's configuration", re.compile(r"(sinks|sources|pipeline)\..+"), ""),
+    (
+        "a Compose file",
+        re.compile(r"services\.[^.]+\.(image|environment|build|extends)(\..+|\[.+)?"),
+        "Give it with --compose",
+    ),
     ("AsyncAPI", re.compile(r"asyncapi"), ""),
     (
         "kafka-node's configuration",

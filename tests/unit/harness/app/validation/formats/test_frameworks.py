@@ -520,13 +520,14 @@ def test_the_command_takes_applications_profiles_and_says_what_is_unclear(files,
         ),
         ("a.properties", "ksql.service.id=s\nksql.streams.producer.acks=all\n", "ksqlDB's configuration"),
         ("a.properties", "kafka.rest.advertised.listeners=x\nproducer.acks=all\n", "the REST Proxy's configuration"),
+        ("a.yml", "services: {k1: {image: apache/kafka:4.1.0, environment: {KAFKA_X: 1}}}\n", "a Compose file"),
         ("a.yml", "all: {vars: {kafka_broker_custom_properties: {a: 1}}}\n", "an inventory of cp-ansible"),
     ],
 )
 @pytest.mark.parametrize("option", ["producer", "applications"])
 def test_a_format_that_is_not_read_is_refused_by_its_name(files, name, text, told, option):
     path = files.write(name, text)
-    with pytest.raises(BadInput, match=f"{name} is {told}, which prozess does not read. .*Write "):
+    with pytest.raises(BadInput, match=f"{name} is {told}, which prozess does not read. .*(Write|Give) "):
         translate(ValidationInput(**{option: (path,) if option == "applications" else path}))
 
 
