@@ -1,5 +1,6 @@
 """The command `prozess watch`: its options, its status line, and its endpoint."""
 
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -126,6 +127,11 @@ def carry_out(options: "WatchOptions", metrics: str | None, webhook: "Webhook | 
         if notices is not None and not notices.close(WEBHOOK_END_S):
             typer.echo(f"The webhook did not take the last messages within {WEBHOOK_END_S:g} s.", err=True)
     typer.echo(f"{CONCLUSIONS[code]}. {status_of(watch, clock)}")
+    if watch.is_silent():
+        # The interpreter would end the clients of librdkafka, and they would wait for brokers that do not answer (seen: 5 s).
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(run_process.exit_code(code))
     return int(code)
 
 

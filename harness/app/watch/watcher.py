@@ -200,7 +200,7 @@ class ClusterWatch(WatchJudge):
         """Says what is still waited for, and returns for how long."""
         if self._topic_is_gone or not (left := self._left()):
             return 0
-        limit_s = FINISH_SILENT_S if self._is_silent() else FINISH_S
+        limit_s = FINISH_SILENT_S if self.is_silent() else FINISH_S
         self._tell(f"stopping: the watch waits {limit_s:g} s at most for {left}")
         return int(limit_s * NS_PER_S)
 
@@ -216,7 +216,8 @@ class ClusterWatch(WatchJudge):
         parts += [f"{found} findings that are to be confirmed"] if found else []
         return ", and ".join(parts)
 
-    def _is_silent(self) -> bool:
+    def is_silent(self) -> bool:
+        """Returns whether no broker answered when they were asked last."""
         views = self.views
         return bool(views) and all(view is None for view in views.values())
 
@@ -224,7 +225,7 @@ class ClusterWatch(WatchJudge):
         """Removes the topic and the group, or says where they are and why they stay. Returns whether there is no topic."""
         if not self.topic.made:
             return True
-        name, silent = self.topic.name, self._is_silent()
+        name, silent = self.topic.name, self.is_silent()
         if silent:
             if self._evidence or self._options.keep_topic:
                 self._tell(
