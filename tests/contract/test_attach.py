@@ -97,7 +97,8 @@ def topics(theirs):
 
 
 def groups(theirs):
-    told = AdminClient({"bootstrap.servers": theirs.relay_servers}).list_consumer_groups(request_timeout=10).result(11)
+    client = AdminClient({"bootstrap.servers": theirs.relay_servers})  # it must live until the answer
+    told = client.list_consumer_groups(request_timeout=10).result(11)
     assert not told.errors
     return {group.group_id for group in told.valid}
 
