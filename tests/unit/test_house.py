@@ -41,6 +41,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "prozess watch: clients, topic, cluster; outages, losses, promises; what it shows, posts and writes down": 19,
         "what lies beside a configuration file; Connect's and Streams' files": 2,
         "the first lines of validate, and the lines at which settings stand": 2,
+        "resources of Confluent for Kubernetes": 1,
         "settings of .NET; files and variables inside of Kubernetes' manifests": 2,
         "Compose files: their resolution and their brokers; what images hold, and brokers that differ": 5,
         "versions of client libraries, what they do where nothing is set, and what later ones fixed": 4,

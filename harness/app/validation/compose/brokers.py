@@ -273,7 +273,7 @@ def read_compose(path: Path, service: str | None = None) -> Reading:
     reading = Reading(path, "a Compose file", brokers=0, notes=list(found.notes))
     reading.unclear += found.unclear
     meant = _one_cluster(servers, service, reading)
-    _fill(reading, meant)
+    _fill(reading, meant, found.origins)
     brokers = [each.name for each in meant]
     if beside := [name for name in found.services if name not in brokers]:
         reading.notes.append(f"{path}: Kafka runs in {', '.join(brokers)}; passed over: {', '.join(beside)}")
@@ -291,11 +291,11 @@ def _one_cluster(servers: Sequence[Service], service: str | None, reading: Readi
     return same
 
 
-def _fill(reading: Reading, servers: Sequence[Service]) -> None:
+def _fill(reading: Reading, servers: Sequence[Service], origins: Mapping[str, str]) -> None:
     brokers = [each for each in servers if "broker" in each.roles] or list(servers)
     for each in servers:
         for name, why in each.doubts():
-            reading.doubt(f"{each.name}.{name}", str(reading.path), why)
+            reading.doubt(f"{each.name}.{name}", origins.get(each.name, str(reading.path)), why)
     version_of_images(reading, {f"{each.name}.image": each.image.name for each in brokers})
     controllers = {each.name: each.all_settings() for each in servers if each not in brokers}
     together = weakest(

@@ -43,6 +43,8 @@ class Resolved:
     path: Path
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Service → what is said of it; `environment` is name → Setting, paths are absolute."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """Service → the file and the line at which it stands."""
     volumes: dict[str, Any] = field(default_factory=dict)
     unclear: list[Unclear] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -148,6 +150,7 @@ class _Resolver:
             self._include(whole.get("include"), path, variables, depth)
             for name, service in documents_of(whole.get("services")):
                 own = self._service(name, service, whole, path, variables, ())
+                self.found.origins.setdefault(name, origin(path, name))
                 self.found.services[name] = merged(self.found.services.get(name, {}), own)
             for name, volume in (
                 (whole.get("volumes") or {}).items() if isinstance(whole.get("volumes"), Mapping) else ()
@@ -227,7 +230,7 @@ def documents_of(services: object) -> Iterator[tuple[str, FileMapping]]:
     """Yields the name and the mapping of each service."""
     for name, service in services.items() if isinstance(services, Mapping) else ():
         if isinstance(service, Mapping):
-            yield str(name), service
+            yield name if isinstance(name, str) else str(name), service
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from prozess.harness.app.validation.formats.confluent import ConfluentForKubernetes
 from prozess.harness.app.validation.formats.connect import Connector, Worker
 from prozess.harness.app.validation.formats.containers import EnvironmentFile, Kubernetes
 from prozess.harness.app.validation.formats.dotnet import DotNet
@@ -21,6 +22,7 @@ PLAIN: Format = Plain()
 """The format of files that no other format recognises."""
 _INNER: tuple[Format, ...] = (
     Strimzi(),
+    ConfluentForKubernetes(),
     Kubernetes(),
     Msk(),
     Spring(),
@@ -38,7 +40,7 @@ _INNER: tuple[Format, ...] = (
     Kafkajs(),
     PythonClients(),
 )
-FORMATS: tuple[Format, ...] = (*_INNER[:2], WrappedFiles(_INNER, PLAIN), *_INNER[2:])
+FORMATS: tuple[Format, ...] = (*_INNER[:3], WrappedFiles(_INNER, PLAIN), *_INNER[3:])
 """What says itself what it is (an API group, a vendor's key) comes before what is told by its names alone."""
 BY_SIGHT: Format = Others()
 """Formats that prozess recognises by name, and does not read."""

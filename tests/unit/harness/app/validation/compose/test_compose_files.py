@@ -141,6 +141,13 @@ def test_what_may_lose_a_disk_or_set_a_property_unread_is_unclear(tmp_path, befo
     assert [each.replace(f"{tmp_path}/", "./") for each in found] == [f"k1.{name}"], found
 
 
+def test_what_is_not_understood_of_a_service_stands_at_its_line(tmp_path):
+    text = broker("k2").replace("volumes: ['k2:/var/lib/kafka/data']", "scale: 1")
+    path = file(tmp_path, broker("k1"), text)
+    (told,) = read_compose(path).unclear
+    assert path.read_text().splitlines()[int(told.origin.rpartition(":")[2]) - 1].strip() == "k2:"
+
+
 def test_a_named_volume_in_memory_ends_with_its_host(tmp_path):
     more = "volumes: {k1: {driver_opts: {type: tmpfs, device: tmpfs}}}\n"
     assert "k1.volumes" in doubts(read_compose(file(tmp_path, broker("k1"), more=more)))

@@ -42,6 +42,13 @@ OPTIONS = {
     "franz-go": {"RequiredAcks": "AllISRAcks", "SeedBrokers": ["b"], "RecordRetries": 5, "ConsumerGroup": "g"},
     "kafkajs": {"clientId": "c", "retry": {"retries": 3}, "producer": {"idempotent": True, "retry": {"retries": 5}}},
     "kafka-python": {"acks": "all", "retries": 3, "delivery_timeout_ms": 60000, "enable_idempotence": True},
+    "kafka-go": {
+        "RequiredAcks": "RequireAll",
+        "MaxAttempts": 3,
+        "Async": False,
+        "StartOffset": -2,
+        "WriteBackoffMin": "1s",
+    },
     "aiokafka": {"aiokafka": {"acks": "all", "enable_idempotence": True, "max_batch_size": 5}},
 }
 VALUES_OF_ANY_KIND = st.one_of(

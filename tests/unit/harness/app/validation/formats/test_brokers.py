@@ -527,3 +527,46 @@ def test_the_same_file_with_a_name_that_nobody_knows_is_never_promised(tmp_path,
     assert spoilt != setting
     code, told = judged(tmp_path, capsys, name, text.replace(setting, spoilt))
     assert (code, told["promised"]) == (ExitCode.UNKNOWN, [])
+
+
+CONFLUENT = """
+    apiVersion: platform.confluent.io/v1beta1
+    kind: Kafka
+    metadata: {name: kafka, namespace: confluent}
+    spec:
+      replicas: 3
+      image: {application: confluentinc/cp-server:7.6.1, init: confluentinc/confluent-init-container:2.8.0}
+      dataVolumeCapacity: 100Gi
+      configOverrides:
+        server:
+          - default.replication.factor=3
+          - min.insync.replicas=2
+          - unclean.leader.election.enable=false
+    ---
+    apiVersion: platform.confluent.io/v1beta1
+    kind: KafkaTopic
+    metadata: {name: orders}
+    spec: {replicas: 3, partitionCount: 6, configs: {min.insync.replicas: 2}}
+"""
+
+
+def test_resources_of_confluents_operator_are_read(tmp_path):
+    reading = read(tmp_path, CONFLUENT)
+    assert values(reading, "broker")["min.insync.replicas"] == "2"
+    assert values(reading, "topic") == {"replication.factor": "3", "min.insync.replicas": "2"}
+    assert (reading.brokers, reading.kafka_version, reading.unclear) == (3, "3.6.0", [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("- unclean.leader.election.enable=false", "- num.partitions=3", "unclean.leader.election.enable"),
+        ("dataVolumeCapacity: 100Gi", "surprise: 1", "Kafka/kafka.spec.surprise"),
+        ("min.insync.replicas=2", "min.insync.replica=2", "server.min.insync.replica"),
+        ("kind: KafkaTopic", "kind: Connect", "Connect/orders"),
+    ],
+)
+def test_what_is_not_understood_of_confluents_operator_is_named(tmp_path, before, after, told):
+    found = doubts(read(tmp_path, CONFLUENT.replace(before, after)))
+    assert any(name.endswith(told) for name in found), found
+    assert read(tmp_path, CONFLUENT.replace("cp-server:7.6.1", "cp-server:latest")).no_version
