@@ -252,7 +252,7 @@ def test_deleted_records_a_copied_record_and_an_outage_are_each_told(secured, se
             secured.start(node)
         for node in NODES[1:]:
             secured.await_started(node)
-        watch.told(r"OVER: .* takes records again after", since_s=began_s)
+        watch.told(r"OVER: .* takes? records again after", since_s=began_s)
         await_whole(servers)
         watch.await_all_over()
         code, said = watch.end()
@@ -377,7 +377,8 @@ def test_a_watch_outlives_an_unclean_election_and_counts_what_it_lost(secured, s
         topic, (leader, follower, _) = watch.topic, NODES
         unclean = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[unclean])
-        (future,) = AdminClient({"bootstrap.servers": servers}).incremental_alter_configs([resource]).values()
+        admin = AdminClient({"bootstrap.servers": servers})  # it must live until the answer
+        (future,) = admin.incremental_alter_configs([resource]).values()
         future.result(30)
         wait_until(lambda: end_of(servers, topic, 0) > 8, awaited="records", timeout_s=60, clock=CLOCK)
         secured.kill(follower)
