@@ -242,7 +242,7 @@ def test_the_names_that_an_editor_completes_are_those_that_there_are():
 
 
 def test_a_mistake_in_a_trial_is_a_sentence_that_names_it():
-    with pytest.raises(prozess.BadInput, match=r"topic: min_insync_replicas = 0: .*greater than 0"):
+    with pytest.raises(prozess.BadInput, match=r"topic: min_insync_replicas = 0: .*greater than or equal to 1"):
         trials.topic(min_insync_replicas=0)
     with pytest.raises(prozess.BadInput, match="topic: replicas is not known"):
         trials.topic(replicas=3)

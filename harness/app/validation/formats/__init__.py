@@ -20,10 +20,11 @@ from prozess.harness.app.validation.reading import Format
 
 PLAIN: Format = Plain()
 """The format of files that no other format recognises."""
-_INNER: tuple[Format, ...] = (
+FORMATS: tuple[Format, ...] = (
     Strimzi(),
     ConfluentForKubernetes(),
     Kubernetes(),
+    WrappedFiles(lambda: FORMATS, PLAIN),
     Msk(),
     Spring(),
     Quarkus(),
@@ -40,7 +41,6 @@ _INNER: tuple[Format, ...] = (
     Kafkajs(),
     PythonClients(),
 )
-FORMATS: tuple[Format, ...] = (*_INNER[:3], WrappedFiles(_INNER, PLAIN), *_INNER[3:])
 """What says itself what it is (an API group, a vendor's key) comes before what is told by its names alone."""
 BY_SIGHT: Format = Others()
 """Formats that prozess recognises by name, and does not read."""

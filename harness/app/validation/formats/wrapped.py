@@ -6,7 +6,7 @@ line (`|`)."""
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,9 +54,14 @@ class WrappedFiles:
 
     name = "Kubernetes, files and variables of applications"
 
-    def __init__(self, formats: Sequence[Format], plain: Format) -> None:
-        """`formats`: those that may be inside; `plain`: for files with Kafka's own names."""
-        self._formats, self._plain = formats, plain
+    def __init__(self, formats: Callable[[], Sequence[Format]], plain: Format) -> None:
+        """`formats`: returns all formats, of which any but this one may be inside; `plain`: for files with Kafka's own
+        names."""
+        self._all, self._plain = formats, plain
+
+    @property
+    def _formats(self) -> Sequence[Format]:
+        return [each for each in self._all() if each is not self]
 
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether a resource holds something that a format recognises."""
