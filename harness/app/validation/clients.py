@@ -452,6 +452,9 @@ def translate_consumer(settings: Settings, client: Client, version: str, *, comm
         found.set("group.commit", "auto" if client == "java" else "none", reader.given("auto.commit.interval.ms"))
     _reset(reader, found)
     found.set("group.isolation_level", reader.text("isolation.level").lower(), reader.given("isolation.level"))
+    checked = "true" if reader.true("check.crcs") else "false"
+    if checked == "false" or reader.given("check.crcs") is not None:
+        found.set("group.properties.check.crcs", checked, reader.given("check.crcs"))
     static = reader.given("group.instance.id")
     found.set("group.static_membership", static is not None, static)
     if found.base["group.protocol"] != "consumer":

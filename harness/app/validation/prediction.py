@@ -63,6 +63,7 @@ CHANGES: Mapping[str, tuple[Any, str]] = {
     "group.commit": ("sync-after", "committing after processing (enable.auto.commit=false)"),
     "group.auto_offset_reset": ("earliest", "auto.offset.reset=earliest"),
     "group.isolation_level": ("read_committed", "isolation.level=read_committed"),
+    "group.properties.check.crcs": ("true", "check.crcs=true"),
 }
 """Setting → the safer value, and how to say it."""
 

@@ -500,6 +500,7 @@ _NO_SCHEDULE: Mapping[str, str] = {
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
     "orphaned/session": "a trial goes on until the sessions of its dead members are over",
     "duplicate/forgot": "it takes a send that is repeated after producer.id.expiration.ms",
+    "corrupt/unchecked": "it takes bits that change on the wire or on a disk, which the prediction leaves out",
     "skipped/deleted": "these trials delete only records that plain readers have read already",
     "tombstone-lost/slow-audit": "it takes a reader slower than delete.retention.ms",
     "tombstone-lost/replica-away": "it takes a broker that is away longer than delete.retention.ms",

@@ -229,7 +229,10 @@ def to_json(comparison: Comparison) -> None:
 # What a prediction says, line by line: a word that tells what kind of line it is, and the sentence. Pure.
 
 
-NAMES = {"producer.max_in_flight": "max.in.flight.requests.per.connection"}
+NAMES = {
+    "producer.max_in_flight": "max.in.flight.requests.per.connection",
+    "group.properties.check.crcs": "check.crcs",
+}
 """Settings whose name in a trial file is not Kafka's → Kafka's name."""
 
 

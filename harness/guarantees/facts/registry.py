@@ -329,6 +329,7 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "the record was sent to the retry topic again, because the first send was never acknowledged",
         GroupCase.SENT_AGAIN,
     ),
+    "crcs are not checked": Fact("check.crcs=false", lambda c: yes_if(c.crcs_unchecked)),
     "resets to latest": Fact("auto.offset.reset=latest", lambda c: yes_if(c.resets_to_latest)),
     "member was gone": of_case(
         "in between, the member that had the record died, gave up the partition or lost it",

@@ -290,6 +290,18 @@ _CORRUPT = Guarantee(
     ),
     nothing="nothing was read",
     source="Kafka documentation, record batch format (CRC-32C); check.crcs: with it a reader stalls instead",
+    rules=(
+        Rule(
+            id="corrupt/unchecked",
+            when=("crcs are not checked",),
+            label="check.crcs=false",
+            reason="the consumer does not compare the checksum of what it reads, so bits that changed on the wire or on a "
+            "disk reach the application",
+            change="check.crcs=true",
+            source="Kafka documentation, consumer configuration check.crcs: 'ensures no on-the-wire or on-disk corruption "
+            "to the messages occurred'; librdkafka CONFIGURATION, check.crcs: false by default",
+        ),
+    ),
 )
 _MISPLACED = Guarantee(
     anomaly="misplaced",

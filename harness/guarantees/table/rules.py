@@ -41,6 +41,8 @@ class CellConfiguration:
     """The group commits what its members may not have processed yet."""
     ends_are_stored: bool = False
     """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
+    crcs_unchecked: bool = False
+    """The group's members give on what they read without comparing its checksum."""
     resets_to_latest: bool = False
     hands_on: bool = False
     """The group sends what failed to a retry topic."""
@@ -75,6 +77,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         unclean_enabled=cell.topic.unclean_leader_election_enable,
         commits_first=group is not None and commits_first(group),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
+        crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
         resets_to_latest=group is not None and group.auto_offset_reset == "latest",
         hands_on=group is not None and group.hands_on,
         hands_on_unawaited=group is not None and group.on_failure == "retry-topic-unawaited",

@@ -165,7 +165,13 @@ def test_everything_that_is_told_can_be_written_as_json(capsys):
 
     to_json(
         Comparison(
-            predicted(IDEMPOTENT, consumer=GROUP | {"enable.auto.commit": "false"}, client="librdkafka", broker={}), ()
+            predicted(
+                IDEMPOTENT,
+                consumer=GROUP | {"enable.auto.commit": "false", "check.crcs": "true"},
+                client="librdkafka",
+                broker={},
+            ),
+            (),
         )
     )
     told = json.loads(capsys.readouterr().out)

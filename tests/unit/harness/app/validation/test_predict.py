@@ -50,6 +50,23 @@ def test_librdkafkas_automatic_commit_may_leave_records_unprocessed_and_javas_do
     assert "unprocessed" not in weak(predicted(consumer=consumer, client="java"))
 
 
+@pytest.mark.parametrize(
+    ("client", "more", "checked"),
+    [
+        ("java", {}, True),
+        ("java", {"check.crcs": "false"}, False),
+        ("librdkafka", {}, False),
+        ("librdkafka", {"check.crcs": "true"}, True),
+    ],
+)
+def test_what_no_checksum_is_compared_with_is_never_promised_to_be_as_it_was_sent(client, more, checked):
+    found = predicted(consumer={"auto.offset.reset": "earliest", **more}, client=client)
+    assert ("corrupt" in {guarantee.anomaly for guarantee in found.promised}) is checked
+    assert ("corrupt/unchecked" not in {weakness.rule.id for weakness in found.weaknesses}) is checked
+    (group,) = [cell.group.configuration for cell in found.plan.cells if cell.group is not None]
+    assert (group.properties.get("check.crcs") == "false") is not checked, "the trial runs what the file says"
+
+
 def test_margins_count_brokers_and_disks():
     fault_tolerance = predicted({"acks": "all"}).fault_tolerance
     assert (fault_tolerance.writes, fault_tolerance.disks) == (1, 1)

@@ -186,6 +186,7 @@ SEEN: Mapping[str, Seen] = {
     "commits first": Seen(configuration={"commits_first": True}),
     "hands on": Seen(configuration={"hands_on": True}),
     "hands on without waiting": Seen(configuration={"hands_on_unawaited": True}),
+    "crcs are not checked": Seen(configuration={"crcs_unchecked": True}),
     "resets to latest": Seen(configuration={"resets_to_latest": True}),
     "faults are excepted": Seen(configuration={"faults_excepted": True}),
 }
