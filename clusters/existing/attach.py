@@ -562,8 +562,8 @@ class AttachCluster:
     def _remove_what_it_made(self, cluster_id: str) -> None:
         if self._found[0] != cluster_id:
             raise ClusterFailed(
-                f"Kafka at {self.bootstrap_servers} is the cluster {self._found[0]} now, and the run was on {cluster_id}: "
-                "nothing of it was touched"
+                f"Kafka at {self.bootstrap_servers} is the cluster {self._found[0]} now, and the run says that it was on "
+                f"{cluster_id!a}: nothing of it was touched"
             )
         admin = Admin(self, clock=self._clock)
         try:
