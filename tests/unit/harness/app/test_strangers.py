@@ -372,3 +372,29 @@ def test_names_in_files_that_were_sent_never_lead_out_of_their_directory(name, s
     told = problem_of(plan.model_copy(update={"clients": (first, *plan.clients[1:])}))
     assert told is not None
     assert "files are named after it" in told
+
+
+def test_what_a_sent_run_calls_itself_is_neither_html_nor_an_order_to_the_terminal(sent, tmp_path, capsys, monkeypatch):
+    evil = "log\x1b[2J<img src=x onerror=alert(1)>"
+    for name in ("plan.json", "verdict.json"):
+        document = json.loads((sent / name).read_text())
+        document["title"] = evil
+        for cell in document["cells"]:
+            cell["workload"] = evil
+        (sent / name).write_text(json.dumps(document))
+    (sent / "manifest.json").unlink()  # who sends it could have made one that fits
+    for words in (["report", sent], ["explain", sent], ["check", sent, "--engine", "local"]):
+        code, _, said = called(capsys, *words, monkeypatch=monkeypatch)
+        assert code in (0, 2), said.err
+        assert "\x1b" not in said.out + said.err
+        for name in ("report.html", "summary.md", "junit.xml"):
+            text = (sent / name).read_text(encoding="utf-8")
+            assert "\x1b" not in text, name
+            assert "<img" not in text.replace("\\<img", ""), name
+
+
+def test_results_elsewhere_are_as_private_as_a_run(sent, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "results"
+    code, _, said = called(capsys, "check", sent, "--engine", "local", "--out", out, monkeypatch=monkeypatch)
+    assert code in (0, 1, 2), said.err
+    assert {oct(path.stat().st_mode & 0o077) for path in (out, *out.rglob("*"))} == {"0o0"}
