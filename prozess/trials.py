@@ -53,6 +53,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.expectations import (
     BehindExpected,
+    ControllerExpected,
     EndsExpected,
     Expectation,
     IsrExpected,
@@ -269,6 +270,8 @@ expect_message = _builder(MessageExpected, "expect_message")
 """Something was done to messages that the step means."""
 expect_leader = _builder(LeaderExpected, "expect_leader")
 """Who leads a partition: give `node`, `moved` or `nobody`."""
+expect_controller = _builder(ControllerExpected, "expect_controller")
+"""Whether another node becomes the active controller: give `moved`."""
 expect_isr = _builder(IsrExpected, "expect_isr")
 """Which brokers are in sync."""
 expect_truncated = _builder(TruncatedExpected, "expect_truncated")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.expectations import (
     BehindExpected,
+    ControllerExpected,
     EndsExpected,
     Expectation,
     IsrExpected,
@@ -22,7 +23,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Inspect, Step, parse_target
 
 COORDINATORS = ("group-coordinator", "transaction-coordinator")
-_GROUND_TRUTH = (LeaderExpected, IsrExpected)
+_GROUND_TRUTH = (LeaderExpected, ControllerExpected, IsrExpected)
 _FILES = (TruncatedExpected, BehindExpected, MarkersExpected)
 
 

@@ -118,6 +118,20 @@ class LeaderExpected(Lasting):
         return f"{'nobody' if self.node is None else self.node} leads {what}{self.time_in_words}"
 
 
+class ControllerExpected(Lasting):
+    """Whether another node becomes the active controller, at some time from when the step begins to when the next one does,
+    as the controllers' log says."""
+
+    what: Literal["controller"] = "controller"
+    moved: bool
+    """True: another node is the active controller than when the step began. False: the same one is it all the time."""
+
+    @property
+    def in_words(self) -> str:
+        """Returns what is expected, in words."""
+        return f"{'another' if self.moved else 'no other'} node is the active controller{self.time_in_words}"
+
+
 class IsrExpected(Lasting):
     """Which brokers are the ISR of a partition, at some time from when the step begins to when the next one does, as the
     controllers' log says. Give `brokers`, or `at_most`."""
@@ -234,6 +248,7 @@ def _of_cells(cells: Selector) -> str:
 Expectation = Annotated[
     MessageExpected
     | LeaderExpected
+    | ControllerExpected
     | IsrExpected
     | TruncatedExpected
     | BehindExpected

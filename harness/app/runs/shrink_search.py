@@ -11,6 +11,7 @@ from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.checks import check_steps
 from prozess.harness.plan.expectations import (
+    ControllerExpected,
     EndsExpected,
     Expectation,
     IsrExpected,
@@ -364,6 +365,8 @@ def _expectation(expectation: Expectation, step: Step, left: _Left) -> Expectati
     match expectation:
         case MessageExpected() if not _is_about_messages(step):
             return None
+        case ControllerExpected():
+            return expectation
         case SendsExpected() | EndsExpected():
             return expectation if left.matched(expectation.cells) else None
         case LeaderExpected(of=str() as of):

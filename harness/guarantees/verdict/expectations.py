@@ -19,6 +19,7 @@ from prozess.harness.guarantees.evidence.ground_truth import Timeline, no_timeli
 from prozess.harness.guarantees.evidence.trial import Evidence
 from prozess.harness.plan.expectations import (
     BehindExpected,
+    ControllerExpected,
     Counted,
     EndsExpected,
     Expectation,
@@ -33,7 +34,7 @@ from prozess.harness.plan.expectations import (
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import parse_target
 from prozess.harness.recording.codes import number_of, partition_for
-from prozess.harness.schema import MISSING, NONE, MetadataKind, ObservationKind, Outcome, StepOutcome
+from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind, Outcome, StepOutcome
 from prozess.harness.verdict import ExpectationResult
 
 _NS_PER_MS = 1_000_000
@@ -122,6 +123,8 @@ def _look_within(
             return _messages(plan, evidence, number, expectation, spans)
         case LeaderExpected():
             return _leader(plan, evidence, expectation, span)
+        case ControllerExpected():
+            return _controller(evidence, expectation, span)
         case IsrExpected():
             return _isr(evidence.timelines.get(expectation.partition, no_timeline()), expectation, span)
         case TruncatedExpected():
@@ -194,6 +197,19 @@ def _timeline_of(plan: Plan, evidence: Evidence, expected: LeaderExpected) -> Ti
     found = {number_of(p): timeline for p, timeline in timelines(evidence.metadata, kind=kind).items()}
     key = (plan.names.groups if of_groups else plan.names.transactional_ids)[target.cell]
     return found.get(partition_for(key, 1 + max(found)), no_timeline()) if found else no_timeline()
+
+
+def _controller(evidence: Evidence, expected: ControllerExpected, span: Span) -> ExpectationSeen:
+    table = evidence.metadata
+    rows = (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+    log = np.flatnonzero(rows & (table["time_ns"] <= span.end_ns))
+    log = log[np.lexsort((table["log_position"][log], table["time_ns"][log]))]
+    before = int((table["time_ns"][log] <= span.begin_ns).sum())
+    if not before:
+        return ExpectationSeen(None, "the controllers' log has nothing of it at that time")
+    active = table["node"][log[before - 1 :]].tolist()
+    told = f"{_then([f'node {node}' for node in active])} was the active controller"
+    return ExpectationSeen(any(node != active[0] for node in active) is expected.moved, told)
 
 
 def _isr(timeline: Timeline, expected: IsrExpected, span: Span) -> ExpectationSeen:

@@ -39,6 +39,7 @@ def planned(expect, *, do=None, **more):
             "there is no step 'secnd'; did you mean 'second'",
         ),
         ({"what": "isr", "partition": 0}, WAIT, "give one of brokers"),
+        ({"what": "controller"}, WAIT, "moved"),
         ({"what": "message", "did": "hold"}, WAIT, "the step is not about messages"),
         ({"what": "message", "did": "held"}, OF_MESSAGES, "'hold'"),
         ({"what": "message", "did": "wait", "after": "third"}, OF_MESSAGES, "there is no step 'third'"),
@@ -79,6 +80,8 @@ def test_of_somebody_elses_cluster_only_messages_and_sends_are_known():
     attached = {"backend": "attach", "attach": {"bootstrap_servers": ["h:9092"]}}
     with pytest.raises(BadInput, match="the controllers' own log, which cannot be read"):
         planned({"what": "leader", "of": 0, "moved": True}, **attached)
+    with pytest.raises(BadInput, match="the controllers' own log, which cannot be read"):
+        planned({"what": "controller", "moved": True}, **attached)
     with pytest.raises(BadInput, match="the replicas' own files, which cannot be read"):
         planned({"what": "markers", "partition": 0}, **attached)
     assert planned(

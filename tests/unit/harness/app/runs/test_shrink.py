@@ -217,7 +217,8 @@ def test_whatever_names_a_partition_or_a_cell_is_numbered_anew_or_gone():
         {"name": "a kill", "after": waits, "do": {"kind": "fault", "fault": "kill", "targets": ["leader(1)"]},
          "expect": [{"what": "message", "did": "wait"}, {"what": "leader", "of": 1, "moved": True},
                     {"what": "isr", "partition": 3, "at_most": 2}, {"what": "markers", "partition": 1},
-                    {"what": "sends", "outcome": "failed", "cells": {"producer.acks": "1"}}]},
+                    {"what": "sends", "outcome": "failed", "cells": {"producer.acks": "1"}},
+                    {"what": "controller", "moved": True}]},
         {"name": "healed", "do": {"kind": "heal", "step": "both"}},
     ]  # fmt: skip
     axes = {"producer.acks": ["0", "1"], "producer.max_in_flight": [1, 2]}
@@ -234,6 +235,7 @@ def test_whatever_names_a_partition_or_a_cell_is_numbered_anew_or_gone():
     (kill,) = with_cells(plan, {0, 3}).steps
     assert kill.after is None, "no message of the second cell passes any more"
     assert not {"message", "markers"} & {e.what for e in kill.expect}
+    assert "controller" in {e.what for e in kill.expect}
     assert len(with_cells(plan, {1}).steps) == 2, "the message that ends the wait is gone, and the healing with it"
 
 

@@ -11,7 +11,7 @@ from prozess.harness.guarantees.verdict.expectations import expectation_results
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.codes import partition_for, recorded_as
-from prozess.harness.schema import NONE, MetadataKind, ObservationKind, Outcome, StepOutcome
+from prozess.harness.schema import NONE, MetadataKind, MetadataSource, ObservationKind, Outcome, StepOutcome
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.support.cells.evidence import (
     ACKS,
@@ -158,6 +158,33 @@ def test_without_the_controllers_log_nobody_can_tell_who_led():
 def test_who_is_in_sync(expect, reached):
     led = [state(-10, 0, 1, 0, (1, 2, 3)), state(5, 0, 1, 0, (1,)), state(8, 0, 1, 0, (1, 2, 3))]
     assert result({"what": "isr", "partition": 0, **expect}, metadata=led).reached is reached
+
+
+def became_active(at_s, node, epoch, *, source=MetadataSource.CONTROLLER_LOG):
+    kind = MetadataKind.CONTROLLER
+    return {"time_ns": ns(at_s), "kind": kind, "source": source, "partition": NONE, "node": node, "leader_epoch": epoch}
+
+
+@pytest.mark.parametrize(
+    ("later", "moved", "words"),
+    [
+        ([(5, 3002)], True, "node 3001, then node 3002 was the active controller"),
+        ([(5, 3001)], False, "node 3001 was the active controller"),  # elected again: the same one
+        ([(5, 3002), (7, 3001)], True, "node 3001, then node 3002, then node 3001 was the active controller"),
+        ([(2, 3002)], False, "node 3002 was the active controller"),  # before the step began
+        ([(LATER_S + 1, 3002)], False, "node 3001 was the active controller"),
+    ],
+)
+def test_whether_another_controller_becomes_the_active_one(later, moved, words):
+    rows = [became_active(at_s, node, 2 + n) for n, (at_s, node) in enumerate([(-10, 3001), *later])]
+    for expected in (True, False):
+        found = result({"what": "controller", "moved": expected}, metadata=rows)
+        assert (found.reached, found.seen) == (moved is expected, words)
+
+
+def test_what_a_broker_answers_about_controllers_does_not_tell_who_is_the_active_one():
+    answered = [became_active(t, n, t + 20, source=MetadataSource.DESCRIBED) for t, n in ((-10, 3001), (5, 3002))]
+    assert result({"what": "controller", "moved": True}, metadata=answered).reached is None
 
 
 @pytest.mark.parametrize("kind", ["group", "transactions"])
