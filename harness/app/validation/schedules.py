@@ -452,6 +452,7 @@ _OF_ANOMALY_RULE: Mapping[str, str] = {
     "reordered/librdkafka-resends": "moves",
     "unprocessed/commit-first": "unfinished",
     "reprocessed/uncommitted": "uncommitted",
+    "unprocessed/replaced": "unclean",
     "unprocessed/reset-to-latest": "deleted",
     "two-owners/same-instance": "same instance",
     "two-owners/coordinator-out": "coordinator cut",

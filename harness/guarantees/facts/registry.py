@@ -72,6 +72,7 @@ from prozess.harness.guarantees.facts.truncation import (
     in_uncommitted_tail,
     sent_later,
     that_election_unclean,
+    unclean_after_the_step,
     unclean_asked_for,
     unclean_before,
     unclean_before_read,
@@ -527,6 +528,11 @@ FACTS: Mapping[str, Fact] = {
         "an unclean election began a leader epoch that is later than the epoch of the earlier answer, and not later "
         "than that of the later answer",
         of_witnesses=unclean_between,
+        could=lambda h: possibly(h.unclean),
+    ),
+    "unclean after the step": Fact(
+        "a member processed another record at this offset, and there was an unclean election after that",
+        of_witnesses=unclean_after_the_step,
         could=lambda h: possibly(h.unclean),
     ),
     "unclean since the other": Fact(

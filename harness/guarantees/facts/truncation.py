@@ -35,6 +35,7 @@ from prozess.harness.guarantees.logic import (
     doubt_unless,
     negate,
 )
+from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
 
 Unclean = Sequence[tuple[Election, Truth]]
@@ -165,7 +166,19 @@ def cutoff_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     the read."""
     seen_ns = or_never(witnesses["seen_ns"])
     by_time = _cut_off(envelope, witnesses, lambda e: e.time_ns + envelope.error_ns >= seen_ns)
-    return decided_by_epoch(envelope, witnesses, by_time)
+    # A leader that was deposed may lead again with what it alone had before: then the cut begins below its new epoch.
+    later = _any_unclean(envelope, len(witnesses), lambda e: as_truth(e.time_ns + envelope.error_ns >= seen_ns))
+    whoever = all_true(later, _whoever_took_it(envelope, witnesses))
+    return decided_by_epoch(envelope, witnesses, any_true(by_time, whoever))
+
+
+def unclean_after_the_step(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """An unclean election came after a member had processed another record at the offset (`other_ns`): what the log has there
+    is of another leader, and was not there to be given."""
+    step_ns = or_never(witnesses["other_ns"])
+    other = as_truth(witnesses["case"] == GroupCase.MISTAKEN)
+    after = _any_unclean(envelope, len(witnesses), lambda e: as_truth(e.time_ns + envelope.error_ns >= step_ns))
+    return all_true(other, after)
 
 
 def cutoff_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:

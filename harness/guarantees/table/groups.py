@@ -125,6 +125,16 @@ _UNPROCESSED = Guarantee(
             source="Kafka documentation, design, 'Unclean leader election: what if they all die?'",
         ),
         *hard("unprocessed", unclean="cutoff", wiped="wiped"),
+        Rule(
+            id="unprocessed/replaced",
+            when=("unclean after the step",),
+            label="unclean elections",
+            reason="a member processed what another leader had at this offset, and an unclean election put another record "
+            "there",
+            change="unclean.leader.election.enable=false",
+            source="Kafka documentation, design, 'Unclean leader election: what if they all die?'; KIP-101; seen: a deposed "
+            "leader led again, with 4 records that it alone had had",
+        ),
         end_taken_for_a_record("unprocessed"),
     ),
 )

@@ -466,6 +466,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "cutoff of either": (LOG, LOGS),
     "cutoff after the read": (LOG, LOGS),
     "unclean before": (LOG,),
+    "unclean after the step": (LOG, CLIENTS),
     "unclean since the other": (LOG,),
     "wiped since the other": (LOG, FAULT, EFFECT),
     "unclean before it was read": (LOG,),

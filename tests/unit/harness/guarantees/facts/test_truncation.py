@@ -166,6 +166,18 @@ def test_an_unclean_leader_brings_an_older_tail_of_its_own():
     assert told(rows, NONE, starts=starts, begin_s=4.5, end_s=4.6) == SO
 
 
+def test_a_deposed_leader_that_leads_again_unclean_cuts_off_below_its_new_epoch_what_the_one_between_gave_out():
+    """Broker 3 leads, and dies with a tail of its own up to offset 103; broker 1 gives out another record at offset 100; 3
+    returns alone. Seen: 4 records at offsets 474 to 477, and the new epoch began at 478."""
+    rows = [state(-10, 0, 3, 0, (1, 2, 3)), state(5, 0, 1, 1, (1, 2)), state(9, 0, -1, 1, ()), state(12, 0, 3, 2, (3,))]
+    env = envelope(rows, acks="1", epoch_starts={0: 0, 2: 104, BEHIND: 200})
+    assert one(cutoff_after_read(env, witnesses(begin_s=1.7, end_s=7, seen_s=7.5))) == SO
+    assert one(cutoff_after_read(env, witnesses(begin_s=1.7, end_s=1.8, seen_s=1.9))) == NOT_SO, (
+        "3 kept what it gave out"
+    )
+    assert one(cutoff_after_read(env, witnesses(begin_s=1.7, end_s=7, seen_s=20))) == NOT_SO, "it was cut off before"
+
+
 def test_a_clean_leader_that_began_without_it_is_not_excused_by_a_later_unclean_election():
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 2, 1, (2, 3)), state(4, 0, 2, 1, (2,)), state(6, 0, 3, 2, (3,))]
     assert told(rows, 0, starts={0: 0, 1: 90, 2: 95, BEHIND: 200}, end_s=2.0, begin_s=1.9) == NOT_SO

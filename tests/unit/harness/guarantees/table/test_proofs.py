@@ -93,6 +93,10 @@ SEEN: Mapping[str, Seen] = {
     "cutoff of either": Seen(**UNCLEANLY, columns={"other_s": 20}),
     "cutoff after the read": Seen(**UNCLEANLY, columns={"seen_s": 4.5}),
     "unclean before": Seen(**UNCLEANLY, columns={"end_s": 7}),
+    "unclean after the step": Seen(
+        **UNCLEANLY,
+        columns={"case": int(GroupCase.MISTAKEN), "other_s": 4.5, "seen_s": 20, "begin_s": 20, "end_s": None},
+    ),
     "unclean since the other": Seen(**UNCLEANLY, columns={"other_s": 4, "begin_s": 7, "end_s": 7.1}),
     "wiped since the other": Seen(**BY_WIPE, columns={"other_s": 4, "begin_s": 9, "end_s": 9.1}),
     "unclean before it was read": Seen(**UNCLEANLY, columns={"seen_s": 7}),
