@@ -267,7 +267,9 @@ class Made:
 
     def made(self, ids: Mapping[str, UUID]) -> None:
         """Writes down which ids Kafka gave to topics."""
-        self._write([self._line("topic", name, str(topic_id)) for name, topic_id in ids.items()])
+        known = self._states("topic")
+        new = {name: topic_id for name, topic_id in ids.items() if known.get(name) != topic_id}
+        self._write([self._line("topic", name, str(topic_id)) for name, topic_id in new.items()])
 
     def gone(self, kind: str, names: Iterable[str]) -> None:
         """Writes down that these are not there any more, or never became ours."""
