@@ -85,6 +85,8 @@ class ComposeNode(HasParts):
         self._place, self._address, self._started = place, address, started
         self._client, self._parts, self._clock = client, parts, clock
         self._asked_to_end = False
+        self._cut_from: dict[str, str] = {}
+        """The name of a node that this one is cut off from → its address then."""
         self._guardian: ContainerGuardian | None = None
         self._blocked: set[str] = set()
         self._lock = threading.RLock()
@@ -250,10 +252,20 @@ class ComposeNode(HasParts):
     # Network
 
     def block(self, source: Node) -> None:
-        self.block_address(source.address)
+        """Drops what the source sends. ClusterFailed while its container has no address: nothing could be dropped."""
+        address = source.address
+        if not address:
+            raise ClusterFailed(
+                f"{source.name} has no network now, because its container does not run. Heal it before {self.name} is cut "
+                "off from it."
+            )
+        self._cut_from[source.name] = address
+        self.block_address(address)
 
     def unblock(self, source: Node) -> None:
-        self.unblock_address(source.address)
+        """Undoes `block`, also of a source that has another address by now, or none."""
+        for address in {self._cut_from.pop(source.name, ""), source.address} - {""}:
+            self.unblock_address(address)
 
     def block_address(self, source_address: str) -> None:
         """Drops what an address sends to this node: that of clients, say, which are no node

@@ -14,7 +14,7 @@ from prozess.clusters.compose.user_cluster import OwnComposeCluster
 from prozess.clusters.machine.servers import first_port, free_ports
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.configuration import ComposeOptions, Variant
-from prozess.harness.errors import BadInput
+from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.interfaces import NodeState
 from prozess.harness.schema import Tristate
 from tests.contract.test_compose_cluster import left_of
@@ -30,7 +30,8 @@ EXTERNAL = "prozess-test-external"
 def own(
     tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]
 ) -> Iterator[tuple[OwnComposeCluster, Path]]:
-    """Two combined nodes of a file that says nothing of prozess, with another service and an external volume; ready."""
+    """Two combined nodes, numbered from 0, of a file that says nothing of prozess, with another service and an external
+    volume; ready."""
     need("docker")
     ensure_images("4.4.0")
     image = find_image("kafka", "4.4.0")
@@ -40,6 +41,10 @@ def own(
         ("${PORT_1:-19091}", str(one)),
         ("${PORT_2:-19092}", str(two)),
         ("${KAFKA_IMAGE:-apache/kafka:4.4.0}", image),
+        ('KAFKA_NODE_ID: "1"', 'KAFKA_NODE_ID: "0"'),
+        ('KAFKA_NODE_ID: "2"', 'KAFKA_NODE_ID: "1"'),
+        ("1@broker-1:", "0@broker-1:"),
+        ("2@broker-2:", "1@broker-2:"),
         ("services:\n", f'services:\n  other:\n    image: "{image}"\n    command: ["sleep", "100000"]\n'),
     ):
         assert old in text
@@ -62,14 +67,15 @@ def own(
         with closing(connect()) as client:
             client.api.remove_volume(EXTERNAL)  # raises if the person's own volume was removed
     assert left == []
-    assert (run.nodes / "broker-1" / "data" / "meta.properties").is_file(), "data is copied before its volume goes"
-    assert (run.nodes / "broker-2" / "data" / "__cluster_metadata-0").is_dir()
-    assert (run.logs / "broker-1.log").stat().st_size > 0
+    assert (run.nodes / "broker-0" / "data" / "meta.properties").is_file(), "data is copied before its volume goes"
+    assert (run.nodes / "broker-1" / "data" / "__cluster_metadata-0").is_dir()
+    assert (run.logs / "broker-0.log").stat().st_size > 0
 
 
 def test_its_brokers_are_found_by_their_environment_and_reached(own: tuple[OwnComposeCluster, Path]) -> None:
     cluster, _ = own
-    assert [node.name for node in cluster.nodes] == ["broker-1", "broker-2"]
+    assert [node.name for node in cluster.nodes] == ["broker-0", "broker-1"]
+    assert cluster.broker_ids == (0, 1)
     assert all(node.roles == {"broker", "controller"} for node in cluster.nodes)
     assert write_and_read(cluster.bootstrap_servers, 50) == 50
     assert cluster.describe()["features"]["metadata.version"] > 0
@@ -85,7 +91,11 @@ def test_a_cut_is_one_way_and_is_made_again_when_the_server_starts(own: tuple[Ow
     assert one.state() is NodeState.STOPPED
     one.start()
     assert one.receives_from(two) is Tristate.NO, "its network is a new one"
-    one.unblock(two)
+    two.kill()
+    one.unblock(two)  # it has no address now
+    with pytest.raises(ClusterFailed, match="broker-1 has no network now"):
+        one.block(two)
+    two.start()
     wait_until(lambda: one.receives_from(two) is Tristate.YES, awaited="datagrams to arrive", timeout_s=60, clock=CLOCK)
     cluster.wait_ready(timeout_s=READY_S)
 

@@ -54,6 +54,16 @@ def test_labels_have_precedence_over_the_environment_and_the_trial_over_both() -
     assert (server.clients, server.observer, server.data) == (("127.0.0.1", 1), ("10.0.1.7", 9092), "/data")
 
 
+def test_brokers_may_be_numbered_from_0() -> None:
+    services = {
+        f"k{number}": {"environment": OFFICIAL | {"KAFKA_NODE_ID": str(number), "KAFKA_ADVERTISED_LISTENERS": listener}}
+        for number in range(3)
+        for listener in [f"HOST://localhost:{29092 + number}"]
+    }
+    servers = found(services, Variant(metadata_mode="kraft-combined", brokers=3))
+    assert [server.name for server in servers] == ["broker-0", "broker-1", "broker-2"]
+
+
 def test_isolated_controllers_come_first_and_have_no_clients() -> None:
     services = {
         "b": {"environment": OFFICIAL | {"KAFKA_PROCESS_ROLES": "broker"}},

@@ -81,3 +81,12 @@ def test_what_cannot_be_is_refused_with_the_reason(options, why):
 def test_servers_are_split_at_the_port():
     assert split_server("h:1") == ("h", 1)
     assert split_server("[::1]:9092") == ("::1", 9092)
+
+
+def test_servers_are_named_after_the_brokers_own_ids():
+    plan = plan_on()
+    assert plan.server_names == plan.variant.server_names()
+    adopted = adopt(plan, Adoption(broker_ids=(0, 1, 2)))
+    brokers = {node: name for node, name in adopted.server_names.items() if name.startswith("broker")}
+    assert brokers == {0: "broker-0", 1: "broker-1", 2: "broker-2"}
+    assert adopted.server_names.items() >= {(n, name) for n, name in plan.server_names.items() if n > 3}
