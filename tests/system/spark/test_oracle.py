@@ -126,7 +126,7 @@ def asked(session, worlds, anomalies):
     return ask(session, tables, anomalies), cells
 
 
-@pytest.mark.long  # its cheaper neighbours are those of cells, and the history with everything that can be planted
+@pytest.mark.long  # its cheaper neighbours are groups' cells, and the history with everything that can be planted
 def test_on_hundreds_of_histories_of_a_partition_kernels_and_sql_find_the_same(session):
     histories = [spoiled_history(seed) for seed in range(HISTORIES)]
     findings = [f for world, h in enumerate(histories) for f in moved(check_partition(h, KERNELS), world)]
@@ -139,7 +139,7 @@ def test_on_hundreds_of_histories_of_a_partition_kernels_and_sql_find_the_same(s
 @pytest.mark.parametrize(
     ("model", "spoilers"),
     [
-        (transactions.drawn_cell, transactions.SPOILERS),
+        pytest.param(transactions.drawn_cell, transactions.SPOILERS, marks=pytest.mark.long),
         (groups.drawn_group, groups.SPOILERS),
     ],
     ids=["transactions", "groups"],
@@ -159,6 +159,7 @@ def test_on_hundreds_of_cells_kernels_and_sql_find_the_same(session, model, spoi
     assert disagreements(findings, opinions, cells) == ()
 
 
+@pytest.mark.long
 def test_on_hundreds_of_cells_with_a_delivery_bound_kernels_and_sql_find_the_same(session):
     kernels = select(["late"]).cell
     histories = [drawn_delivery(seed) for seed in range(CELLS)]
