@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from prozess.harness.app.pytest_summary import NotJudgedWarning, Told, write_summary
+
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from prozess.harness.app.testing.application import Applications, Crash, RecordedCommands
     from prozess.harness.app.testing.fixtures import KafkaCluster, RunTrial, TestNemesis
     from prozess.harness.app.testing.recording import Recording
-    from prozess.harness.app.testing.session import Clusters, TestSettings
+    from prozess.harness.app.testing.session import Clusters, ClusterSession, TestSettings
 
 _OPTIONS = {
     "backend": "where the cluster runs: local (default) or compose",
@@ -34,12 +36,16 @@ _OPTIONS = {
     "unavailable": "what happens to a test whose cluster cannot be started here: fail (default) or skip",
     "isolation": "how the nodes of a local cluster are kept apart: auto (default), namespaces or signals",
 }
+_STRICT = "a test fails if it says nothing of what the application must do (default: a warning)"
 _CLUSTERS: pytest.StashKey[Clusters] = pytest.StashKey()
 _RECORDING: pytest.StashKey[Recording] = pytest.StashKey()
 _RUNS: pytest.StashKey[Path] = pytest.StashKey()
-_TOLD: pytest.StashKey[list[str]] = pytest.StashKey()
-_UNJUDGED: pytest.StashKey[list[list[str]]] = pytest.StashKey()
-_NAMED_MAX = 3
+_TOLD: pytest.StashKey[Told] = pytest.StashKey()
+_CLUSTER: pytest.StashKey[KafkaCluster] = pytest.StashKey()
+_ITEM: pytest.StashKey[pytest.Item] = pytest.StashKey()
+"""The test that runs: a fixture of a session or a module is set up for the first test that asks for it."""
+_WIDE: pytest.StashKey[list[pytest.FixtureDef[Any]]] = pytest.StashKey()
+"""The fixtures of a session, a module or a class that are being set up, the innermost last."""
 _STDERR: pytest.StashKey[int] = pytest.StashKey()
 
 
@@ -49,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, text in _OPTIONS.items():
         group.addoption(f"--prozess-{name}", default=None, help=text)
         parser.addini(f"prozess_{name}", text, default=None)
+    group.addoption("--prozess-strict", action="store_const", const="true", default=None, help=_STRICT)
+    parser.addini("prozess_strict", _STRICT, default=None)
     group.addoption(
         "--prozess-runs",
         default=None,
@@ -66,23 +74,49 @@ def pytest_configure(config: pytest.Config) -> None:
         "prozess(**settings): settings of this test's cluster, and the anomalies that fail the test: "
         + ", ".join(_OPTIONS),
     )
+    config.stash[_WIDE] = []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives each test that uses the cluster a recording of its own: set up behind the fixtures of a session or a module,
+    and before all that are the test's own."""
+    names: list[str] = getattr(item, "fixturenames", [])
+    if "kafka_cluster" in names:
+        if "_prozess_recording" in names:
+            names.remove("_prozess_recording")
+        known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+        own = (at for at, name in enumerate(names) if name in known and known[name][-1].scope == "function")
+        names.insert(next(own, len(names)), "_prozess_recording")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keeps in mind which test runs."""
+    item.config.stash[_ITEM] = item
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Keeps in mind which fixture of more than one test is being set up: it may ask for the cluster, and then holds it."""
+    if fixturedef.scope == "function":
+        return (yield)
+    setting_up = request.config.stash[_WIDE]
+    setting_up.append(fixturedef)
+    try:
+        return (yield)
+    finally:
+        setting_up.pop()
 
 
 # Fixtures.
 
 
-@pytest.fixture
-def kafka_cluster(_prozess_recording: Recording) -> KafkaCluster:
-    """Returns a running cluster, shared with the tests that ask for one like it."""
-    from prozess.harness.app.testing.fixtures import KafkaCluster
-
-    if _prozess_recording.session is None:
-        pytest.fail(
-            "prozess: make kafka_cluster an argument of the test or of one of its fixtures: the cluster must "
-            "start before the test does.",
-            pytrace=False,
-        )
-    return KafkaCluster(_prozess_recording.session, _prozess_recording)
+@pytest.fixture(scope="session")
+def kafka_cluster(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Returns the running cluster: of the test that runs, or of the fixture that asks, whatever its scope."""
+    return _cluster(request.config)
 
 
 @pytest.fixture
@@ -190,27 +224,70 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
 
     item = request.node
     say_to(item.config.stash.get(_STDERR, None))
+    settings = _settings(item)
     session = None
     if "kafka_cluster" in request.fixturenames:
-        settings = _settings(item)
-        clusters = _clusters(item.config)
-        try:
-            session = clusters.get(settings)
-        except ProzessError as error:
-            raise _unavailable(settings, error) from None
+        session = _started(item.config, settings)
     try:
         run = directory_for(_runs(item.config), item.nodeid)
-        forbid = _settings(item).forbid
-        recording = Recording(run, test=item.nodeid, command=_command(item), session=session, forbid=forbid)
+        recording = Recording(
+            run,
+            test=item.nodeid,
+            command=_command(item),
+            session=session,
+            forbid=settings.forbid,
+            strict=settings.strict,
+        )
     except ProzessError as error:
         raise _failure(f"prozess: {error}") from None
     item.stash[_RECORDING] = recording
     hidden = nullcontext() if item.config.getoption("fulltrace") else hidden_in_threads()
     with recording.environment(), hidden:
-        yield recording
+        if session is None:
+            yield recording
+        else:
+            with _cluster(item.config).under(recording):
+                yield recording
     recording.close()
-    if session is not None and (not recording.whole or _settings(item).scope == "function"):
-        _clusters(item.config).end()
+    if session is not None:
+        clusters = _clusters(item.config)
+        if not recording.whole or (settings.scope == "function" and not clusters.held):
+            clusters.end()
+
+
+def _cluster(config: pytest.Config) -> KafkaCluster:
+    from prozess.harness.app.testing.fixtures import KafkaCluster
+
+    if _CLUSTER not in config.stash:
+        config.stash[_CLUSTER] = KafkaCluster(lambda: _held(config))
+    return config.stash[_CLUSTER]
+
+
+def _held(config: pytest.Config) -> ClusterSession:
+    """Returns the cluster for a fixture of a session, a module or a class, which holds it until the fixture's end."""
+    clusters, setting_up = _clusters(config), config.stash[_WIDE]
+    if not setting_up:
+        if (session := clusters.held_session) is not None:  # at its end such a fixture may still ask
+            return session
+        raise _failure("prozess: make kafka_cluster an argument of the test or of one of its fixtures.")
+    holder = setting_up[-1]
+    session = _started(config, _settings(config.stash[_ITEM]))
+    if holder.argname not in clusters.held:
+        clusters.held[holder.argname] = holder.scope
+        holder.addfinalizer(lambda: clusters.held.pop(holder.argname, None))
+    return session
+
+
+def _started(config: pytest.Config, settings: TestSettings) -> ClusterSession:
+    from prozess.harness.errors import ProzessError
+
+    clusters = _clusters(config)
+    if why := clusters.conflict(settings):
+        raise _failure(f"prozess: {why}")
+    try:
+        return clusters.get(settings)
+    except ProzessError as error:
+        raise _unavailable(settings, error) from None
 
 
 def _failure(text: str) -> BaseException:
@@ -245,6 +322,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         failure = _conclude(item)
         if failure is not None:
             pytest.fail(failure, pytrace=False)
+        told = item.stash.get(_TOLD, None)
+        if told is not None and told["silent"]:
+            adds = ", or ".join(dict.fromkeys(gap[3] for gap in told["unjudged"]))
+            item.warn(NotJudgedWarning(f"prozess judged nothing of what your application does; {adds}."))
     return result
 
 
@@ -256,18 +337,20 @@ def _conclude(item: pytest.Item) -> str | None:
     recording = item.stash[_RECORDING]
     try:
         judged = recording.conclude()
-        outcome = outcome_of(judged, recording.plan(), forbid=_settings(item).forbid)
+        outcome = outcome_of(judged, recording.plan(), forbid=judged.forbid)
         if outcome.failure is not None or outcome.costs:
             recording.report()
     except ProzessError as error:
         return f"prozess: unknown: the recorded history could not be judged: {error}\n  recorded:  {recording.run.path}"
-    for text in outcome.costs if outcome.failure is None else ():
-        item.add_report_section(
-            "call", "prozess", f"permitted, and seen: {text} ({recording.run.path / 'report.html'})"
-        )
-    item.stash[_UNJUDGED] = [[", ".join(one.anomalies), one.where, one.why, one.add] for one in outcome.unjudged]
-    for text in outcome.notes:
-        item.add_report_section("call", "prozess", f"not judged: {text}")
+    report = recording.run.path / "report.html"
+    seen = [f"permitted, and seen: {text} ({report})" for text in outcome.costs]
+    told: Told = {
+        "clients": judged.verdict is not None,
+        "silent": judged.silent,
+        "seen": [*(seen if outcome.failure is None else ()), *(f"not judged: {text}" for text in outcome.notes)],
+        "unjudged": [[", ".join(one.anomalies), one.where, one.why, one.add] for one in outcome.unjudged],
+    }
+    item.stash[_TOLD] = told
     return outcome.failure
 
 
@@ -284,8 +367,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Puts what was not judged into the report: a worker of xdist sends it to who writes the summary."""
     _hide_our_frames(item, call)
     report = yield
-    if call.when == "call" and _UNJUDGED in item.stash:
-        report.prozess_unjudged = item.stash[_UNJUDGED]
+    if call.when == "call" and _TOLD in item.stash:
+        report.prozess_told = item.stash[_TOLD]
     return report
 
 
@@ -306,34 +389,7 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """Prints what passing tests have shown that their configuration permits, and what nobody could judge: said, because
     it would not be seen otherwise."""
-    told = [
-        (report.nodeid, text)
-        for report in terminalreporter.getreports("passed")
-        for name, text in getattr(report, "sections", ())
-        if report.when == "call" and name == "prozess"
-    ]
-    unjudged = _not_judged(terminalreporter)
-    if told or unjudged:
-        terminalreporter.section("prozess")
-    for nodeid, text in told:
-        terminalreporter.line(f"{nodeid}: {text}")
-    for line in unjudged:
-        terminalreporter.line(line)
-
-
-def _not_judged(terminalreporter: TerminalReporter) -> list[str]:
-    """Returns a line for each kind of thing, with the tests that it concerns: what nothing told, and what to add."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
-        for anomalies, where, why, add in getattr(report, "prozess_unjudged", ()):
-            found.setdefault((anomalies, add), {}).setdefault(report.nodeid, f"{where}: {why}")
-    lines = []
-    for (anomalies, add), tests in found.items():
-        names = [nodeid.rpartition("::")[2] for nodeid in tests]
-        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-        said = f"{next(iter(tests.values()))}; {add}."
-        lines.append(f"not judged in {', '.join(names[:_NAMED_MAX])}{more}: {anomalies}: {said}")
-    return lines
+    write_summary(terminalreporter)
 
 
 @pytest.hookimpl(trylast=True)
@@ -341,8 +397,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Takes the cluster down after a module, if scope = module, and after the last test."""
     if _CLUSTERS not in item.config.stash:
         return
-    if nextitem is None or (nextitem.path != item.path and _settings(item).scope == "module"):
-        _clusters(item.config).end()
+    clusters = _clusters(item.config)
+    module_ends = nextitem is None or nextitem.path != item.path
+    if nextitem is None or (module_ends and not clusters.held and _settings(item).scope == "module"):
+        clusters.end()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -362,7 +420,7 @@ def _settings(item: pytest.Item) -> TestSettings:
     from prozess.harness.errors import BadInput
 
     configured = {}
-    for name in _OPTIONS:
+    for name in (*_OPTIONS, "strict"):
         value = item.config.getoption(f"--prozess-{name}") or item.config.getini(f"prozess_{name}")
         if value:
             configured[name] = value
@@ -399,4 +457,6 @@ def _runs(config: pytest.Config) -> Path:
 def _command(item: pytest.Item) -> str:
     """Returns the command that runs this test again, with the options of prozess that were given."""
     given = {name: item.config.getoption(f"--prozess-{name}") for name in _OPTIONS}
-    return shlex.join(["pytest", item.nodeid, *(f"--prozess-{name}={value}" for name, value in given.items() if value)])
+    words = [f"--prozess-{name}={value}" for name, value in given.items() if value]
+    words += ["--prozess-strict"] if item.config.getoption("--prozess-strict") else []
+    return shlex.join(["pytest", item.nodeid, *words])

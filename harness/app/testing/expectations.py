@@ -6,9 +6,9 @@ Judged over what stands in the topics when the test is over. The user's function
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,9 +27,10 @@ from prozess.harness.verdict import (
 WITNESSES_MAX = 100
 """The number of witnesses that are kept of each finding."""
 MISSING, UNEXPECTED, DOUBLED, REPEATED = "missing-output", "unexpected-output", "doubled-output", "repeated"
-OUTPUTS = (MISSING, UNEXPECTED, DOUBLED)
+UNORDERED, WRONG_STATE, OPEN_TRANSACTION = "unordered-output", "wrong-state", "open-transaction"
+OUTPUTS = (MISSING, UNEXPECTED, DOUBLED, UNORDERED, WRONG_STATE)
 COMMIT_FIRST = "commit-first"
-OF_APPLICATIONS = (COMMIT_FIRST, REPEATED, *OUTPUTS)
+OF_APPLICATIONS = (COMMIT_FIRST, REPEATED, *OUTPUTS, OPEN_TRANSACTION)
 """Anomalies that only a test knows: no checker has them, and no configuration promises or permits them."""
 _SHOWN_MAX = 60
 Identity = Callable[[Record], Any]
@@ -45,11 +46,36 @@ class Expectation:
     function: Callable[[Record], Any]
     identity: Identity | None = None
     at_least_once: bool = False
+    order: Literal["key"] | None = None
+    """key: outputs of records with one key must be in the order of these. None: if they are not, it is only shown."""
+    dead_letters: bool = False
+    """The output has the records of the input that failed, and no others."""
 
     @property
     def name(self) -> str:
         """Returns the name of the expectation for a person."""
-        return f"{self.input} → {self.output}"
+        return f"{self.input} → {self.output}" + (" (dead letters)" if self.dead_letters else "")
+
+
+@dataclass(frozen=True, slots=True)
+class StateExpectation:
+    """Describes a table that an application keeps of `input`: for each key, what the fold of its records gives."""
+
+    input: str
+    table: str
+    fold: Callable[[Any, Record], Any]
+    """(state before, record) → state after. None: there is no state yet, or no longer."""
+    key: Callable[[Record], Any] | None = None
+    """The key in the table for a record of the input; None = the record's own key."""
+    identity: Identity | None = None
+    """What is compared of a record of the table, in place of its value."""
+    any_order: bool = False
+    """The fold gives the same in whatever order the records come."""
+
+    @property
+    def name(self) -> str:
+        """Returns the name of the expectation for a person."""
+        return f"{self.input} ⇒ {self.table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +98,9 @@ class UserFunction(Exception):
 
 def judge_expectation(
     told: Expectation, contents: Mapping[str, Contents], committed: Callable[[Record], str]
-) -> list[ApplicationFinding]:
-    """Checks that every input has exactly the outputs that the function gives, as multisets. `committed`: whether a group
-    committed past an input, as a clause."""
+) -> list["ApplicationFinding | Unjudged"]:
+    """Checks that every input has exactly the outputs that the function gives, as multisets, and that they are in order by
+    key. `committed`: whether a group committed past an input, as a clause."""
     source, target = contents[told.input], contents[told.output]
     why = source.incomplete or target.incomplete
     if why:
@@ -89,10 +115,13 @@ def judge_expectation(
             found[_of_output(told, record)].append(record)
     except UserFunction as error:
         return [ApplicationFinding(MISSING, told.name, 0, f"cannot be judged: {error}", unknown=True)]
-    return [
-        made for made in (_missing(told, owed, found, committed), _doubled(told, owed, found), _strange(told, owed, found))
-        if made is not None
-    ]  # fmt: skip
+    every = (
+        _missing(told, owed, found, committed),
+        _doubled(told, owed, found),
+        _strange(told, owed, found),
+        *(() if told.dead_letters else judge_order(told, owed, found)),
+    )
+    return [one for one in every if one is not None]
 
 
 def _missing(
@@ -107,12 +136,14 @@ def _missing(
         return None
     lacking.sort(key=lambda pair: (pair[1].partition, pair[1].offset))
     lines = [
-        _witness(record, f"{record.place} ({committed(record)}): {_shown(thing)}")
+        witness_of(record, f"{record.place} ({committed(record)}): {shown(thing)}")
         for thing, record in lacking[:WITNESSES_MAX]
     ]
     inputs = len({(record.partition, record.offset) for _, record in lacking})
-    records = _counted(inputs, "record")
+    records = counted(inputs, "record")
     reason = f"For {records} of {told.input}, the output that the test expects is missing in {told.output}."
+    if told.dead_letters:
+        reason = f"{records} of {told.input} failed, by what the test says, and left no dead letter in {told.output}."
     return ApplicationFinding(MISSING, told.name, len(lacking), reason, tuple(lines))
 
 
@@ -126,14 +157,14 @@ def _doubled(
     if not extra:
         return None
     lines = [
-        _witness(
+        witness_of(
             record,
-            f"{record.place}: {_shown(thing)} again; first at offset {found[thing][0].offset} of partition "
+            f"{record.place}: {shown(thing)} again; first at offset {found[thing][0].offset} of partition "
             f"{found[thing][0].partition}, made of {owed[thing][0].place}",
         )
         for thing, record in extra[:WITNESSES_MAX]
     ]
-    reason = f"{told.output} has {_counted(len(extra), 'output')} more than once."
+    reason = f"{told.output} has {counted(len(extra), 'output')} more than once."
     return ApplicationFinding(DOUBLED, told.name, len(extra), reason, tuple(lines))
 
 
@@ -143,9 +174,74 @@ def _strange(
     strange = [(thing, record) for thing, outputs in found.items() if thing not in owed for record in outputs]
     if not strange:
         return None
-    lines = [_witness(record, f"{record.place}: {_shown(thing)}") for thing, record in strange[:WITNESSES_MAX]]
-    reason = f"{told.output} has {_counted(len(strange), 'record')} that no record of {told.input} accounts for."
+    lines = [witness_of(record, f"{record.place}: {shown(thing)}") for thing, record in strange[:WITNESSES_MAX]]
+    reason = f"{told.output} has {counted(len(strange), 'record')} that no record of {told.input} accounts for."
+    if told.dead_letters:
+        reason = (
+            f"{told.output} has {counted(len(strange), 'record')} that no failed record of {told.input} accounts for."
+        )
     return ApplicationFinding(UNEXPECTED, told.name, len(strange), reason, tuple(lines))
+
+
+# Order by key. Of the records of one key in one partition of the input, which have an order, the outputs must have that
+# order. A reader of the output sees no order between two partitions, so they must be in one.
+#
+#     input    k=1 at offset 0, k=2 at offset 1, k=3 at offset 2
+#     output   1 at offset 0, 3 at offset 1, 2 at offset 2: `2` comes behind the output of a later record
+#
+# An output that several records of one key give is paired with them in order: if any pairing is in order, this one is.
+
+
+def judge_order(
+    told: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
+) -> Iterator["ApplicationFinding | Unjudged"]:
+    """Yields what is out of order by key, and what nobody can tell. Where the test asks for no order, only outputs that kept
+    their record's key are looked at, and what is found fails nothing."""
+    pairs: dict[tuple[bytes, int], list[tuple[Record, Record]]] = defaultdict(list)
+    unclear: list[Record] = []
+    for thing, inputs in owed.items():
+        outputs = found.get(thing, ())
+        keys = {(record.key, record.partition) for record in inputs}
+        if not outputs or keys == {(None, inputs[0].partition)}:
+            continue  # it is missing, or has no order
+        key, partition = inputs[0].key, inputs[0].partition
+        one_place = len({record.partition for record in outputs}) == 1
+        alone = len(inputs) == 1 and (one_place or len(outputs) == 1)
+        if key is not None and (alone or (len(keys) == 1 and one_place and len(inputs) == len(outputs))):
+            placed = zip(inputs, outputs[: len(inputs)], strict=True)
+            pairs[key, partition] += [pair for pair in placed if told.order is not None or pair[1].key == pair[0].key]
+        else:
+            unclear.append(inputs[0])
+    late = [witness for (key, _), made in pairs.items() if made for witness in _late(key, made)]
+    if late:
+        what = f"{counted(len(late), 'output')} of {told.output}"
+        reason = (
+            f"{what} {'is' if len(late) == 1 else 'are'} out of order: behind the output of a later record of {told.input} "
+            "with the same key, or in another partition than that. A reader takes the older one for the newest."
+        )
+        yield ApplicationFinding(
+            UNORDERED, told.name, len(late), reason, tuple(late[:WITNESSES_MAX]), fails=told.order is not None
+        )
+    if unclear:
+        why = f"records of several keys give the same output, or it is there more than once (the first is {unclear[0].place})"
+        if told.order is not None:
+            yield ApplicationFinding(UNORDERED, told.name, 0, f"cannot be judged: {why}", unknown=True)
+        else:
+            yield Unjudged((UNORDERED,), told.name, why, ADD_DISTINCT)
+
+
+def _late(key: bytes, pairs: Sequence[tuple[Record, Record]]) -> Iterator[ApplicationWitness]:
+    """Yields the outputs of one key that do not come behind those of all earlier records, each with one that it should
+    precede."""
+    home = min(pairs, key=lambda pair: pair[0].offset)[1].partition
+    newest: tuple[Record, Record] | None = None
+    for pair in sorted(pairs, key=lambda pair: (pair[1].partition != home, pair[1].offset, pair[0].offset)):
+        record, output = pair
+        if newest is not None and (output.partition != home or record.offset < newest[0].offset):
+            other = f"{newest[0].place} → {newest[1].place}"
+            yield witness_of(output, f"{shown(repr(key).encode())}: {record.place} → {output.place}, but {other}")
+        elif newest is None or record.offset > newest[0].offset:
+            newest = pair
 
 
 def judge_identities(topic: str, contents: Contents, identity: Identity | None) -> list[ApplicationFinding]:
@@ -156,7 +252,7 @@ def judge_identities(topic: str, contents: Contents, identity: Identity | None) 
     sends: dict[bytes, dict[tuple[int, ...], Record]] = defaultdict(dict)
     try:
         for record in contents.records:
-            thing = record.identity if identity is None else _called(identity, record, "identity")
+            thing = record.identity if identity is None else call_identity(identity, record, "identity")
             if thing is not None:
                 ours = record.sender >= 0
                 who = (record.sender, record.sequence) if ours else (-1, record.partition, record.offset)
@@ -168,11 +264,11 @@ def judge_identities(topic: str, contents: Contents, identity: Identity | None) 
         return []
     count = sum(len(records) - 1 for _, records in again)
     lines = [
-        _witness(records[1], f"{_shown(thing)}: {' and '.join(f'{_sent(record)}' for record in records[:3])}")
+        witness_of(records[1], f"{shown(thing)}: {' and '.join(f'{_sent(record)}' for record in records[:3])}")
         for thing, records in again[:WITNESSES_MAX]
     ]
     reason = (
-        f"{_counted(count, 'send')} to {topic} had the same identity as another send, and both are in the log: "
+        f"{counted(count, 'send')} to {topic} had the same identity as another send, and both are in the log: "
         "the application "
         "sent it again. A retry by hand cannot know whether the first send arrived; leave retries to the client "
         "(enable.idempotence=true, delivery.timeout.ms)."
@@ -201,31 +297,31 @@ def _comparable(thing: object, told: Expectation, record: Record) -> bytes:
                 f"function gave {thing!r} for {record.place}. Without identity=, which says what of an output is compared, "
                 "give the output's value: text or bytes"
             )
-    return _text(thing, "function", record)
+    return text_to_compare(thing, "function", record)
 
 
 def _of_output(told: Expectation, record: Record) -> bytes:
     if told.identity is None:
-        return _text(record.value, "the value", record) if record.value is not None else b"None"
-    return _called(told.identity, record, "identity") or b"None"
+        return text_to_compare(record.value, "the value", record) if record.value is not None else b"None"
+    return call_identity(told.identity, record, "identity") or b"None"
 
 
-def _called(identity: Identity, record: Record, what: str) -> bytes | None:
+def call_identity(identity: Identity, record: Record, what: str) -> bytes | None:
     try:
         thing = identity(record)
     except Exception as error:
         raise UserFunction(f"{what} raised {type(error).__name__}: {error} for {record.place}") from error
-    return None if thing is None else _text(thing, what, record)
+    return None if thing is None else text_to_compare(thing, what, record)
 
 
-def _text(thing: object, what: str, record: Record) -> bytes:
+def text_to_compare(thing: object, what: str, record: Record) -> bytes:
     try:
         return identity_text(thing) or b"None"
     except TypeError as error:
         raise UserFunction(f"{what} for {record.place}: {error}") from error
 
 
-def _witness(record: Record, text: str) -> ApplicationWitness:
+def witness_of(record: Record, text: str) -> ApplicationWitness:
     return ApplicationWitness(topic=record.topic, number=record.partition, log_offset=record.offset, text=text)
 
 
@@ -233,13 +329,13 @@ def _sent(record: Record) -> str:
     return record.place + (f" (record {record.sequence} of client {record.sender})" if record.sender >= 0 else "")
 
 
-def _shown(thing: bytes) -> str:
+def shown(thing: bytes) -> str:
     text = thing.decode(errors="replace")
     text = text[1:] if text.startswith(("b'", 'b"')) else text
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -272,16 +368,22 @@ ADD_PROCESSING = "put `with consumer.processing(message):` around your code, or 
 ADD_EFFECT = "produce with recorded_producer, or use `with consumer.processing(message):`"
 ADD_ANNOUNCED = "print producer_send before each send, or end the program when it has nothing more to send"
 ADD_IDENTITY = "give recorded_producer(…, identity=…) or kafka_cluster.identity(topic, …)"
-ADD_EXPECT = "add kafka_cluster.expect(input, output, function=…)"
+ADD_EXPECT = "add kafka_cluster.expect(input, output, function=…), or expect_state(input, table, fold=…)"
+ADD_DISTINCT = "give expect(…, identity=…) that tells outputs apart, and order='key' if it matters"
 
 
 def unjudged_of(
-    told: RecordedTest, *, identities: Collection[str], expectations: Sequence[Expectation], doubts: Sequence[Doubt]
+    told: RecordedTest,
+    *,
+    identities: Collection[str],
+    expectations: Sequence[Expectation],
+    states: Sequence[StateExpectation] = (),
+    doubts: Sequence[Doubt],
 ) -> list[Unjudged]:
     """Returns what was not judged, the most important first. `doubts`: of records that were committed and may not have been
     processed."""
-    inputs = {expectation.input for expectation in expectations}
-    outputs = {expectation.output for expectation in expectations if not expectation.at_least_once}
+    inputs = {one.input for one in expectations if not one.dead_letters} | {one.input for one in states}
+    outputs = {one.output for one in expectations if not one.at_least_once} | {one.table for one in states}
     found = [_doubtful(topic, doubts) for topic in told.topics]
     for topic in told.topics:
         writers = [client for client in told.clients if topic.name in client.wrote]

@@ -1,15 +1,15 @@
 """Has the objects behind the fixtures `kafka_cluster`, `nemesis` and `trial`."""
 
-import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from prozess.harness import catalogue
 from prozess.harness.app.run.outside import fault_needs, why_no_client_clocks
-from prozess.harness.app.testing.expectations import Expectation
+from prozess.harness.app.testing.expectations import Expectation, StateExpectation
 from prozess.harness.app.testing.recording import Recording
 from prozess.harness.app.testing.session import ClusterSession, TestSettings, spread
 from prozess.harness.app.trial_run import TrialRun, TrialSource
@@ -34,13 +34,39 @@ STRIKE_S = 120.0
 
 
 class KafkaCluster:
-    """A cluster under a test. Clients of this process, and of processes it starts, reach it at `bootstrap_servers`."""
+    """A cluster under tests. Clients of this process, and of processes it starts, reach it at `bootstrap_servers`.
 
-    _tests = itertools.count(1)
+    One object serves a whole session, so that fixtures of every scope may ask for it. While a test runs, it stands for
+    that test's cluster; topics, `identity` and `expect` belong to that test alone.
+    """
 
-    def __init__(self, session: ClusterSession, recording: Recording) -> None:
-        self._session, self._recording = session, recording
-        self._suffix = f"t{next(self._tests)}"
+    def __init__(self, start: Callable[[], ClusterSession]) -> None:
+        """`start` returns the running cluster for a fixture of several tests; it is started if need be."""
+        self._start = start
+        self._test: Recording | None = None
+        self._tests = 0
+
+    @contextmanager
+    def under(self, recording: Recording) -> Iterator[None]:
+        """Stands for the cluster of this test meanwhile."""
+        self._test, self._tests = recording, self._tests + 1
+        try:
+            yield
+        finally:
+            self._test = None
+
+    @property
+    def _session(self) -> ClusterSession:
+        session = None if self._test is None else self._test.session
+        return self._start() if session is None else session
+
+    def _of_test(self, what: str) -> Recording:
+        if self._test is None:
+            raise BadInput(
+                f"kafka_cluster.{what}: it belongs to one test, and no test runs here. Call it in the test, or in a fixture "
+                "with the scope function. Fixtures with a wider scope may use bootstrap_servers, nodes and version."
+            )
+        return self._test
 
     @property
     def bootstrap_servers(self) -> str:
@@ -71,17 +97,18 @@ class KafkaCluster:
         The name has the test's number behind it, because tests share a cluster; `exact`: it has not. Without
         `replication_factor`: 3, or as many as there are brokers.
         """
+        recording = self._of_test(f"create_topic({name!r})")
         brokers = list(self._session.plan.broker_ids)
         factor = min(3, len(brokers)) if replication_factor is None else replication_factor
         assignment = spread(brokers, partitions=partitions, replication_factor=factor)
         settings = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in (config or {}).items()}
-        topic = name if exact else f"{name}-{self._suffix}"
-        if self._recording.registry.topic(topic) is not None:
+        topic = name if exact else f"{name}-t{self._tests}"
+        if recording.registry.topic(topic) is not None:
             raise BadInput(f"topic {topic!r} exists already. Give another name.")
         self._session.call(
             "create_topics", topics=[{"name": topic, "assignment": assignment, "properties": settings}], timeout_s=90
         )
-        self._recording.registry.add_topic(topic, assignment, settings)
+        recording.registry.add_topic(topic, assignment, settings)
         return topic
 
     def identity(self, topic: str, function: Callable[[Record], Any]) -> None:
@@ -91,10 +118,10 @@ class KafkaCluster:
         `record` has `key`, `value`, `headers`, `timestamp_ms`, `topic`, `partition`, `offset`. The function is called when
         the test is over, for each record that then stands in the topic.
         """
-        self._known(topic, "identity")
-        if topic in self._recording.identities:
+        recording = self._known("identity", topic)
+        if topic in recording.identities:
             raise BadInput(f"identity of {topic!r}: it was given already. Give one function for a topic.")
-        self._recording.identities[topic] = function
+        recording.identities[topic] = function
 
     def expect(
         self,
@@ -104,31 +131,94 @@ class KafkaCluster:
         function: Callable[[Record], Any],
         identity: Callable[[Record], Any] | None = None,
         at_least_once: bool = False,
+        order: Literal["key"] | None = None,
     ) -> None:
         """Says what your application makes of each record of `input` in `output`: `function(record)` gives the output's
         value, a list of several, or None for none. It fails the test if one is not there (`missing-output`), is there twice
         (`doubled-output`, unless `at_least_once`), or if there is one that no input accounts for (`unexpected-output`).
 
         With `identity` outputs are compared by `identity(record)`, and that is what `function` gives. Both are called when
-        the test is over, for each record that then stands in the topics.
+        the test is over, for each record that then stands in the topics. `order="key"`: outputs of records with one key
+        must be in the order of these (`unordered-output`).
         """
-        for topic in (input, output):
-            self._known(topic, "expect")
-        self._recording.expectations.append(
-            Expectation(input, output, function, identity=identity, at_least_once=at_least_once)
+        if order not in (None, "key"):
+            raise BadInput(
+                f"expect(…, order={order!r}): the order is by key, or it does not matter. Give 'key' or None."
+            )
+        recording = self._known("expect", input, output)
+        told = Expectation(input, output, function, identity=identity, at_least_once=at_least_once, order=order)
+        recording.expectations.append(told)
+
+    def expect_state(
+        self,
+        input: str,
+        table: str,
+        *,
+        fold: Callable[[Any, Record], Any],
+        key: Callable[[Record], Any] | None = None,
+        identity: Callable[[Record], Any] | None = None,
+        any_order: bool = False,
+    ) -> None:
+        """Says what state your application keeps of `input` in the topic `table`: for each key, the last record of the table
+        has what the fold of the input's records gives. `fold(state, record)` returns the next state; the first is None, and
+        None at the end is no record, or a tombstone. It fails the test if a key has another state (`wrong-state`).
+
+        `key(record)`: the key in the table for a record of the input; without it, its own key. `identity(record)`: what of a
+        record of the table is compared with the state; without it, its value, and the state is text or bytes. `any_order`:
+        the fold gives the same in whatever order the records come, so one key may have records in several partitions. The
+        table may be compacted.
+        """
+        recording = self._known("expect_state", input)
+        self._known("expect_state", table, compacted=True)
+        recording.states.append(StateExpectation(input, table, fold, key=key, identity=identity, any_order=any_order))
+
+    def expect_dead_letters(
+        self,
+        input: str,
+        dead_letters: str,
+        *,
+        failed: Callable[[Record], bool],
+        identity: Callable[[Record], Any] | None = None,
+    ) -> None:
+        """Says which records of `input` end in the topic `dead_letters`: exactly those for which `failed(record)` is true,
+        each once. It fails the test if one is not there (`missing-output`), is there twice (`doubled-output`), or if
+        another record is there (`unexpected-output`).
+
+        Records are compared by key and value, or by `identity(record)`, which is called with records of both topics.
+        """
+        same = identity or (lambda record: (record.key, record.value))
+        recording = self._known("expect_dead_letters", input, dead_letters)
+        recording.expectations.append(
+            Expectation(
+                input,
+                dead_letters,
+                lambda record: [same(record)] if failed(record) else None,
+                identity=same,
+                dead_letters=True,
+            )
         )
 
-    def _known(self, topic: str, what: str) -> None:
+    def expect_transactions_ended(self) -> None:
+        """Says that your application commits or aborts every transaction that it begins. It fails the test if one with
+        records is open when the test ends (`open-transaction`)."""
+        self._of_test("expect_transactions_ended").transactions_end = True
+
+    def _known(self, what: str, *topics: str, compacted: bool = False) -> Recording:
+        """Returns the recording of the test, which knows these topics now. BadInput if one is not there, or is compacted
+        although it may not be."""
         from prozess.workloads.recorded.topics import ask_topic
 
-        if self._recording.registry.topic(topic) is None:
-            servers = {"bootstrap.servers": self._session.bootstrap_servers}
-            ask_topic(self._recording.registry, topic, servers)
-        facts = self._recording.registry.topic(topic)
-        if facts is not None and facts.properties.get("cleanup.policy", "delete") != "delete":
-            raise BadInput(
-                f"{what}: {topic!r} is compacted: records leave its log, so that it does not show what was sent."
-            )
+        recording = self._of_test(what)
+        for topic in topics:
+            if recording.registry.topic(topic) is None:
+                servers = {"bootstrap.servers": self._session.bootstrap_servers}
+                ask_topic(recording.registry, topic, servers)
+            facts = recording.registry.topic(topic)
+            if not compacted and facts is not None and facts.properties.get("cleanup.policy", "delete") != "delete":
+                raise BadInput(
+                    f"{what}: {topic!r} is compacted: records leave its log, so that it does not show what was sent."
+                )
+        return recording
 
 
 class ActiveFault:

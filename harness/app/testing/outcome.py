@@ -62,22 +62,26 @@ def outcome_of(judged: Judged, plan: Plan, *, forbid: Sequence[str]) -> VerdictO
     seen = [f"{anomaly.anomaly} in {cell.name}" for cell, anomaly in unwanted]
     seen += [f"{one.anomaly} in {one.where}" for one in failing if not one.unknown]
     how = "violated" if seen else "unknown"
-    lines = [f"prozess: {how}: {_sentence(seen, asked if well else [])}", ""]
+    strict = judged.strict and judged.silent
+    lines = [f"prozess: {how}: {_sentence(seen, asked if well else [], strict=strict)}", ""]
     for cell, anomaly in unwanted:
         lines += _told(cell, anomaly, plan, forbidden_by_test=anomaly.outcome is not AnomalyOutcome.VIOLATED)
     for one in failing:
         lines += _of_application(one)
-    lines += [f"  ? not judged, and forbidden by the test (forbid): {one.sentence()}" for one in asked]
+    by = "not judged (strict)" if strict else "not judged, and forbidden by the test (forbid)"
+    lines += [f"  ? {by}: {one.sentence()}" for one in asked]
     lines += [f"  ? {reason}" for reason in unknown[:5]]
     lines += ["", *_faults(verdict), *_where(judged.run)]
     return VerdictOnTest("\n".join(lines), costs, judged.notes, judged.unjudged)
 
 
-def _sentence(seen: Sequence[str], asked: Sequence[Unjudged]) -> str:
+def _sentence(seen: Sequence[str], asked: Sequence[Unjudged], *, strict: bool) -> str:
     if seen:
         return seen[0] + (f", and {len(seen) - 1} more" if len(seen) > 1 else "")
     if asked:
         what = f"{', '.join(asked[0].anomalies)} in {asked[0].where}"
+        if strict:
+            return f"{what}: nothing says what the application must do (strict)"
         return f"{what}: the test forbids it, and prozess cannot tell whether it happened"
     return "what the clients recorded does not show whether the promises held"
 

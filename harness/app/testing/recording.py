@@ -19,6 +19,7 @@ from prozess.harness.app.testing.expectations import (
     Doubt,
     Expectation,
     Identity,
+    StateExpectation,
     Unjudged,
     application_verdict,
     commits_first,
@@ -27,8 +28,10 @@ from prozess.harness.app.testing.expectations import (
     never_again,
     unjudged_of,
 )
+from prozess.harness.app.testing.open_transactions import TransactionalClient, open_transactions
 from prozess.harness.app.testing.plans import RecordedTest, group_of, make_test_plan, notes_of
 from prozess.harness.app.testing.session import ClusterSession
+from prozess.harness.app.testing.states import judge_state
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import Login, meanwhile
@@ -41,7 +44,7 @@ from prozess.harness.plan.trial import Limits
 from prozess.harness.processes import process_status
 from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.schema import FAULTS, METADATA
+from prozess.harness.schema import CLIENTS, FAULTS, METADATA, SENDS, TRANSACTIONS
 from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
@@ -76,6 +79,12 @@ class Judged:
     found: tuple[ApplicationFinding, ...] = ()
     """What was found by what the test says of its application."""
     unjudged: tuple[Unjudged, ...] = ()
+    silent: bool = False
+    """The test says nothing of what its application must do, although it has records that it might speak of."""
+    strict: bool = False
+    """A test that is silent fails."""
+    forbid: tuple[str, ...] = ()
+    """Anomalies that fail the test; a strict one that is silent forbids whatever was not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +128,12 @@ class Recording:
         command: str,
         session: ClusterSession | None = None,
         forbid: Sequence[str] = (),
+        strict: bool = False,
     ) -> None:
-        """`forbid`: anomalies that fail the test although nothing else forbids them."""
+        """`forbid`: anomalies that fail the test although nothing else forbids them. `strict`: a test that says nothing of
+        its application fails by what was not judged."""
         self.run, self._test, self.session, self._forbid = run, test, session, tuple(forbid)
+        self._strict = strict
         self.registry = Registry(run.path)
         self.steps: list[Step] = []
         self.whole = True
@@ -129,6 +141,9 @@ class Recording:
         self.identities: dict[str, Identity] = {}
         """By topic."""
         self.expectations: list[Expectation] = []
+        self.states: list[StateExpectation] = []
+        self.transactions_end = False
+        """The test says that each transaction is ended."""
         self.companions: list[Companion] = []
         """What else belongs to the test and ends with it: the applications that it has started."""
         self._recorder: Recorder | None = None
@@ -233,18 +248,38 @@ class Recording:
             self._write_plan(tuple(doubts))
         if self._recorder is not None:
             self._recorder.close()
-        found = [*commits_first(told), *self._judge_contents()]
+        judged = self._judge_contents()
+        found = [*commits_first(told), *(one for one in judged if isinstance(one, ApplicationFinding))]
+        found += open_transactions(self._transactional(), told.topics, expected=self.transactions_end)
         unjudged = unjudged_of(
-            told, identities=self.identities, expectations=self.expectations, doubts=self._doubtful(told)
+            told,
+            identities=self.identities,
+            expectations=self.expectations,
+            states=self.states,
+            doubts=self._doubtful(told),
         )
-        application = application_verdict(found, unjudged, self._forbid)
+        unjudged += [one for one in judged if isinstance(one, Unjudged)]
+        silent = bool(unjudged) and not self._says_something()
+        unwanted = {name for one in unjudged for name in one.anomalies} if silent and self._strict else set()
+        forbid = tuple(dict.fromkeys([*self._forbid, *sorted(unwanted)]))
+        application = application_verdict(found, unjudged, forbid)
         if application.anomalies or application.not_judged:
             self.run.application.write_text(application.model_dump_json(indent=1), encoding="utf-8")
         finish_recording(self.run)
         findings = check_run(self.run, CheckOptions(engine="local", workers=2))
         verdict = judge_run(self.run, findings)
         self.run.keep_private()
-        return Judged(self.run, verdict, tuple(notes_of(told)), tuple(found), tuple(unjudged))
+        notes = tuple(notes_of(told))
+        return Judged(
+            self.run,
+            verdict,
+            notes,
+            tuple(found),
+            tuple(unjudged),
+            silent=silent,
+            strict=self._strict,
+            forbid=forbid,
+        )
 
     def report(self) -> None:
         """Writes the reports; `prozess report` can do it later."""
@@ -268,6 +303,12 @@ class Recording:
         end_clients(self.run, timeout_s=END_S)
 
     # Parts.
+
+    def _says_something(self) -> bool:
+        """Returns whether the test says anything of what its application must do with records."""
+        marks = {mark for client in self.registry.clients for mark in client.how}
+        said = (self.expectations, self.states, self.identities, self.transactions_end)
+        return any(said) or bool(marks & {"identity", "processing"})
 
     def _heal(self) -> list[str]:
         """Heals the cluster, and returns why it could not be made whole."""
@@ -363,7 +404,20 @@ class Recording:
         judged = {c.group_id for c in plan.clients if c.role == "recorded-member" and c.partitions}
         return [found for group_id, found in members.items() if group_id in judged and not said.intersection(found)]
 
-    def _judge_contents(self) -> list[ApplicationFinding]:
+    def _transactional(self) -> list[TransactionalClient]:
+        """Returns the rows of each recorded producer that has a transactional.id."""
+        found = []
+        for client in self.registry.clients:
+            if client.kind == "producer" and "transactional.id" in client.properties:
+                rows = {
+                    table: read_rows(self.run.rows, table, client.client)[0] for table in (TRANSACTIONS, SENDS, CLIENTS)
+                }
+                whole = bool(len(rows[CLIENTS])) and bool(rows[CLIENTS]["complete"][-1])
+                name = str(client.properties["transactional.id"])
+                found.append(TransactionalClient(client.client, name, rows[TRANSACTIONS], rows[SENDS], whole))
+        return found
+
+    def _judge_contents(self) -> list[ApplicationFinding | Unjudged]:
         """Returns what the user said of records, by what stands in the topics."""
         from prozess.workloads.recorded.steps import greatest_commits
         from prozess.workloads.recorded.topics import read_contents
@@ -372,6 +426,7 @@ class Recording:
         named = [name for client in self.registry.clients if "identity" in client.how for name in client.wrote]
         identified = dict.fromkeys([*self.identities, *named])
         expected = [name for e in self.expectations for name in (e.input, e.output)]
+        expected += [name for state in self.states for name in (state.input, state.table)]
         wanted = [told[name] for name in dict.fromkeys([*identified, *expected])]
         if not wanted:
             return []
@@ -388,9 +443,9 @@ class Recording:
             return f"committed by group {', '.join(sorted(who))}" if who else "committed by no group"
 
         found = [f for e in self.expectations for f in judge_expectation(e, contents, past)]
-        return found + [
-            f for name in identified for f in judge_identities(name, contents[name], self.identities.get(name))
-        ]
+        found += [f for state in self.states for f in judge_state(state, contents)]
+        found += [f for name in identified for f in judge_identities(name, contents[name], self.identities.get(name))]
+        return found
 
     def _addresses(self) -> str:
         """Returns the addresses of the cluster that has the test's topics."""

@@ -57,6 +57,8 @@ class TestSettings:
     """Anomalies that fail the test although the configuration permits them."""
     unavailable: str = "fail"
     isolation: str = "auto"
+    strict: bool = False
+    """A test fails if it says nothing of what its application must do."""
 
     @property
     def cluster(self) -> tuple[object, ...]:
@@ -88,6 +90,7 @@ def settings_from(configured: Mapping[str, object], marked: Mapping[str, object]
         forbid=_names("forbid", given.get("forbid", ())),
         unavailable=str(given.get("unavailable", default.unavailable)),
         isolation=str(given.get("isolation", default.isolation)),
+        strict=_truth("strict", given.get("strict", default.strict)),
     )
     for name, allowed in (
         ("backend", BACKENDS),
@@ -148,6 +151,12 @@ def _brokers(value: object) -> int:
     if not str(value).isdigit() or not 1 <= int(str(value)) <= 9:
         raise BadInput(f"prozess brokers = {value!r} must be a number from 1 to 9.")
     return int(str(value))
+
+
+def _truth(setting: str, value: object) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise BadInput(f"prozess {setting} = {value!r} must be true or false.")
+    return str(value).lower() == "true"
 
 
 def _property(value: object) -> str:
@@ -330,6 +339,31 @@ class Clusters:
         self._runs = runs
         self._session: ClusterSession | None = None
         self._key: tuple[object, ...] = ()
+        self.held: dict[str, str] = {}
+        """The fixtures of more than one test that hold the cluster's addresses: name → scope."""
+
+    @property
+    def held_session(self) -> ClusterSession | None:
+        """The running cluster, if a fixture holds it."""
+        return self._session if self.held else None
+
+    def conflict(self, settings: TestSettings) -> str | None:
+        """Returns why a test cannot have a cluster with these settings while fixtures hold another; None if it can."""
+        if not self.held:
+            return None
+        name, scope = next(iter(self.held.items()))
+        if self._session is None or not self._session.alive:
+            return (
+                f"the fixture {name!r} (scope {scope}) holds the addresses of a cluster that is gone: it could not be made "
+                "whole after a test, or its process died. Give the fixture a narrower scope, or mend that test."
+            )
+        if self._key != settings.cluster:
+            return (
+                f"the fixture {name!r} (scope {scope}) holds the addresses of the running cluster, and this test asks for "
+                "another kind (@pytest.mark.prozess). One cluster runs at a time. Put the test into a module that does "
+                "not use the fixture, and give the fixture the scope module, or ask for one kind of cluster."
+            )
+        return None
 
     def get(self, settings: TestSettings) -> ClusterSession:
         """Returns a running cluster with these settings. ProzessError with the reason if it cannot be started here."""

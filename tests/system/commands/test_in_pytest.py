@@ -86,6 +86,40 @@ def test_what_others_sent_is_compared_too(kafka_cluster):
     assert producer.flush(60) == 0
 
 
+@pytest.fixture(scope="session")
+def servers(kafka_cluster):
+    assert kafka_cluster.nodes and kafka_cluster.version
+    with pytest.raises(Exception, match="it belongs to one test, and no test runs here"):
+        kafka_cluster.create_topic("shared")
+    yield kafka_cluster.bootstrap_servers
+    assert kafka_cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def admin(servers):
+    from confluent_kafka.admin import AdminClient
+    return AdminClient({"bootstrap.servers": servers})
+
+
+@pytest.fixture
+def letters(kafka_cluster):
+    return kafka_cluster.create_topic("letters")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_fixtures_of_a_session_and_a_module_share_the_cluster(admin, letters, recorded_producer, kafka_cluster, number):
+    producer = recorded_producer({"enable.idempotence": True}, identity=lambda value: value)
+    producer.produce(letters, "a")
+    assert producer.flush(60) == 0
+    assert {topic for topic in admin.list_topics(timeout=30).topics if topic == letters} == {letters}
+    assert kafka_cluster.expect
+
+
+@pytest.mark.prozess(brokers=1)
+def test_another_kind_of_cluster_is_refused_while_such_a_fixture_holds_this_one(kafka_cluster):
+    pass
+
+
 def test_a_trial(trial):
     document = {
         "name": "mini", "title": "one cell", "metrics": False,
@@ -157,6 +191,8 @@ def test_aiokafka_through_a_dead_leader(
 """
 SUITES = {"orders": MORE, "shipments": ASYNCHRONOUS}
 """Example → the tests that are beside its own in the suite."""
+FOLDERS = {"shipments": ("shipments", "ledger")}
+"""The examples of a suite, where there are several."""
 OUTCOMES = {
     "orders": {
         "test_an_invoice_has_the_tax": "PASSED",
@@ -170,6 +206,9 @@ OUTCOMES = {
         "test_targets_that_are_not_there_are_refused": "PASSED",
         "test_what_cannot_be_expected_is_refused": "PASSED",
         "test_what_others_sent_is_compared_too": "FAILED",
+        "test_fixtures_of_a_session_and_a_module_share_the_cluster[1]": "PASSED",
+        "test_fixtures_of_a_session_and_a_module_share_the_cluster[2]": "PASSED",
+        "test_another_kind_of_cluster_is_refused_while_such_a_fixture_holds_this_one": "ERROR",
         "test_a_trial": "PASSED",
     },
     "shipments": {
@@ -181,6 +220,14 @@ OUTCOMES = {
         "test_payments_while_a_leader_stands_still[mended]": "PASSED",
         "test_every_order_is_copied[bug]": "FAILED",
         "test_every_order_is_copied[mended]": "PASSED",
+        "test_events_of_an_account_keep_their_order[bug]": "FAILED",
+        "test_events_of_an_account_keep_their_order[mended]": "PASSED",
+        "test_balances_are_the_sums_of_the_payments[bug]": "FAILED",
+        "test_balances_are_the_sums_of_the_payments[mended]": "PASSED",
+        "test_dead_letters_are_the_orders_that_failed[bug]": "FAILED",
+        "test_dead_letters_are_the_orders_that_failed[mended]": "PASSED",
+        "test_every_transaction_is_ended[bug]": "FAILED",
+        "test_every_transaction_is_ended[mended]": "PASSED",
         "test_asyncio_through_a_dead_leader": "PASSED",
         "test_aiokafka_through_a_dead_leader": "PASSED" if find_spec("aiokafka") else "ERROR",
     },
@@ -210,8 +257,9 @@ def told(request, said_of):
 def run_suite(suite, tmp_path_factory):
     """Runs the example's own tests and those beside them in a pytest of their own; the demonstrations are not excused."""
     here = tmp_path_factory.mktemp(suite)
-    for file in (EXAMPLES / suite).glob("*.py"):
-        shutil.copy(file, here)
+    for folder in FOLDERS.get(suite, (suite,)):
+        for file in (EXAMPLES / folder).glob("*.py"):
+            shutil.copy(file, here)
     (here / "test_more.py").write_text(SUITES[suite])
     installed = any(point.value == "prozess.harness.app.pytest_plugin" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "prozess.harness.app.pytest_plugin"]
@@ -279,6 +327,12 @@ def test_the_crash_of_an_application_is_told_as_a_fault(told):
         ),
         of_suite("shipments", r"prozess: violated: missing-output in orders-t\d+ → copies-t\d+\n"),
         of_suite("shipments", r"- orders-t\d+/0, offset 7 \(committed by group 'copier'\): "),
+        of_suite(
+            "shipments", r"- 'anna': events-t\d+/0, offset 0 → relayed-t\d+/0, offset 1, but events-t\d+/0, offset 2 → "
+        ),
+        of_suite("shipments", r"- 'anna': the table has 3 \(balances-t\d+/0, offset 2\), and its 2 records give 8 "),
+        of_suite("shipments", r"✗ unexpected-output 2 in orders-t\d+ → orders-dead-t\d+ \(dead letters\)"),
+        of_suite("shipments", r"✗ open-transaction 1 in transactional\.id 'booking'"),
         of_suite("orders", r"✗ doubled-output 3 in raw-t\d+ → done"),
     ],
     indirect=["told"],
@@ -294,7 +348,9 @@ def test_what_nobody_could_judge_is_said_at_the_end_with_what_to_add(told):
     summary = text[text.rindex("= prozess =") :]
     assert re.search(r"not judged in .*: repeated: .*; give recorded_producer\(…, identity=…\)", summary)
     assert re.search(
-        r"not judged in .*: missing-output, unexpected-output, doubled-output: .*kafka_cluster\.expect", summary
+        r"not judged in .*: missing-output, unexpected-output, doubled-output, unordered-output, wrong-state: "
+        r".*kafka_cluster\.expect",
+        summary,
     )
 
 

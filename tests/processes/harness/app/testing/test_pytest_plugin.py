@@ -88,10 +88,31 @@ def test_what_runs_a_test_again_has_its_options_with_their_values(tmp_path):
     assert json.loads(source.read_text())["command"].endswith("::test_that --prozess-version=3.9.2 --prozess-brokers=1")
 
 
-@pytest.mark.parametrize(("unavailable", "code", "word"), [("fail", 1, "error"), ("skip", 0, "skipped")])
-def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, monkeypatch, unavailable, code, word):
+WIDE = """
+import pytest
+@pytest.fixture(scope="session")
+def servers(kafka_cluster): return kafka_cluster.bootstrap_servers
+@pytest.fixture(scope="module")
+def application(servers): return servers
+@pytest.mark.prozess(backend='compose')
+def test_it(application): pass
+"""
+NARROW = "import pytest\n@pytest.mark.prozess(backend='compose')\ndef test_it(kafka_cluster): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "unavailable", "code", "word"),
+    [
+        (NARROW, "fail", 1, "error"),
+        (NARROW, "skip", 0, "skipped"),
+        (WIDE, "fail", 1, "error"),
+        (WIDE, "skip", 0, "skipped"),
+    ],
+)
+def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip_whatever_fixture_asks(
+    tmp_path, monkeypatch, source, unavailable, code, word
+):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # nobody listens there
-    source = "import pytest\n@pytest.mark.prozess(backend='compose')\ndef test_it(kafka_cluster): pass\n"
     told = run(tmp_path, source, "-rs", f"--prozess-unavailable={unavailable}")
     assert told.returncode == code, told.stdout
     assert f"1 {word}" in told.stdout
@@ -136,28 +157,41 @@ import pytest
 import prozess.clusters.existing.adoption
 from prozess.harness.interfaces.application import Registry
 prozess.clusters.existing.adoption.ASK_TIMEOUT_S = 0.2  # the made-up broker never answers who it is, nor what a topic is like
-def produce(make, *numbers, **more):
-    Registry(make.recording).add_topic("orders", [[1]], {{}})
+def produce(make, *numbers, topic="orders", **more):
+    Registry(make.recording).add_topic(topic, [[1]], {{}})
     producer = make({{"bootstrap.servers": "{servers}"}}, **more)
     for number in numbers:
-        producer.produce("orders", json.dumps(number))
+        producer.produce(topic, json.dumps(number))
     assert producer.flush(30) == 0
 def test_one(recorded_producer): produce(recorded_producer, 1, 1)
 def test_two(recorded_producer): produce(recorded_producer, 1, 1)
 @pytest.mark.prozess(forbid=["repeated"])
 def test_forbidding(recorded_producer): produce(recorded_producer, 1)
 def test_telling(recorded_producer): produce(recorded_producer, 2, 2, identity=json.loads)
+@pytest.mark.prozess(strict=True)
+def test_strict(recorded_producer): produce(recorded_producer, 1, topic="strict")
 """
+
+
+SILENT = {"test_one", "test_two", "test_forbidding", "test_strict"}
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_what_was_not_judged_is_said_once_for_all_tests_and_fails_who_forbids_it(tmp_path, workers):
     with mock_kafka() as kafka:
-        kafka.create("orders", partitions=1)
+        for topic in ("orders", "strict"):
+            kafka.create(topic, partitions=1)
         runs = f"--prozess-runs={tmp_path / 'runs'}"
         told = run(tmp_path, PRODUCING.format(servers=kafka.bootstrap_servers), runs, *workers)
-    assert "2 failed, 2 passed" in told.stdout, told.stdout
+    assert "3 failed, 2 passed, 2 warnings" in told.stdout, told.stdout
+    block = told.stdout[told.stdout.index("= prozess: your application was not judged =") :].splitlines()
+    assert block[1].startswith("4 of 5 tests judged nothing of what your application does: ")
+    assert {line.strip().rpartition("::")[2] for line in block[2:6]} == SILENT
+    assert block[6].startswith("add: give recorded_producer(…, identity=…)")
+    assert told.stdout.count("NotJudgedWarning: prozess judged nothing of what your application does; ") == 2
+    assert "prozess: unknown: repeated in strict: nothing says what the application must do (strict)" in told.stdout
     (line,) = [line for line in told.stdout.splitlines() if line.startswith("not judged in ")]
+    assert "test_strict" in line or "and 1 more" in line
     assert "test_one" in line
     assert "test_two" in line
     assert "test_telling" not in line

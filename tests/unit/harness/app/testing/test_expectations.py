@@ -10,6 +10,7 @@ from prozess.harness.app.testing.expectations import (
     DOUBLED,
     MISSING,
     UNEXPECTED,
+    UNORDERED,
     Expectation,
     judge_expectation,
     judge_identities,
@@ -96,6 +97,87 @@ def test_a_topic_that_was_not_read_to_its_end_is_unknown(short):
     contents = {name: Contents((), "why" if name == short else "") for name in ("in", "out")}
     (found,) = judge_expectation(Expectation("in", "out", lambda r: None), contents, str)
     assert (found.unknown, found.reason) == (True, "cannot be judged: why")
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_told_in_their_own_words():
+    made = judge("ab", "bc", lambda record: None if record.value == b"b" else record.value, dead_letters=True)
+    assert {one.anomaly: one.reason for one in made} == {
+        MISSING: "1 record of in failed, by what the test says, and left no dead letter in out.",
+        UNEXPECTED: "out has 2 records that no failed record of in accounts for.",
+    }
+    assert {one.where for one in made} == {"in → out (dead letters)"}
+
+
+# --- order by key ---------------------------------------------------------------------------------------------------------
+
+
+def keyed(topic, *records):
+    """Records of (partition, key, value), each at the next offset of its partition."""
+    ends = Counter()
+    made = []
+    for partition, key, value in records:
+        made.append(Record(topic, partition, ends[partition], key and key.encode(), value.encode()))
+        ends[partition] += 1
+    return Contents(tuple(made))
+
+
+def judge_keyed(inputs, outputs, *, order="key", **more):
+    contents = {"in": keyed("in", *inputs), "out": keyed("out", *outputs)}
+    told = Expectation("in", "out", lambda record: record.value, order=order, **more)
+    return judge_expectation(told, contents, lambda record: "…")
+
+
+INPUT = [(0, "k", "a"), (0, "j", "b"), (0, "k", "c")]
+
+
+def test_outputs_of_other_keys_may_overtake_and_those_of_one_may_not():
+    assert judge_keyed(INPUT, [INPUT[1], INPUT[0], INPUT[2]]) == []
+    (found,) = judge_keyed(INPUT, [INPUT[2], INPUT[1], INPUT[0]])
+    assert (found.anomaly, found.count, found.fails) == (UNORDERED, 1, True)
+    (witness,) = found.witnesses
+    assert witness.text == "'k': in/0, offset 0 → out/0, offset 2, but in/0, offset 2 → out/0, offset 0"
+    assert (witness.topic, witness.log_offset) == ("out", 2)
+
+
+def test_an_output_in_another_partition_than_the_one_before_has_no_order():
+    (found,) = judge_keyed(INPUT, [INPUT[0], INPUT[1], (1, "k", "c")])
+    assert (found.anomaly, found.count) == (UNORDERED, 1)
+
+
+def test_where_no_order_is_asked_for_it_is_shown_and_fails_nothing_and_other_keys_are_nobodys_business():
+    (found,) = judge_keyed(INPUT, INPUT[::-1], order=None)
+    assert (found.anomaly, found.fails) == (UNORDERED, False)
+    assert judge_keyed(INPUT, [(p, f"of {k}", v) for p, k, v in INPUT[::-1]], order=None) == []
+
+
+def test_records_without_a_key_and_of_different_partitions_have_no_order():
+    assert judge_keyed([(0, None, "a"), (0, None, "b")], [(0, None, "b"), (0, None, "a")]) == []
+    assert judge_keyed([(0, "k", "a"), (1, "k", "b")], [(0, "k", "b"), (0, "k", "a")]) == []
+
+
+def test_the_first_of_several_outputs_counts_where_they_are_allowed():
+    again = [INPUT[0], INPUT[2], INPUT[0], INPUT[2], INPUT[1]]
+    assert judge_keyed(INPUT, again, at_least_once=True) == []
+
+
+def test_outputs_that_cannot_be_told_apart_are_unknown_where_order_is_asked_for():
+    same = [(0, "k", "a"), (0, "j", "a")]
+    (found,) = judge_keyed(same, same)
+    assert (found.anomaly, found.unknown) == (UNORDERED, True)
+    (gap,) = judge_keyed(same, same, order=None)
+    assert (gap.anomalies, gap.where) == ((UNORDERED,), "in → out")
+
+
+@given(inputs=st.lists(st.tuples(st.just(0), st.sampled_from("kj"), st.sampled_from("ab")), max_size=6), data=st.data())
+def test_order_is_what_sorting_by_key_shows(inputs, data):
+    """Each key has values of its own here, so that equal outputs come from one key: some pairing is in order, or none is."""
+    inputs = [(p, key, key + value) for p, key, value in inputs]
+    outputs = data.draw(st.permutations(inputs))
+    ordered = all([r for r in inputs if r[1] == key] == [r for r in outputs if r[1] == key] for key in "kj")
+    assert (judge_keyed(inputs, outputs) == []) is ordered
 
 
 # --- sends that are one thing ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from prozess.harness.app.testing.session import TestSettings, new_cluster_directory, settings_from
+from prozess.harness.app.testing.session import Clusters, TestSettings, new_cluster_directory, settings_from
 from prozess.harness.errors import BadInput
 
 
@@ -32,9 +32,46 @@ def test_clusters_are_shared_by_what_they_are_and_not_by_what_is_forbidden():
     assert one.cluster != settings_from({}, {"properties": {"num.io.threads": 2}}).cluster
 
 
+@pytest.mark.parametrize(("given", "strict"), [({}, False), ({"strict": "true"}, True), ({"strict": False}, False)])
+def test_a_test_is_strict_where_it_is_asked_to_be(given, strict):
+    assert settings_from(given, {}).strict is strict
+    assert not settings_from(given, {"strict": False}).strict, "the marker exempts one"
+
+
+class Running:
+    """A cluster that runs, or has died."""
+
+    def __init__(self, *, alive=True):
+        self.alive = alive
+
+
+def clusters_with(session, settings, tmp_path):
+    made = Clusters(tmp_path)
+    made._session, made._key = session, settings.cluster
+    return made
+
+
+def test_a_cluster_that_a_fixture_of_many_tests_holds_is_not_exchanged_for_another(tmp_path):
+    ours, other = settings_from({}, {}), settings_from({}, {"brokers": 1})
+    clusters = clusters_with(Running(), ours, tmp_path)
+    assert clusters.conflict(other) is None, "nobody holds it"
+    clusters.held["servers"] = "session"
+    assert clusters.conflict(ours) is None
+    assert "the fixture 'servers' (scope session) holds the addresses of the running" in clusters.conflict(other)
+
+
+@pytest.mark.parametrize("session", [None, Running(alive=False)])
+def test_addresses_of_a_cluster_that_is_gone_are_not_passed_over_in_silence(tmp_path, session):
+    ours = settings_from({}, {})
+    clusters = clusters_with(session, ours, tmp_path)
+    clusters.held["servers"] = "module"
+    assert "holds the addresses of a cluster that is gone" in clusters.conflict(ours)
+
+
 @pytest.mark.parametrize(
     ("marked", "said"),
     [
+        ({"strict": "yes"}, r"strict = 'yes' must be true or false"),
         ({"versoin": "4.4.0"}, r"did you mean 'version'\?"),
         ({"backend": "attach"}, r"backend = 'attach' is not known. Known: local, compose"),
         ({"brokers": "many"}, r"brokers = 'many' must be a number from 1 to 9"),

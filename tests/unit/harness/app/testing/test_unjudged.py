@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prozess.harness.app.testing.expectations import Expectation, commits_first, unjudged_of
+from prozess.harness.app.testing.expectations import Expectation, StateExpectation, commits_first, unjudged_of
 from prozess.harness.app.testing.plans import RecordedTest
 from prozess.harness.interfaces.application import RegisteredClient, RegisteredTopic
 
@@ -28,12 +28,15 @@ def told(*clients):
     return RecordedTest(name="t", topics=(ORDERS, INVOICES), clients=clients)
 
 
-def unjudged(*clients, identities=(), expectations=(), doubts=()):
-    found = unjudged_of(told(*clients), identities=identities, expectations=expectations, doubts=doubts)
+def unjudged(*clients, identities=(), expectations=(), states=(), doubts=()):
+    found = unjudged_of(told(*clients), identities=identities, expectations=expectations, states=states, doubts=doubts)
     return {(name, one.where) for one in found for name in one.anomalies}
 
 
-OUTPUTS = {("missing-output", "orders"), ("unexpected-output", "orders"), ("doubled-output", "orders")}
+OUTPUTS = {
+    (f"{name}", "orders")
+    for name in ("missing-output", "unexpected-output", "doubled-output", "unordered-output", "wrong-state")
+}
 
 
 def test_a_producer_without_identities_may_repeat_itself():
@@ -77,6 +80,14 @@ def test_asking_for_the_next_record_tells_nothing_where_another_thread_commits()
     assert unjudged(consumer(1, "orders", how=how), expectations=(EXPECTED,)) == {("unprocessed", "orders")}
     said = (*how, "processing")
     assert unjudged(consumer(1, "orders", how=said), expectations=(EXPECTED,)) == set()
+
+
+def test_a_state_says_what_becomes_of_its_input_and_dead_letters_do_not():
+    group = consumer(1, "orders", how=("subscribe", "commit", "effects"))
+    state = StateExpectation("orders", "invoices", lambda state, record: state)
+    assert unjudged(group, producer(2, "invoices"), states=(state,)) == set()
+    dead = Expectation("orders", "invoices", lambda record: None, dead_letters=True)
+    assert unjudged(group, producer(2, "invoices"), expectations=(dead,)) == OUTPUTS
 
 
 def test_who_reads_without_a_group_makes_nothing_of_it():
