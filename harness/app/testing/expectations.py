@@ -115,12 +115,13 @@ def judge_expectation(
             found[_of_output(told, record)].append(record)
     except UserFunction as error:
         return [ApplicationFinding(MISSING, told.name, 0, f"cannot be judged: {error}", unknown=True)]
-    every = (
+    every: list[ApplicationFinding | Unjudged | None] = [
         _missing(told, owed, found, committed),
         _doubled(told, owed, found),
         _strange(told, owed, found),
-        *(() if told.dead_letters else judge_order(told, owed, found)),
-    )
+    ]
+    if not told.dead_letters:
+        every += judge_order(told, owed, found)
     return [one for one in every if one is not None]
 
 

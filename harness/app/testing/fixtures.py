@@ -186,7 +186,7 @@ class KafkaCluster:
 
         Records are compared by key and value, or by `identity(record)`, which is called with records of both topics.
         """
-        same = identity or (lambda record: (record.key, record.value))
+        same = identity or _key_and_value
         recording = self._known("expect_dead_letters", input, dead_letters)
         recording.expectations.append(
             Expectation(
@@ -219,6 +219,10 @@ class KafkaCluster:
                     f"{what}: {topic!r} is compacted: records leave its log, so that it does not show what was sent."
                 )
         return recording
+
+
+def _key_and_value(record: Record) -> tuple[bytes | None, bytes | None]:
+    return record.key, record.value
 
 
 class ActiveFault:
