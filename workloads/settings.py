@@ -18,7 +18,7 @@ from prozess.harness.config.library_defaults import PROPERTY_OF
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import ClientSpec
 from prozess.harness.plan.plan import Plan, PlannedClient
-from prozess.harness.plan.work import ApplicationWork, CompactionWork, ErrorsWork, work_as
+from prozess.harness.plan.work import ApplicationWork, CompactionWork, ErrorsWork, RecordedWork, work_as
 from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, backoff_limit_ms
 from prozess.workloads.record.identity import CopyRules
 
@@ -214,6 +214,7 @@ def launch_reader(context: LaunchContext) -> Settings:
 def copy_rules(context: LaunchContext) -> CopyRules:
     """Returns where the identity is in the cells that have a derived topic, or text in the written one."""
     rules: dict[str, list[int]] = {}
+    token = next((cell.work.token for cell in context.plan.cells if isinstance(cell.work, RecordedWork)), "")
     mine = set(context.planned.partitions)
     for cell in context.plan.cells:
         source, copy = cell.carriers
@@ -228,7 +229,7 @@ def copy_rules(context: LaunchContext) -> CopyRules:
             ("shared", cell.partitions if cell.workload == RECORDED else ()),
         ):
             rules.setdefault(name, []).extend(p for p in partitions if p in mine)
-    return CopyRules(**{name: tuple(partitions) for name, partitions in rules.items()})
+    return CopyRules(**{name: tuple(partitions) for name, partitions in rules.items()}, token=token)
 
 
 def launch_sentinel(context: LaunchContext) -> Settings:

@@ -93,6 +93,21 @@ class Registry:
         self._topics: dict[str, RegisteredTopic] = {}
         self._clients: dict[int, RegisteredClient] = {}
         self._partitions = 0
+        self._token = ""
+
+    def begin(self, token: bytes) -> None:
+        """Notes the token of the test. The records of its clients carry it, which tells them from those of other tests in the
+        same topic."""
+        with self._appending() as file:
+            self._write(file, {"token": token.hex()})
+
+    @property
+    def token(self) -> bytes:
+        """Returns the token of the test; nothing if it has none."""
+        with self._lock:
+            if not self._token:
+                self._read()
+            return bytes.fromhex(self._token)
 
     def topic(self, name: str) -> RegisteredTopic | None:
         """Returns what is known about a topic. None if no client has registered it yet."""
@@ -179,6 +194,8 @@ class Registry:
                 fact["topic"], self._partitions, assignment, fact["properties"]
             )
             self._partitions += len(assignment)
+        elif "token" in fact:
+            self._token = fact["token"]
         elif "client" in fact:
             self._clients[fact["client"]] = RegisteredClient(
                 fact["client"], fact["kind"], fact["pid"], fact["properties"], application=fact.get("application", "")

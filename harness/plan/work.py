@@ -94,6 +94,8 @@ class RecordedWork(Frozen):
     kind: Literal["recorded"] = "recorded"
     group: GroupWork | None = None
     transactions: TransactionsWork | None = None
+    token: str = ""
+    """Hexadecimal: what the headers of the test's own records end with."""
 
 
 ConfiguredWork = (

@@ -202,6 +202,17 @@ def header_of(message: Message) -> bytes | None:
     return next((value for name, value in held if name == HEADER_NAME), None)
 
 
+def without_token(header: bytes | None, token: bytes) -> bytes | None:
+    """Returns what a header `prozess` has before the token of its test; None if it is whole, and has the token of another
+    test, or none. What is not whole is returned, and is corrupt."""
+    if header is None or not token:
+        return header
+    head, behind = header[:VALUE_BYTES_MIN], header[VALUE_BYTES_MIN:]
+    if behind == token or len(head) < VALUE_BYTES_MIN or zlib.crc32(head) != RESIDUE:
+        return head
+    return None
+
+
 def key_id(key: bytes | None) -> int:
     """Returns the id of a key in `sends` and `reads`: NONE for the null key, else its crc32. The log workload has one
     key only; the keys of the compaction workload have four bytes, of which the crc32 is one-to-one."""
@@ -275,6 +286,9 @@ class CopyRules:
     """Partitions to which others write too: a record without the header is theirs, and has no identity."""
     digested: tuple[int, ...] = ()
     """Partitions in which `origin` is the digest of key and value."""
+    token: str = ""
+    """Hexadecimal: what stands behind the identity in the headers of this test. A record with another token is of another
+    test."""
 
 
 class CopyReader:
@@ -283,7 +297,7 @@ class CopyReader:
     def __init__(self, rules: CopyRules, size: int) -> None:
         """`size`: one more than the greatest dense id."""
         every = (rules.by_header, rules.transformed, rules.handed_on, rules.digested, rules.shared)
-        self.any = any(every)
+        self.any, self._token = any(every), bytes.fromhex(rules.token)
         self._by_header, self._transformed, self._handed_on, self._digested, self._shared = (
             _mask(size, chosen) for chosen in every
         )
@@ -294,7 +308,8 @@ class CopyReader:
         """Returns the bytes from which identities are decoded: in partitions with the identity in the header, the
         header where there is one (a sentinel has none)."""
         for row in np.flatnonzero(self._by_header[partitions]).tolist():
-            values[row] = header_of(messages[row]) or values[row]
+            if header := header_of(messages[row]):
+                values[row] = without_token(header, self._token)
         return values
 
     def resolve(
@@ -319,7 +334,7 @@ class CopyReader:
                 column[rows] = NONE
             found.flags[rows] = int(ReadFlag.ANONYMOUS)  # and never corrupt: what it writes is its own to choose
         for row in np.flatnonzero(self._shared[partitions] & (found.flags == int(ReadFlag.CORRUPT))).tolist():
-            if header_of(messages[row]) is None:
+            if without_token(header_of(messages[row]), self._token) is None:
                 found.flags[row] = int(ReadFlag.ANONYMOUS)
         rows = np.flatnonzero(self._digested[partitions] & ~sentinel)
         if len(rows):

@@ -129,7 +129,7 @@ class RecordedAIOKafkaProducer(AIOKafkaProducer):  # type: ignore[misc] # it has
             size = NONE if value is None else len(value)
             info = int(Outcome.INFO)
             self._rows.append(now_ns(), MISSING, NONE, sequence, NONE, key_id(key), dense, info, 0, size)
-            told = with_identity(headers, identity(self._life.client, dense, sequence))
+            told = with_identity(headers, identity(self._life.client, dense, sequence, self._life.token))
             try:
                 future: asyncio.Future[Any] = await self._add(
                     tp, key, value, timeout, timestamp_ms=timestamp_ms, headers=told

@@ -34,7 +34,7 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import foreign_identity
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, ReadFlag, Role
-from prozess.workloads.record.identity import HEADER_NAME, MAGIC, VALUE_BYTES_MIN, pack_header
+from prozess.workloads.record.identity import HEADER_NAME, MAGIC, VALUE_BYTES_MIN, pack_header, without_token
 
 BEAT_S = 0.1
 _ID = struct.Struct("<4sIIQI")
@@ -108,6 +108,7 @@ class RecordedLife:
         self.run, self.registry = run, Registry(run.path)
         self.on_beat: Callable[[], None] | None = None
         """What else is done with each heartbeat."""
+        self.token = self.registry.token
         self.client = self.registry.add_client(kind, properties)
         self.role = Role.PRODUCER if kind == "producer" else Role.READER
         self._isolation, self.started_ns = isolation, now_ns()
@@ -220,16 +221,17 @@ def end_clients(run: RunDirectory, *, timeout_s: float) -> None:
 # The record header.
 
 
-def identity(sender: int, partition: int, sequence: int) -> bytes:
+def identity(sender: int, partition: int, sequence: int, token: bytes = b"") -> bytes:
     """Returns the value of the header `prozess`, which has the form of a value of ours with the least size
-    (`prozess.workloads.record.identity`)."""
+    (`prozess.workloads.record.identity`), and the token of the test behind it."""
     head = pack_header(sender, partition, sequence, VALUE_BYTES_MIN)
-    return head + zlib.crc32(head).to_bytes(4, "little")
+    return head + zlib.crc32(head).to_bytes(4, "little") + token
 
 
-def identity_in(value: bytes | None) -> tuple[int, int, int, int]:
+def identity_in(value: bytes | None, token: bytes = b"") -> tuple[int, int, int, int]:
     """Returns (sender, sent partition, sequence, ReadFlag bits) of that header. A record without it is somebody
-    else's."""
+    else's, and so is one with the token of another test."""
+    value = without_token(value, token)
     if value is None:
         return NONE, NONE, NONE, int(ReadFlag.ANONYMOUS)
     if len(value) == VALUE_BYTES_MIN:

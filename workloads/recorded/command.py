@@ -269,7 +269,7 @@ class CommandConsumer(CommandLines):
         header = event.get(HEADER_NAME)
         if isinstance(header, str):
             try:
-                return identity_in(bytes.fromhex(header))
+                return identity_in(bytes.fromhex(header), self._life.token)
             except ValueError:
                 self._doubt(f"the header of a record is not in hexadecimal: {header[:SHOWN_BYTES]!r}")
         registry = self._life.registry

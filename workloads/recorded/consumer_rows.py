@@ -100,7 +100,7 @@ class ConsumerRows:
         """Writes the row of a record, and returns its partition and offset."""
         dense, offset = self._dense(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
         span = self._spans.given(dense, offset)
-        sender, sent_partition, sequence, flags = identity_in(told)
+        sender, sent_partition, sequence, flags = identity_in(told, self._life.token)
         if told is None and (found := identity_of_command(self._life.registry, message.value())) is not None:
             (sender, sequence), flags = found, 0
         epoch = message.leader_epoch()

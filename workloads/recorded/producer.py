@@ -120,7 +120,7 @@ class RecordedProducer(Producer):
                 return super().produce(topic, value, key, number)
             dense = facts.first + number
             sequence = self._issue(dense, raw_key, value)
-            told = with_identity(headers, identity(self._life.client, dense, sequence), thing)
+            told = with_identity(headers, identity(self._life.client, dense, sequence, self._life.token), thing)
             self._unreported += 1
             try:
                 super().produce(

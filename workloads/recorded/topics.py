@@ -93,7 +93,7 @@ def read_contents(
 ) -> dict[str, Contents]:
     """Reads the contents of each topic. What could not be read to its end says so. ClusterFailed if nothing can be
     read."""
-    through = _sentinels(run)
+    through, token = _sentinels(run), Registry(run.path).token
     properties = {
         **logged_in({}),
         **(recorded_login(run) or {}),
@@ -122,7 +122,7 @@ def read_contents(
             until_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
             while wanted and clock.monotonic_ns() < until_ns:
                 for message in consumer.consume(RECORDS_MAX, POLL_S):
-                    _take(message, records, wanted)
+                    _take(message, records, wanted, token)
     except KafkaException as error:
         raise ClusterFailed(f"the topics of the test could not be read: {error.args[0].str()}") from error
     for name, number in wanted:
@@ -130,21 +130,21 @@ def read_contents(
     return {name: Contents(tuple(found), incomplete.get(name, "")) for name, found in records.items()}
 
 
-def _take(message: Message, records: dict[str, list[Record]], wanted: dict[tuple[str, int], int]) -> None:
+def _take(message: Message, records: dict[str, list[Record]], wanted: dict[tuple[str, int], int], token: bytes) -> None:
     if message.error() is not None:
         return
     name, number, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
     at = (name, number)
     if at in wanted:
         if offset <= wanted[at] and not _is_sentinel(message):
-            records[name].append(_record(message, name, number, offset))
+            records[name].append(_record(message, name, number, offset, token))
         if offset >= wanted[at]:
             del wanted[at]
 
 
-def _record(message: Message, name: str, number: int, offset: int) -> Record:
+def _record(message: Message, name: str, number: int, offset: int, token: bytes) -> Record:
     key, value, headers = message.key(), message.value(), message.headers() or []
-    sender, _, sequence, _ = identity_in(header_of(message))
+    sender, _, sequence, _ = identity_in(header_of(message), token)
     given = cast(list[tuple[str, Any]], headers)
     held = [(title, content.encode() if isinstance(content, str) else content) for title, content in given]
     return Record(

@@ -56,6 +56,7 @@ class RecordedTest:
     title: str = ""
     doubts: tuple[str, ...] = ()
     blind: bool = False
+    token: str = ""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -125,6 +126,7 @@ class _Parts:
             topic=topic_configuration(topic),
             producer=producer,
             work=RecordedWork(
+                token=self._told.token,
                 group=group,
                 transactions=None if transaction is None else TransactionsWork(configuration=transaction),
             ),

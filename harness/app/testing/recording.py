@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from prozess.harness.app.run.check import CheckOptions, check_run
@@ -57,6 +58,7 @@ END_S = 10.0
 GRACE_S = 60.0
 """What the session may need beyond the limits it works with."""
 LIMITS = Limits()
+TOKEN_BYTES = 8
 
 
 @cache
@@ -150,6 +152,7 @@ class Recording:
         self._concluded = False
         run.create()
         write_json(run.source, {"command": command})
+        self.registry.begin(token_bytes(TOKEN_BYTES))
         self._write_plan(())
         if session is not None:
             session.call("begin", run=str(run.path))
@@ -461,6 +464,7 @@ class Recording:
             clients=self.registry.clients,
             steps=tuple(self.steps),
             doubts=doubts,
+            token=self.registry.token.hex(),
             limits=LIMITS,
         )
         if self.session is None:

@@ -54,7 +54,8 @@ def _messages(monkeypatch):
 
 def resolved(messages, partition, **rules):
     """(sender, sequence, flags, origin) of each."""
-    reader = CopyReader(CopyRules(**{name: tuple(value) for name, value in rules.items()}), 2)
+    token = rules.pop("token", b"")
+    reader = CopyReader(CopyRules(**{name: tuple(value) for name, value in rules.items()}, token=token.hex()), 2)
     partitions = np.full(len(messages), partition)
     values = reader.carriers(messages, identity_values(messages), partitions)
     identities = decode(values)
@@ -97,6 +98,18 @@ def test_a_header_beside_the_value_is_the_identity_on_both_sides():
     assert resolved([Given(b"{}", headers=header)], OUT, by_header=[OUT], handed_on=[OUT]) == [
         (NONE, NONE, ReadFlag.ANONYMOUS, packed(SENDER, 4))
     ]
+
+
+@pytest.mark.parametrize("value", [b"{}", None])
+def test_a_record_of_another_test_in_the_same_topic_is_nobodys_and_never_taken_for_one_of_this_test(value):
+    ours = encoder(sender=SENDER, value_bytes=28)(IN, 4)
+    damaged = ours[:9] + bytes([ours[9] ^ 1]) + ours[10:]
+    seen = [
+        resolved([Given(value, headers=[(HEADER_NAME, held)])], IN, by_header=[IN], shared=[IN], token=b"mine")[0][:3]
+        for held in (ours + b"mine", ours + b"theirs", ours, damaged + b"mine")
+    ]
+    nobodys = (NONE, NONE, ReadFlag.ANONYMOUS)
+    assert seen == [(SENDER, 4, 0), nobodys, nobodys, (NONE, NONE, ReadFlag.CORRUPT)]
 
 
 def test_contents_have_one_digest_on_both_sides_and_the_source_keeps_its_identity():

@@ -159,7 +159,7 @@ from prozess.harness.interfaces.application import Registry
 prozess.clusters.existing.adoption.ASK_TIMEOUT_S = 0.2  # the made-up broker never answers who it is, nor what a topic is like
 def produce(make, *numbers, topic="orders", **more):
     Registry(make.recording).add_topic(topic, [[1]], {{}})
-    producer = make({{"bootstrap.servers": "{servers}"}}, **more)
+    producer = make({{"bootstrap.servers": "{servers}", "enable.idempotence": True}}, **more)
     for number in numbers:
         producer.produce(topic, json.dumps(number))
     assert producer.flush(30) == 0
