@@ -322,9 +322,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         failure = _conclude(item)
         if failure is not None:
             pytest.fail(failure, pytrace=False)
-        told = item.stash.get(_TOLD, None)
-        if told is not None and told["silent"]:
-            adds = ", or ".join(dict.fromkeys(gap[3] for gap in told["unjudged"]))
+        carried = item.stash.get(_TOLD, None)
+        if carried is not None and carried["silent"]:
+            adds = ", or ".join(dict.fromkeys(gap[3] for gap in carried["unjudged"]))
             item.warn(NotJudgedWarning(f"prozess judged nothing of what your application does; {adds}."))
     return result
 
