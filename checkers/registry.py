@@ -25,6 +25,7 @@ from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
 from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.progress.acknowledgements import stuck
+from prozess.checkers.progress.admin_calls import unanswered
 from prozess.checkers.progress.leaders import leaderless
 from prozess.checkers.progress.stability import unstable
 from prozess.checkers.progress.succession import stale_controller
@@ -128,6 +129,7 @@ _OWN: dict[str, Checker] = {
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),
         CellChecker(anomaly="stuck", kernel=stuck, traits=_SENT_TO, by_partition=ByPartition(in_pieces=True)),
+        CellChecker(anomaly="unanswered", kernel=unanswered, reads_rows=False),
         CellChecker(
             anomaly="late",
             kernel=late,

@@ -634,6 +634,12 @@ class ObservationKind(IntEnum):
     CALLED = 22
     """The same of init_transactions, commit_transaction and abort_transaction: it was within such a call, or made it
     again."""
+    ADMIN_ANSWERED = 23
+    """An administrator's call, made at `time_ns`, to `node`, or, NONE, to the active controller through any broker. It was
+    made again for as long as nobody answered, and `value` ns later an answer came, or a definite error. Of calls that took
+    less than a second only the first one is written."""
+    ADMIN_WAITED = 24
+    """The same of a call that nobody had answered when the last attempt was given up, `value` ns later."""
 
 
 class MetadataKind(IntEnum):

@@ -1,2 +1,2 @@
 """These kernels check that what waits goes on: transactions end, producers that have something to send send, groups settle,
-partitions have leaders, and controllers that were replaced give way."""
+partitions have leaders, controllers that were replaced give way, and administrators get answers."""

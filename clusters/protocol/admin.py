@@ -75,6 +75,8 @@ from prozess.harness.schema import Isolation
 
 
 T = TypeVar("T")
+_ASKED_AGAIN = (KafkaError.REQUEST_TIMED_OUT, NOT_CONTROLLER)
+"""What the broker says that could not reach the active controller, and one that is not it."""
 
 
 class AdminConnections:
@@ -255,6 +257,17 @@ class AdminViews(AdminConnections):
         """Returns whether this broker can be asked about a quorum of controllers (KIP-595); None if it does not answer."""
         answer = self._ask(node_id, api_versions_request(), self._deadline_ns(timeout_s))
         return None if answer is None else DESCRIBE_QUORUM in answer.apis
+
+    def answers(self, node_id: int, *, timeout_s: float) -> bool:
+        """Asks exactly this broker for the brokers that it knows. Returns whether it answered."""
+        return self._ask(node_id, metadata_request(()), self._deadline_ns(timeout_s)) is not None
+
+    def controller_answers(self, node_id: int, *, timeout_s: float) -> bool:
+        """Asks this broker what only the active controller knows: in KRaft it forwards the question (KIP-590). Returns
+        whether an answer came, or a definite error. One for which a client makes the call again is none."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        answer = self._ask(node_id, list_reassignments_request(timeout_ms=int(timeout_s * 1000)), deadline_ns)
+        return answer is not None and answer.whole.error not in _ASKED_AGAIN
 
     def _metadata(self, node_id: int, topics: Sequence[str], timeout_s: float) -> MetadataAnswer | None:
         answers = self._brokers.ask(node_id, metadata_request(topics), timeout_s=timeout_s)

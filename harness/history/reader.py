@@ -228,6 +228,7 @@ class History:
         tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, clients))
         tables["observations"] = self._of_partitions("observations", numbers)
         tables["asked"] = self._asked
+        tables["calls"], tables["own_heartbeats"] = self._calls, self._own_heartbeats
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
@@ -246,6 +247,17 @@ class History:
     def _asked(self) -> dict[str, np.ndarray]:
         table = self._small("observations")
         return _rows(table, np.isin(table["kind"], (ObservationKind.ASKED.value, ObservationKind.CALLED.value)))
+
+    @cached_property
+    def _calls(self) -> dict[str, np.ndarray]:
+        table = self._small("observations")
+        kinds = (ObservationKind.ADMIN_ANSWERED.value, ObservationKind.ADMIN_WAITED.value)
+        return _rows(table, np.isin(table["kind"], kinds))
+
+    @cached_property
+    def _own_heartbeats(self) -> dict[str, np.ndarray]:
+        table = self._small("heartbeats")
+        return _rows(table, table["client"] == NONE)
 
     @cached_property
     def _nodes_out(self) -> Mapping[int, Sequence[tuple[int, int]]]:

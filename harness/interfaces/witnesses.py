@@ -330,7 +330,8 @@ class SnapshotCase(IntEnum):
 
 
 class ProgressCase(IntEnum):
-    """Says what was waited for in vain, as the `case` of witnesses of `hanging`, `leaderless` and `stuck`."""
+    """Says what was waited for in vain, as the `case` of witnesses of `hanging`, `leaderless`, `stuck`
+    and `unanswered`."""
 
     STOOD_STILL = 1
     """Whoever waited stood still for so long that it may not have noticed."""
@@ -344,6 +345,10 @@ class ProgressCase(IntEnum):
     """A partition did not get another leader."""
     ACKNOWLEDGEMENT = 6
     """No record of a producer was acknowledged."""
+    BROKER_CALL = 7
+    """A broker did not answer an administrator's call."""
+    CONTROLLER_CALL = 8
+    """No broker answered one that the active controller answers."""
 
 
 # Cases of `out-of-sequence`. The kernel finds them, and no rule tells them apart.

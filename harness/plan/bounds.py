@@ -49,6 +49,9 @@ class Bounds:
     reading_ns: int = (LIBRARY_REQUEST_MS + SPARE_MS) * NS_PER_MS
     """For the next record that there is to read, of a reader that an application drives: a fetch that was under way is
     given up after the client's own timeout, and made again."""
+    admin_call_ns: int = (BROKER_REQUEST_MS + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS
+    """For the answer to an administrator's call: a broker that asks the controller may run into its request.timeout.ms, and
+    then the client's request into its own timeout."""
     rebalance_delay_ns: int = 3_000 * NS_PER_MS
     """group.initial.rebalance.delay.ms: for how long a coordinator waits for more members of a group that was empty."""
 
@@ -66,6 +69,7 @@ def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
         new_leader_ns=_new_leader_ms(plan, settings) * NS_PER_MS,
         acknowledgement_ns=(broker_ms + producer_ms + _pauses_ms(cell.producer)) * NS_PER_MS,
         reading_ns=(_reading_ms(cell) + SPARE_MS) * NS_PER_MS,
+        admin_call_ns=(broker_ms + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS,
         rebalance_delay_ns=_number(delay, REBALANCE_DELAY_MS) * NS_PER_MS,
     )
 

@@ -135,7 +135,8 @@ PROGRESS_QUERIES = {
     "hanging": f"""
         {longest_awake("select * from called")}
         select w.partition, w.client, w.sequence,
-               case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.from_ns else w.begin_ns end as begin_ns,
+               case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.from_ns else w.begin_ns end
+                   as begin_ns,
                case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then l.alive.to_ns else w.end_ns end as end_ns,
                case when l.alive.to_ns - l.alive.from_ns >= w.call_ns then w.case
                     else {int(ProgressCase.STOOD_STILL)} end as case
@@ -169,6 +170,29 @@ PROGRESS_QUERIES = {
             group by x.partition, x.client, x.begin_ns, x.end_ns
         ) t
         join longest l on l.partition = t.partition and l.client = t.client and l.begin_ns = t.begin_ns
+    """,
+    # Who asked is client NONE, the process that observes.
+    "unanswered": f"""
+        {
+        longest_awake('''
+            select k.world, c.admin_call_ns, p.partition, {NONE} as client, k.node as reader, k.begin_ns,
+                   k.begin_ns + k.lasted_ns as end_ns
+            from fact_calls k
+            join fact_cells c on c.world = k.world and c.cell = k.cell
+            join (select world, cell, min(partition) as partition from fact_partitions group by world, cell) p
+                on p.world = c.world and p.cell = c.cell
+            where k.lasted_ns >= c.admin_call_ns
+        ''')
+    }
+        select partition, reader, if(awake, alive.from_ns, begin_ns) as begin_ns, if(awake, alive.to_ns, end_ns) as end_ns,
+               case when not awake then {int(ProgressCase.STOOD_STILL)}
+                    when reader = {{NONE}} then {int(ProgressCase.CONTROLLER_CALL)}
+                    else {int(ProgressCase.BROKER_CALL)} end as case
+        from (
+            select w.*, l.alive, l.alive.to_ns - l.alive.from_ns >= w.admin_call_ns as awake
+            from stretch w
+            join longest l on l.partition = w.partition and l.client = w.client and l.begin_ns = w.begin_ns
+        )
     """,
 }
 """The SQL text of each anomaly of progress."""

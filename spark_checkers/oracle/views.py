@@ -26,6 +26,7 @@ from prozess.harness.schema import (
     CLIENTS,
     MISSING,
     NONE,
+    OBSERVATIONS,
     ORIGIN_SEQUENCE_BITS,
     READS,
     RECORDED_ROLES,
@@ -78,11 +79,13 @@ FACTS = {
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
-        "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint"
+        "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
+        "admin_call_ns bigint"
     ),
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
+    "fact_calls": "world int, cell int, node int, begin_ns bigint, lasted_ns bigint",
     "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
     "fact_driven": "world int, cell int, client int, level int, bound_ns bigint",
     "fact_readers": "world int, cell int, client int, level int",
@@ -101,7 +104,8 @@ revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how 
 least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told.
 `bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is asked
 for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
-`acknowledgement_ns`: within which a record of a producer is acknowledged. `fact_asked`: when a client was asked, or
+`acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which `fact_calls`, calls
+of administrators, are answered. `fact_asked`: when a client was asked, or
 within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
 drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
 `fact_readers`: those that read and do nothing else. `fact_places`: planned clients that count as one to whom records
@@ -465,6 +469,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             bounds.new_leader_ns,
             least_open_ns,
             bounds.acknowledgement_ns,
+            bounds.admin_call_ns,
         )
     )
 
@@ -485,6 +490,9 @@ def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: i
             facts["fact_driven"].append((world, cell.cell, client, driven[planned], history.bounds.reading_ns))
         if planned in level:
             facts["fact_readers"].append((world, cell.cell, client, level[planned]))
+    calls = history.tables.get("calls", OBSERVATIONS.empty())
+    for node, begin_ns, lasted_ns in zip(*(calls[name].tolist() for name in ("node", "time_ns", "value")), strict=True):
+        facts["fact_calls"].append((world, cell.cell, node, begin_ns, lasted_ns))
     if cell.delivery_bound is not None:
         _add_places(facts, history, world=world, cell=cell)
 

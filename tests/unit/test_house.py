@@ -57,6 +57,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "a partition's log, how stretches of reads stand in it, and who received what when": 3,
         "processes of a large check, and what the C library does with memory that it frees": 2,
         "promises of progress: kernels, bounds, peace, guarantees, SQL; limits of stages": 9,
+        "calls of administrators: made in a run, and answered": 2,
         "when an application asks its clients, and what its readers are given then": 2,
         "which code another machine runs, who may write into a shared place of results, mistakes in trials, tickets": 4,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,

@@ -19,6 +19,7 @@ from pathlib import Path
 from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
+from prozess.harness.app.run.admin_calls import AdminCalls
 from prozess.harness.app.run.administration import TrialTopics, end_hanging
 from prozess.harness.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.harness.app.run.cluster_state import (
@@ -93,6 +94,7 @@ class RunStage:
             at_exit.enter_context(Sampler(self.plan, self.cluster, self.recorder, self.clock))
             at_exit.enter_context(MetadataSamples(self.plan, self.cluster, self.recorder, self.clock))
             at_exit.enter_context(MetricsSampler(self.plan, self.cluster, self.recorder, self.clock))
+            at_exit.enter_context(AdminCalls(self.plan, self.cluster, self.recorder, self.clock))
             self._warm_up()
             done = self._follow_schedule()
             self._recover(done)

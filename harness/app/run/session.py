@@ -25,6 +25,7 @@ from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
+from prozess.harness.app.run.admin_calls import AdminCalls
 from prozess.harness.app.run.administration import TrialTopics, end_hanging
 from prozess.harness.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.harness.app.run.cluster_state import Inspector, Sampler, keep_ground_truth, measure_wall_offset
@@ -157,6 +158,7 @@ class SessionRun:
             self._stop_sampling()
             self._sampled, self._sampling = topics, ExitStack()
             self._sampling.enter_context(Sampler(plan, self._cluster, self.recorder, self._clock))
+            self._sampling.enter_context(AdminCalls(plan, self._cluster, self.recorder, self._clock))
         return plan
 
     def _stop_sampling(self) -> None:

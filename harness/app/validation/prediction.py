@@ -442,7 +442,7 @@ _OF_CONSUMERS = (
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (
     "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "watermark-regression", "epoch-regression",
-    "unclean", "two-controllers", "stale-controller", "leaderless",
+    "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

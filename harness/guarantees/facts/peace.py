@@ -10,7 +10,7 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord, Timeline
-from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, all_true, as_truth, constant, doubt_unless
+from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, all_true, any_true, as_truth, constant, doubt_unless
 from prozess.harness.schema import MISSING, NONE, Tristate
 
 
@@ -28,6 +28,20 @@ def held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     `other_ns`."""
     known = [timeline for timeline in envelope.cell_timelines or (envelope.timeline,) if timeline.known]
     return _troubled(known, envelope, witnesses, witnesses["other_ns"] - witnesses["begin_ns"])
+
+
+def call_held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same of an administrator's call. The broker that was asked (`reader`; NONE: any, for the active controller) must
+    be among those that are in sync in peace, because nothing shows of another one that it was there."""
+    known = [timeline for timeline in envelope.cell_timelines or (envelope.timeline,) if timeline.known]
+    members = 0
+    for timeline in known:
+        members |= int(np.bitwise_or.reduce(timeline.isr))
+    in_sync = [node for node in range(members.bit_length()) if members >> node & 1]
+    stranger = as_truth((witnesses["reader"] != NONE) & ~np.isin(witnesses["reader"], in_sync))
+    if not known:
+        return constant(UNKNOWN, len(witnesses))
+    return any_true(stranger, held_up(envelope, witnesses))
 
 
 def held_up_there(envelope: Envelope, witnesses: np.ndarray) -> Truth:

@@ -8,7 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_deposed_coordinator
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature
-from prozess.harness.guarantees.facts.peace import held_up, held_up_there, unsettled
+from prozess.harness.guarantees.facts.peace import call_held_up, held_up, held_up_there, unsettled
 from prozess.harness.guarantees.facts.replicas_in_sync import (
     cut_by_the_leader_that_acknowledged_it,
     followed_a_change_then_led_without_it,
@@ -677,6 +677,12 @@ FACTS: Mapping[str, Fact] = {
         "between the beginning and the end of the wait there was no stretch, as long as its bound, that was free of faults, "
         "and in which every partition of the cell had the same leader all the time and every replica in sync",
         of_witnesses=held_up,
+        could=lambda _: Tristate.UNKNOWN,
+        across_topics=True,
+    ),
+    "call held up": Fact(
+        "the same; or the broker that was asked is in sync in no partition of the cell, so nothing shows that it was well",
+        of_witnesses=call_held_up,
         could=lambda _: Tristate.UNKNOWN,
         across_topics=True,
     ),

@@ -76,5 +76,39 @@ _STUCK = Guarantee(
         ),
     ),
 )
-PROGRESS = (_HANGING, _STUCK)
+_UNANSWERED = Guarantee(
+    anomaly="unanswered",
+    meaning="A call of an administrator waited in vain for an answer, and nothing held it up.",
+    promise="Once the faults are undone and every replica is in sync, each broker answers an administrator's calls, and the "
+    "active controller those that brokers hand on to it, with success or a definite error, within request.timeout.ms of the "
+    "brokers, the client's own request timeout, and 10 s.",
+    found=(
+        "1 call of an administrator got no answer within its bound",
+        "{n} calls of administrators got no answer within their bound",
+    ),
+    nothing="no call of an administrator was recorded",
+    nothing_is_unknown=False,
+    source="KIP-533: a call of KafkaAdminClient is made again, each request with its own timeout, until "
+    "default.api.timeout.ms; KIP-590: a broker hands what the controller decides on to it, and tells the client what came of it",
+    rules=(
+        Rule(
+            id="unanswered/held-up",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("call held up",),
+            label="an unsettled cluster",
+            reason=f"{_PEACE}out of sync; or nothing shows that the broker that was asked was well",
+            source="The definition: after healing, with whole ISR. A broker that does not fetch for replica.lag.time.max.ms "
+            "leaves the ISR, and one that is not heard of is fenced (KIP-631)",
+        ),
+        Rule(
+            id="unanswered/starved",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("whoever waited stood still",),
+            label="a process that stood still",
+            reason="the process that made the call stood still during that time, so it may not have noticed",
+            source="A gap of more than 1 s between heartbeats of 100 ms",
+        ),
+    ),
+)
+PROGRESS = (_HANGING, _STUCK, _UNANSWERED)
 """These guarantees, in the order in which reports list them."""

@@ -495,6 +495,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "group was troubled": (LOG, FAULT, EFFECT),
     "held up": (LOG, FAULT, EFFECT),
     "partition held up": (LOG, FAULT, EFFECT),
+    "call held up": (LOG, FAULT, EFFECT),
     "no majority of controllers": (FAULT, EFFECT),
     "within the quorum's fetch timeout": (ANSWERS,),
     "controller was cut off": (FAULT, EFFECT),

@@ -512,7 +512,7 @@ def _cells_text(plan: Plan, control: Control) -> str:
 
 NEEDS_NODES = (
     *("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless"),
-    *("diverged", "snapshot-conflict", "out-of-sequence"),
+    *("unanswered", "diverged", "snapshot-conflict", "out-of-sequence"),
 )
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (

@@ -18,6 +18,8 @@ from prozess.spark_checkers.oracle.views import add_cell, add_partition, add_ser
 PARTITIONS_PER_WORLD = 100
 _OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots")
 _IDS = ("partition", "sent_partition")
+_TABLES = {"leader_offsets": "metrics", "own_heartbeats": "heartbeats"}
+"""What a cell has of a table that has another name."""
 _OF_CELL = ("partitions", "derived", "late_partitions")
 ONLY_PARTITIONS = Cell(
     cell=0,
@@ -51,11 +53,11 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
             add_serving(facts, cell, world=world, cell=planned)
             facts["fact_out"] += outages(cell, world=world)
             for name, rows in cell.tables.items():
-                if name == "asked":  # they are facts
+                if name in ("asked", "calls"):  # they are facts
                     continue
                 if name == "observations":  # the partitions' own, once
                     found[name] = found[name][: -len(partitions)]
-                found["metrics" if name == "leader_offsets" else name].append(_moved(rows, world))
+                found[_TABLES.get(name, name)].append(_moved(rows, world))
     return to_arrow(facts) | {name: _table(name, parts) for name, parts in found.items()}
 
 

@@ -14,7 +14,17 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, TRANSACTIONS, Isolation, Role
+from prozess.harness.schema import (
+    CLIENTS,
+    HEARTBEATS,
+    MISSING,
+    NONE,
+    OBSERVATIONS,
+    TRANSACTIONS,
+    Isolation,
+    ObservationKind,
+    Role,
+)
 from tests.support.cells.partitions import (
     AUDIT,
     AUDIT_COMMITTED,
@@ -91,6 +101,9 @@ class TransactionalCell:
         self.positions = {(p, r): 0 for p in (A, B) for r in (READER, READER_COMMITTED)}
         self.beats = {PRODUCER: [0], PRODUCER_2: [0]}
         """When the heart of each client beat."""
+        self.calls: list[dict[str, int]] = []
+        self.own_beats: list[int] = []
+        """Calls of administrators, and when the heart of whoever made them beat."""
         self.init(PRODUCER)
 
     def init(self, client: int) -> None:
@@ -203,6 +216,8 @@ class TransactionalCell:
             table.name: columns_of(table, found)
             for table, found in ((TRANSACTIONS, rows), (CLIENTS, clients), (HEARTBEATS, beats))
         }
+        own = [{"client": NONE, "time_ns": time_ns} for time_ns in self.own_beats]
+        tables |= {"calls": columns_of(OBSERVATIONS, self.calls), "own_heartbeats": columns_of(HEARTBEATS, own)}
         partitions = {p: self._partition(p) for p in (A, B)}
         return CellHistory(cell=CELL, partitions=partitions, tables=tables, clients=())
 
@@ -344,6 +359,17 @@ def hanging(cell: TransactionalCell) -> dict[str, int] | None:
     return {"hanging": 1} if enough else None
 
 
+def unanswered(cell: TransactionalCell) -> dict[str, int] | None:
+    """An administrator's call is not answered: for its bound, or for a nanosecond less, which is no anomaly."""
+    enough = cell.rng.random() < 0.8
+    begun_ns, bound_ns = cell.tick(), Bounds().admin_call_ns - (not enough)
+    cell.own_beats += range(begun_ns, begun_ns + bound_ns, NS_PER_S // 2)
+    kind = cell.rng.choice((ObservationKind.ADMIN_ANSWERED, ObservationKind.ADMIN_WAITED))
+    node = cell.rng.choice((NONE, 1))
+    cell.calls.append({"time_ns": begun_ns, "value": bound_ns, "kind": int(kind), "node": node})
+    return {"unanswered": 1} if enough else None
+
+
 SPOILERS: dict[str, Callable[[TransactionalCell], dict[str, int] | None]] = {
     "torn": torn,
     "lost-transaction": lost_transaction,
@@ -352,4 +378,5 @@ SPOILERS: dict[str, Callable[[TransactionalCell], dict[str, int] | None]] = {
     "early-read behind": read_behind_open,
     "zombie-write": zombie_write,
     "hanging": hanging,
+    "unanswered": unanswered,
 }

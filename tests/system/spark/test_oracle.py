@@ -61,7 +61,7 @@ FAMILIES = tuple(
     for names in (
         ("groups.processing", "groups.coordinator", "progress.stability"),
         ("reading.lateness",),
-        ("progress.transactions", "progress.acknowledgements"),
+        ("progress.transactions", "progress.acknowledgements", "progress.admin_calls"),
         ("transactions.isolation", "transactions.exactly_once"),
         (
             "log.audits",

@@ -657,6 +657,19 @@ def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -
     }
 
 
+def admin_calls() -> Columns:
+    """Returns the first call of an administrator to each broker, and to the active controller: all were answered."""
+    nodes = np.array([*NODES, NONE])
+    return {
+        "client": np.full(len(nodes), NONE),
+        "time_ns": FIRST_NS + np.arange(len(nodes)),
+        "value": CALLBACK_NS,
+        "partition": NONE,
+        "kind": ObservationKind.ADMIN_ANSWERED,
+        "node": nodes,
+    }
+
+
 def controllers(planted: int) -> Columns:
     """Returns who became the active controller: one in epoch 1, and two in each epoch that was planted so."""
     epochs = np.concatenate([[1], np.repeat(np.arange(2, planted + 2), 2)])

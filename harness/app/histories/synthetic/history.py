@@ -288,7 +288,9 @@ def _write_others(
     _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in cells))
     _write_all(run, "transactions", (c for cell in cells if cell.kind == "transactions" for c in cell.transactions()))
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
-    _write_all(run, "observations", [*observed, *(c for pair in pairs for c in tables.copies(*pair))])
+    _write_all(
+        run, "observations", [tables.admin_calls(), *observed, *(c for pair in pairs for c in tables.copies(*pair))]
+    )
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [tables.controllers(options.planted.get("two-controllers", 0)), *led])
     with TableWriter(run, TABLES["replicas"]) as writer:

@@ -62,7 +62,7 @@ EVERYTHING = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
 IN_TRANSACTIONS = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
 NOT_GENERATED = {"untold", "unenforced", "collateral", "stalled", "not-exactly-once", "snapshot-conflict"}
 NOT_GENERATED |= {"own-read", "information-cycle", "write-cycle", "unstable", "hanging", "stuck", "stale-controller"}
-NOT_GENERATED |= {"leaderless"}
+NOT_GENERATED |= {"leaderless", "unanswered"}
 """Of senders that meet errors, of copies, of readers that stand still, of transactions that read, of producer snapshots, of
 groups that may not move partitions any more, of calls that never return, of a quorum that is asked second by second: it makes
 none of them."""

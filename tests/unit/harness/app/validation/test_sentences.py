@@ -70,8 +70,8 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, untold, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
-        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck; while no "
-        "more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
+        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
+        "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
         "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
         "partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
         "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "

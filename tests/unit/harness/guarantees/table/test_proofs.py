@@ -151,6 +151,9 @@ SEEN: Mapping[str, Seen] = {
     "within the quorum's fetch timeout": Seen(STABLE, columns={"begin_s": 10, "end_s": 12, "other_s": 10}),
     "group was troubled": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
     "held up": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60}),
+    "call held up": Seen(
+        STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60, "reader": 1}
+    ),
     "partition held up": Seen(
         STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60}
     ),
@@ -300,7 +303,7 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
     for name in NEVER_CERTAIN:
         assert FACTS[name].of_witnesses is not None
     assert {rule.id for _, rule in PERMITTING if rule.id not in {r.id for _, r in CASES}} == {
-        "reordered/cleaned", "stalled/starved", "hanging/starved", "stuck/starved", "late/unmeasured",
+        "reordered/cleaned", "stalled/starved", "hanging/starved", "stuck/starved", "unanswered/starved", "late/unmeasured",
         "unprocessed/several-topics",
         "not-exactly-once/several-topics", "two-owners/group-perhaps-lost", "skipped/untold-seek", "rewound/untold-seek",
         "unstable/several-topics", "leaderless/stood-still", "lost/begun-behind", "early-read/clock-moved",

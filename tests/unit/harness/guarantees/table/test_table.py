@@ -121,6 +121,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
     excuses |= {
         "a clock may have ended it",
         "held up",
+        "call held up",
         "partition held up",
         "whoever waited stood still",
         "group was troubled",
