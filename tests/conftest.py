@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -149,6 +149,22 @@ def need() -> Callable[[str], None]:
         pytest.skip(f"needs {part}: {why}")
 
     return check
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Puts the handlers of signals back after each test: a command that a test calls ignores them once it has its exit code,
+    and every process that a later test starts would ignore them, too."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        return (yield)
+    finally:
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def pytest_collection_finish() -> None:
