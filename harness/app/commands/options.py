@@ -236,7 +236,8 @@ def load_plan(
             plan = parse_plan(inputs.read_text(file), source=str(file))
             if plan.origin != "trial":
                 raise BadInput(
-                    f"{str(file)!r} belongs to a history that was {plan.origin}: it can be checked, but not run again."
+                    f"{str(file)!r} is the plan of a history of another origin ({plan.origin}) than a trial: it can be "
+                    "checked, but not run again."
                 )
             refuse_unwritable(client_properties(plan), f"{file}: ")
             refuse_strangers_plan(RunDirectory(file.parent), plan, trust=trust)

@@ -130,7 +130,7 @@ def test_a_stored_plan_is_taken_as_it_stands_and_an_imported_one_cannot_be_run(s
         prozess.plan(tmp_path, overrides={"traffic.rate_hz": 1})
     with pytest.raises(BadInput, match=r"cannot be read: .* Give an existing plan\.json"):
         prozess.plan(tmp_path / "other.json")
-    with pytest.raises(BadInput, match="belongs to a history that was generated"):
+    with pytest.raises(BadInput, match=r"of another origin \(synthetic\) than a trial"):
         prozess.plan(stored.path)
 
 
