@@ -546,8 +546,15 @@ class AttachCluster:
     def teardown(self) -> None:
         """Deletes the topics and groups that the run made. Does nothing if `setup` was never called."""
         self._close_client_network()
-        for node in self.nodes if self._asked else ():
-            node.close()
+        try:
+            self._leave_as_found()
+        finally:  # what is removed is removed by brokers that are asked for their state, over connections of their own
+            for node in self.nodes if self._asked else ():
+                node.close()
+
+    # Parts
+
+    def _leave_as_found(self) -> None:
         found = self._marker.found
         if found is None:
             return
@@ -556,8 +563,6 @@ class AttachCluster:
         if problems:
             raise ClusterFailed("Not everything could be left as it was: " + "; ".join(problems))
         self._marker.clear()
-
-    # Parts
 
     def _remove_what_it_made(self, cluster_id: str) -> None:
         if self._found[0] != cluster_id:

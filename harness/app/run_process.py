@@ -206,6 +206,10 @@ def exit_code(code: int) -> int:
     The result stands from now on: the interpreter puts the defaults back while it ends, and a signal would kill it."""
     for number in (signal.SIGINT, *OTHER_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
+    # A KeyboardInterrupt that passed through the text of an exec() (each dataclass has one) leaves a mark, by which
+    # `python -m` kills itself with SIGINT in the end, although it was caught. The next text that is run removes it.
+    # [CPython, Python/pythonrun.c, run_eval_code_obj; Modules/main.c, Py_RunMain]
+    exec("")
     first = next(iter(_heard), signal.SIGINT)
     return _FIRST_SIGNAL + first if code == ExitCode.UNKNOWN and first != signal.SIGINT else code
 

@@ -226,7 +226,7 @@ def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(
     assert set(verdict.not_judged) == {
         "under-acknowledged", "unclean", "diverged", "snapshot-conflict", "out-of-sequence", "leaderless",
     }  # fmt: skip
-    assert "9 guarantees were not judged: diverged, snapshot-conflict, out-of-sequence" in output
+    assert "6 guarantees were not judged: diverged, snapshot-conflict, out-of-sequence" in output
     outcomes = {name: judged.outcome for cell in verdict.cells for name, judged in cell.anomalies.items()}
     assert outcomes["diverged"] is AnomalyOutcome.NOT_JUDGED, "no copy was read"
     assert outcomes["unclean"] is AnomalyOutcome.NOT_JUDGED, "nobody knows who was elected"
@@ -263,7 +263,7 @@ def test_records_that_are_lost_there_never_pass(theirs, tmp_path):
 @pytest.mark.long
 def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path):
     forever = [{"name": "wait", "after": {"condition": "elapsed", "seconds": 300}, "timeout_s": 400}]
-    before = groups(theirs)
+    before, topics_before = groups(theirs), topics(theirs)
     command = start(theirs, tmp_path, steps=forever, workload="group")
 
     def at_work():
@@ -290,7 +290,7 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
         )
         assert healed.returncode == 0, healed.stdout + healed.stderr
         assert said in healed.stdout
-    assert {name for name in topics(theirs) if name.startswith("prozess-")} == {"prozess-ready"}, "which is theirs"
+    assert topics(theirs) == topics_before >= {"prozess-ready"}, "which are theirs"
     assert groups(theirs) == before
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(run.path) in " ".join(p.info["cmdline"] or ())]
 

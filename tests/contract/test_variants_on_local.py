@@ -136,6 +136,7 @@ seen["whole"] = True
 """
 
 
+@pytest.mark.long
 def test_a_cluster_in_the_middle_of_an_upgrade_works_at_the_oldest_metadata_version(tmp_path, need):
     need("java")
     need("namespaces")

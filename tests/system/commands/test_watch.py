@@ -210,6 +210,7 @@ def test_a_cluster_that_is_well_is_watched_over_tls_and_sasl_and_left_as_it_was(
     assert end_of(servers, OTHER, 0) == 1
 
 
+@pytest.mark.long
 def test_a_topic_that_is_there_already_is_not_touched(servers, tmp_path):
     admin = AdminClient({"bootstrap.servers": servers})
     mine = f"{PREFIX}of-mine"

@@ -111,6 +111,7 @@ def test_without_a_call_there_is_no_effect(cluster: LocalCluster) -> None:
         node.repair(never)
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_has_the_rule_again_and_goes_on_counting(cluster: LocalCluster) -> None:
     (node,) = cluster.nodes
     third = rule("every third", {"do": "delay", "seconds": 0.2}, every=3)
