@@ -178,6 +178,8 @@ TOGETHER = {"tests/system/spark/": "spark"}
 of Spark stays with the process that started it, and its next session costs a tenth of the first."""
 
 
+LONGEST = ("tests/system/commands/test_documentation.py", "tests/system/commands/test_in_pytest.py")
+"""Files that begin first: later ones of their folder would leave one worker alone at the end."""
 WAITING = "tests/processes/"
 """Files that mostly wait, for clients and a cluster that is one thread, by how their paths begin."""
 
@@ -190,7 +192,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)
     waiting = [name for name in files if name.startswith(WAITING)]
-    others = [name for name in files if name not in waiting]
+    others = sorted((name for name in files if name not in waiting), key=lambda name: name not in LONGEST)
     place = {name: (number + 0.5) / len(some) for some in (waiting, others) for number, name in enumerate(some)}
     items[:] = [item for name in sorted(files, key=lambda name: place[name]) for item in files[name]]
 
