@@ -13,6 +13,7 @@ from concurrent.futures import TimeoutError as WaitedTooLong
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are in its __init__
@@ -119,20 +120,20 @@ class Kafka:
             if without := self.topics().intersection(unseen).difference(found):
                 names = ", ".join(sorted(without))
                 raise ClusterFailed(f"Kafka tells no id of {names}: delete them with kafka-topics.sh.")
-        ours = {topic_id: name for name, topic_id in known.items() if topic_id is not None}
+        ours = {topic_id for topic_id in known.values() if topic_id is not None}
 
-        def left() -> list[str]:
+        def left() -> dict[str, UUID]:
             now = admin.topic_ids(list(known)) if ours else {}
-            return [name for name, topic_id in now.items() if topic_id in ours]
+            return {name: topic_id for name, topic_id in now.items() if topic_id in ours}
 
         if there := left():
-            admin.delete_topics([known[name] for name in there], timeout_s=DELETE_TIMEOUT_S)  # type: ignore[misc]
+            admin.delete_topics(list(there.values()), timeout_s=DELETE_TIMEOUT_S)
         wait_until(
             lambda: not left(),
             awaited=f"{len(there)} topics to be gone",
             timeout_s=DELETE_TIMEOUT_S,
             clock=self._clock,
-            last_seen=lambda: f"{left()[:3]} are there",
+            last_seen=lambda: f"{list(left())[:3]} are there",
             interval_s=0.2,
         )
         made.gone("topic", known)

@@ -4,10 +4,10 @@ controller through any broker."""
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from prozess.clusters.protocol.admin import Admin
+from prozess.harness.app.run.cluster_state import Beside
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Cluster
@@ -23,7 +23,8 @@ REQUEST_S = OUR_REQUEST_MS / 1000
 LONG_NS = NS_PER_S
 """Of calls that were answered sooner, the first one is written: it shows that such calls were made."""
 JOIN_S = 1.0
-"""How long the threads may take to end. One that waits for an answer ends by itself later, and writes nothing any more."""
+"""How long the threads may take to end, all together. One that waits for an answer ends by itself later, and writes nothing
+any more."""
 
 
 class Answering(Protocol):
@@ -81,14 +82,14 @@ class AdminCall:
         self._recorder.write("observations", time_ns=self._begun_ns, value=lasted_ns, kind=int(kind), node=self._node)
 
 
-class AdminCalls:
+class AdminCalls(Beside):
     """A context in which such calls are made. None are made on a cluster of somebody else: nothing would be judged there."""
 
     def __init__(
         self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, admin: Answering | None = None
     ) -> None:
-        self._stopping, self._calls = threading.Event(), list[AdminCall]()
-        self._threads = list[threading.Thread]()
+        super().__init__(join_timeout_s=JOIN_S / (plan.variant.brokers + 1))
+        self._calls: list[AdminCall] = []
         if plan.nodes_unread:
             return
         asked, brokers = admin or Admin(cluster), sorted(cluster.observer_servers)
@@ -100,27 +101,16 @@ class AdminCalls:
             call = AdminCall(node, attempt, recorder, clock)
             self._calls.append(call)
             name = "controller" if node == NONE else str(node)
-            self._threads.append(
-                threading.Thread(target=partial(self._repeat, call), name=f"admin-calls-{name}", daemon=True)
-            )
+            self.run_beside(partial(self._repeat, call), f"admin-calls-{name}")
 
     def _repeat(self, call: AdminCall) -> None:
-        while not self._stopping.wait(PERIOD_S):
+        while not self.stopping.wait(PERIOD_S):
             call.once()
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
+    def closing(self) -> None:
+        """Writes the calls that are under way."""
         for call in self._calls:
             call.close()
-        for thread in self._threads:
-            thread.join(timeout=JOIN_S / len(self._threads))
 
 
 def _ask_the_controller(admin: Answering, brokers: Sequence[int]) -> bool:

@@ -84,8 +84,9 @@ JOIN_TIMEOUT_S = 10.0
 class Beside:
     """A context that runs threads beside a stage. It sets `stopping` when it closes, and waits for the threads to end."""
 
-    def __init__(self) -> None:
-        self.stopping = threading.Event()
+    def __init__(self, *, join_timeout_s: float = JOIN_TIMEOUT_S) -> None:
+        """`join_timeout_s`: how long each thread may take to end."""
+        self.stopping, self._join_timeout_s = threading.Event(), join_timeout_s
         self._threads: list[threading.Thread] = []
 
     def run_beside(self, work: Callable[[], None], name: str) -> None:
@@ -101,9 +102,13 @@ class Beside:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stopping.set()
+        self.closing()
         for thread in self._threads:
-            thread.join(timeout=JOIN_TIMEOUT_S)
+            thread.join(timeout=self._join_timeout_s)
         self.closed()
+
+    def closing(self) -> None:
+        """Is called before the threads have ended, to keep what they had begun."""
 
     def closed(self) -> None:
         """Is called once the threads have ended, to close what they used."""

@@ -5,6 +5,20 @@ from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, 
 _PEACE = (
     "at no time of that wait was there, for as long as the bound, neither a fault nor a change of leader nor a replica "
 )
+
+
+def _starved(anomaly: str, label: str = "client process", process: str = "the client's own process") -> Rule:
+    """Returns the rule for a wait of a process that stood still meanwhile."""
+    return Rule(
+        id=f"{anomaly}/starved",
+        effect=RuleEffect.NOT_APPLICABLE,
+        when=("whoever waited stood still",),
+        label=f"a {label} that stood still",
+        reason=f"{process} stood still during that time, so it may not have noticed",
+        source="A gap of more than 1 s between heartbeats of 100 ms",
+    )
+
+
 _HANGING = Guarantee(
     anomaly="hanging",
     meaning="A client waited in vain for the end of init_transactions, of a commit or of an abort, and nothing held it up.",
@@ -29,14 +43,7 @@ _HANGING = Guarantee(
             source="The definition: after healing, with whole ISR. A coordinator writes its decision with acks=all, and to "
             "__transaction_state with transaction.state.log.min.isr (KIP-98)",
         ),
-        Rule(
-            id="hanging/starved",
-            effect=RuleEffect.NOT_APPLICABLE,
-            when=("whoever waited stood still",),
-            label="a client process that stood still",
-            reason="the client's own process stood still during that time, so it may not have noticed",
-            source="A gap of more than 1 s between heartbeats of 100 ms",
-        ),
+        _starved("hanging"),
         markers_refused("hanging"),
     ),
 )
@@ -66,14 +73,7 @@ _STUCK = Guarantee(
             source="The definition: after healing, with whole ISR. A leader refuses records while fewer than "
             "min.insync.replicas are in sync, and a follower refuses all (Kafka protocol, error codes 19 and 6)",
         ),
-        Rule(
-            id="stuck/starved",
-            effect=RuleEffect.NOT_APPLICABLE,
-            when=("whoever waited stood still",),
-            label="a client process that stood still",
-            reason="the client's own process stood still during that time, so it may not have noticed",
-            source="A gap of more than 1 s between heartbeats of 100 ms",
-        ),
+        _starved("stuck"),
     ),
 )
 _UNANSWERED = Guarantee(
@@ -101,14 +101,7 @@ _UNANSWERED = Guarantee(
             source="The definition: after healing, with whole ISR. A broker that does not fetch for replica.lag.time.max.ms "
             "leaves the ISR, and one that is not heard of is fenced (KIP-631)",
         ),
-        Rule(
-            id="unanswered/starved",
-            effect=RuleEffect.NOT_APPLICABLE,
-            when=("whoever waited stood still",),
-            label="a process that stood still",
-            reason="the process that made the call stood still during that time, so it may not have noticed",
-            source="A gap of more than 1 s between heartbeats of 100 ms",
-        ),
+        _starved("unanswered", "process", "the process that made the call"),
     ),
 )
 PROGRESS = (_HANGING, _STUCK, _UNANSWERED)
