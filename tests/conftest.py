@@ -15,9 +15,17 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.examples import examples
+
 # A machine that stands still for a moment has not made a test wrong: no case has a deadline. Whoever runs the tests to see
 # whether it works finds the same each time; other cases each time are for whoever looks for what is wrong: `make fuzz`.
-settings.register_profile("same-each-time", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "same-each-time",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=examples(settings.get_profile("default").max_examples),
+)
 settings.register_profile("by-chance", deadline=None, derandomize=False, database=None, print_blob=True)
 settings.load_profile("by-chance" if os.environ.get("PROZESS_FUZZ") else "same-each-time")
 if not os.environ.get("PROZESS_FUZZ") and hasattr(providers, "_get_local_constants"):

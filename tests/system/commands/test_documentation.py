@@ -50,6 +50,7 @@ ELSEWHERE = {
     "prozess run nightly --for 8h --runs /var/lib/prozess": CAMPAIGN_RUNS,
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
     "prozess run versions --rounds 1": CAMPAIGN_RUNS,
+    "prozess matrix matrix-quick": "tests/unit/harness/app/runs/test_matrices.py",
     "prozess matrix matrix-quick --run results": "tests/system/commands/test_matrix.py",
     "prozess matrix results": "tests/system/commands/test_matrix.py",
     "prozess matrix matrix-full --run share-3 --shard 3/16": MACHINES,

@@ -15,11 +15,11 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, ObservationKind, Outcome
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+# Cheaper: test_every_workload.py looks at replicas and compares files, test_documentation.py loses what acks=1 loses.
 
 X, Y, Z = 1, 2, 3
 DUMPS = {"4.4.0": "org.apache.kafka.tools.DumpLogSegments", "3.9.2": "kafka.tools.DumpLogSegments"}
-LATER = {"4.4.0": (), "3.9.2": pytest.mark.long}
 M2_EVERYWHERE, M3_AT_X_AND_Y, M4_AT_X, X_DEAD, X_BACK = range(5)
 
 
@@ -50,7 +50,7 @@ class Recovery:
         return range(len(self.history.plan.partitions))
 
 
-@pytest.fixture(scope="module", params=[pytest.param(v, marks=LATER[v]) for v in DUMPS])
+@pytest.fixture(scope="module", params=DUMPS)
 def recovery(request, run_trial, need):
     need("java")
     need("namespaces")

@@ -22,10 +22,9 @@ from prozess.harness.schema import MetadataKind, MetadataSource
 from prozess.harness.verdict import Verdict
 from tests.support.metadata_logs import MetadataOracle, assert_same_rows, dumped_records, mask
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+# Cheaper: test_every_workload.py does the same with the newest release, test_variants_on_local.py with ZooKeeper.
 
-SOON = ("4.4",)
-"""The minor releases that are tried even where there is little time. With ZooKeeper, test_variants_on_local.py is cheaper."""
 DUMP_TIMEOUT_S = 120
 TRIAL = """
 name = "files"
@@ -89,11 +88,7 @@ def has_kraft(version: str) -> bool:
     return version_numbers(version) >= (3, 3)
 
 
-def marks(version: str) -> tuple[pytest.MarkDecorator, ...]:
-    return () if version.rpartition(".")[0] in SOON else (pytest.mark.long,)
-
-
-class Finished:
+class FilesOfRun:
     """A finished run of one version, of which nothing is removed."""
 
     def __init__(self, version, done) -> None:
@@ -116,13 +111,13 @@ class Finished:
         return done.stdout.decode(errors="replace")
 
 
-@pytest.fixture(scope="module", params=[pytest.param(version, marks=marks(version)) for version in NEWEST_PATCHES])
+@pytest.fixture(scope="module", params=NEWEST_PATCHES)
 def finished(request, run_trial, need):
     need("java")
     need("namespaces")
     mode = "kraft-isolated" if has_kraft(request.param) else "zookeeper"
     done = run_trial(TRIAL.format(version=request.param, mode=mode), "--engine", "local", timeout_s=600)
-    return Finished(request.param, done)
+    return FilesOfRun(request.param, done)
 
 
 def test_it_held_and_the_ground_truth_was_understood(finished):
@@ -149,7 +144,7 @@ _SAME = (
 
 def test_batches_of_data_of_groups_and_of_transactions_are_read_as_dump_log_segments_reads_them(finished):
     data = finished.run.nodes / "broker-1" / "data"
-    topics = ("cell-000", "__transaction_state", "__consumer_offsets")
+    topics = ("cell-*", "__transaction_state", "__consumer_offsets")
     files = sorted(file for topic in topics for file in data.glob(f"{topic}-*/*.log"))
     read = [header for file in files for header in read_headers(file)[0]]
     said = [match.groupdict() for match in _BATCH.finditer(finished.dump(files))]
@@ -216,7 +211,7 @@ def state_of(zxid: str, topic: str, number: str, text: str) -> State:
     return int(zxid, 16), topic, int(number), state["leader"], state["leader_epoch"], mask(state["isr"])
 
 
-def states_told(finished: Finished, log: Path) -> list[State]:
+def states_told(finished: FilesOfRun, log: Path) -> list[State]:
     """Every state of a partition in ZooKeeper's log, from the text of ZooKeeper's own tool.
 
     That of 3.5 (Kafka 2.8) prints the parts of a transaction as hexadecimal digits, one where a byte is below 16: text is
@@ -243,7 +238,7 @@ def states_told(finished: Finished, log: Path) -> list[State]:
     return told
 
 
-def the_zookeeper_log_is_read_as_zookeepers_own_tool_reads_it(finished: Finished) -> None:
+def the_zookeeper_log_is_read_as_zookeepers_own_tool_reads_it(finished: FilesOfRun) -> None:
     """One ZooKeeper server, so that all of its log is committed."""
     directory = finished.run.nodes / "zookeeper-1" / "data"
     (log,) = (directory / "version-2").glob("log.*")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -59,19 +60,25 @@ def test_its_options_and_marker_are_told(tmp_path):
     assert "@pytest.mark.prozess(**settings)" in markers.stdout
 
 
-@pytest.mark.parametrize(
-    ("marked", "said"),
-    [
-        ("versoin='4.4.0'", "did you mean 'version'?"),
-        ("backend='cloud'", "backend = 'cloud' is not known. Known: local, compose."),
-        ("version='4.4.0', variant='zookeeper'", "3.9 is the last line of Kafka that has a ZooKeeper mode"),
-    ],
-)
-def test_a_wrong_setting_fails_the_test_with_the_rule_and_is_never_skipped(tmp_path, marked, said):
-    source = f"import pytest\n@pytest.mark.prozess({marked})\ndef test_it(kafka_cluster): pass\n"
-    told = run(tmp_path, source, "--prozess-unavailable=skip")
+WRONG_SETTINGS = {
+    "versoin='4.4.0'": "did you mean 'version'?",
+    "backend='cloud'": "backend = 'cloud' is not known. Known: local, compose.",
+    "version='4.4.0', variant='zookeeper'": "3.9 is the last line of Kafka that has a ZooKeeper mode",
+}
+
+
+def test_a_wrong_setting_fails_the_test_with_the_rule_and_is_never_skipped(tmp_path):
+    tests = (
+        f"@pytest.mark.prozess({marked})\ndef test_{number}(kafka_cluster): pass\n"
+        for number, marked in enumerate(WRONG_SETTINGS)
+    )
+    told = run(tmp_path, "import pytest\n" + "".join(tests), "--prozess-unavailable=skip")
     assert told.returncode == 1
-    assert said in told.stdout
+    assert f"{len(WRONG_SETTINGS)} errors in" in told.stdout.splitlines()[-1]
+    errors = told.stdout[told.stdout.index("= ERRORS =") : told.stdout.index("short test summary")]
+    shown = re.split(r"^_+ ERROR at setup of test_\d _+$", errors, flags=re.MULTILINE)[1:]
+    for rule, text in zip(WRONG_SETTINGS.values(), shown, strict=True):
+        assert rule in text
     assert "Traceback" not in told.stdout
     assert "During handling" not in told.stdout
 
@@ -97,25 +104,17 @@ def application(servers): return servers
 @pytest.mark.prozess(backend='compose')
 def test_it(application): pass
 """
-NARROW = "import pytest\n@pytest.mark.prozess(backend='compose')\ndef test_it(kafka_cluster): pass\n"
+NARROW = "@pytest.mark.prozess(backend='compose')\ndef test_narrow(kafka_cluster): pass\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "unavailable", "code", "word"),
-    [
-        (NARROW, "fail", 1, "error"),
-        (NARROW, "skip", 0, "skipped"),
-        (WIDE, "fail", 1, "error"),
-        (WIDE, "skip", 0, "skipped"),
-    ],
-)
+@pytest.mark.parametrize(("unavailable", "code", "said"), [("fail", 1, "2 errors"), ("skip", 0, "2 skipped")])
 def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip_whatever_fixture_asks(
-    tmp_path, monkeypatch, source, unavailable, code, word
+    tmp_path, monkeypatch, unavailable, code, said
 ):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # nobody listens there
-    told = run(tmp_path, source, "-rs", f"--prozess-unavailable={unavailable}")
+    told = run(tmp_path, WIDE + NARROW, "-rs", f"--prozess-unavailable={unavailable}")
     assert told.returncode == code, told.stdout
-    assert f"1 {word}" in told.stdout
+    assert f"{said} in" in told.stdout.splitlines()[-1]
     assert "a compose cluster (kraft-isolated, Kafka 4.4.0) cannot be started here: " in told.stdout
 
 
@@ -176,7 +175,8 @@ def test_strict(recorded_producer): produce(recorded_producer, 1, topic="strict"
 SILENT = {"test_one", "test_two", "test_forbidding", "test_strict"}
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+# Its cheaper neighbours with workers: the same without, and the directories of workers, above.
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.long)], ids=["alone", "workers"])
 def test_what_was_not_judged_is_said_once_for_all_tests_and_fails_who_forbids_it(tmp_path, workers):
     with mock_kafka() as kafka:
         for topic in ("orders", "strict"):

@@ -78,7 +78,9 @@ def of_ours(told):
     return [line for line in (told.stdout + told.stderr).splitlines() if _OF_OURS.search(line)]
 
 
-@pytest.fixture(scope="module", params=["long", "native"])
+@pytest.fixture(
+    scope="module", params=["long", pytest.param("native", marks=pytest.mark.long)]
+)  # two ways of one filter
 def all_mistakes(request, tmp_path_factory):
     """What pytest shows of each mistake, one test each, in one style of tracebacks: name of the mistake → text."""
     source = "".join(text.replace("def test_it", f"def test_{name}") for name, text in MISTAKES.items())
