@@ -12,15 +12,16 @@ from prozess.harness.checking.kernels import check_partition
 from prozess.harness.interfaces import Finding, KernelResult, PartitionHistory
 from prozess.harness.schema import MISSING, NONE, Outcome
 from tests.support.anomalies import OF_PARTITIONS
-from tests.support.examples import examples
+from tests.support.examples import ALL, examples
 from tests.support.kafka_model import compaction
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
 from tests.support.kafka_model.definitions import epochs_fall, time_travel, under_acknowledged
 from tests.support.kafka_model.partition import epoch_at, facts
 
 KERNELS = select(OF_PARTITIONS).kernels
+PLANTED_MIN = 20 if ALL else 7
 QUICK = settings(
-    max_examples=40,
+    max_examples=2 * PLANTED_MIN,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
@@ -95,7 +96,7 @@ def test_what_was_planted_is_found_exactly(kind):
         assert counts(made[0].history()) == with_squares(made[0].history(), expected)
 
     check()
-    assert planted >= 20
+    assert planted >= PLANTED_MIN
 
 
 @settings(QUICK, max_examples=examples(150))
@@ -171,4 +172,4 @@ def test_what_was_planted_in_a_compacted_topic_is_found_exactly(kind):
         assert counts(made[0].history()) == +Counter(expected)
 
     check()
-    assert planted >= 20
+    assert planted >= PLANTED_MIN
