@@ -1,15 +1,13 @@
 """Every workload of prozess in one small trial on real Kafka, beside one another, while a leader dies: all of it is judged.
 What is read of Kafka's files is what Kafka's own DumpLogSegments says of them, and they are looked at in mid-trial, too.
-Single messages are recorded, lost and waited for.
 
 The trials of each workload, with their own faults and controls, are long tests, and so are those of other releases' files
-(test_versions.py), of exactly which replica had what (test_replica_recovery.py), and of messages (test_messages.py).
+(test_versions.py) and of exactly which replica had what (test_replica_recovery.py): `make test-all` runs them.
 """
 
 import numpy as np
 import pytest
 
-from prozess.harness.config.messages.names import api_keys, error_codes
 from prozess.harness.plan.workloads.registry import KINDS
 from prozess.harness.schema import NONE, Outcome
 from prozess.harness.verdict import AnomalyOutcome, Verdict
@@ -128,33 +126,7 @@ after = { condition = "elapsed", seconds = 2 }
 do = { kind = "inspect" }
 
 [[steps]]
-name = "what followers fetch is recorded"
-[steps.do]
-kind = "fault"
-fault = "message"
-targets = ["leader(0)"]
-[steps.do.parameters]
-others = "brokers"
-match = { api = "Fetch", partition = 0, until = 5 }
-action = { do = "record" }
-
-[[steps]]
-name = "an answer is lost"
-[steps.do]
-kind = "fault"
-fault = "message"
-targets = ["brokers"]
-[steps.do.parameters]
-match = { api = "Produce", direction = "answer", error = "NONE", partition = 0, nth = 1 }
-action = { do = "lose" }
-
-[[steps]]
-name = "it flows"
-after = { condition = "acked", count = 10, cells = { "workload" = "log" } }
-
-[[steps]]
-name = "a leader is killed before its acknowledgement arrives"
-after = { condition = "message", match = { api = "Produce", direction = "answer", partition = 0, error = "NONE" } }
+name = "a leader is killed"
 do = { kind = "fault", fault = "kill", targets = ["leader(0)"] }
 
 [[steps]]
@@ -171,16 +143,15 @@ do = { kind = "heal" }
 
 @pytest.fixture(scope="module")
 def finished(run_trial, need):
-    for part in ("java", "namespaces", "iptables"):
-        need(part)
+    need("java")
+    need("namespaces")
     return FilesOfRun("4.4.0", run_trial(TRIAL, "--engine", "local"))
 
 
 def test_it_has_every_workload_and_each_holds_while_a_leader_dies(finished):
     assert {cell.workload for cell in finished.history.plan.cells} == KINDS.keys() - OTHERS
     assert finished.verdict.verdict is Verdict.HELD, finished.verdict.sentence
-    faults = [(fault.fault, fault.effective) for fault in finished.verdict.faults]
-    assert faults == [("message", True), ("message", True), ("kill", True)]
+    assert [(fault.fault, fault.effective) for fault in finished.verdict.faults] == [("kill", True)]
 
 
 def test_every_promise_of_every_cell_rests_on_records_that_were_acknowledged(finished):
@@ -201,9 +172,7 @@ def test_replicas_that_were_looked_at_in_mid_trial_had_the_beginning_of_what_the
         set(zip(*(table[name][table["step"] == step].tolist() for name in columns), strict=True))
         for step in (look, NONE)
     )
-    assert {batch[:2] for batch in then} == {
-        (p.partition, node) for p in finished.plan.partitions for node in (1, 2, 3)
-    }
+    assert {batch[:2] for batch in then} >= {(p, node) for p in finished.plan.written for node in (1, 2, 3)}
     assert {batch for batch in then - now if batch[0] not in compacted} == set()
     assert len(now) > len(then)
 
@@ -219,18 +188,3 @@ def test_replicas_that_were_looked_at_in_mid_trial_had_the_beginning_of_what_the
 )
 def test_files_are_read_as_dump_log_segments_reads_them(finished, agree):
     agree(finished)
-
-
-def test_the_history_has_the_messages_and_a_step_came_while_the_one_it_waited_for_was_held(finished):
-    messages, steps = finished.history.table("messages"), finished.history.table("steps")
-    number = {step.name: n for n, step in enumerate(finished.plan.steps)}
-    fetched = messages["step"] == number["what followers fetch is recorded"]
-    assert np.isin(messages["opener"][fetched], (2, 3)).all(), "followers open the connections"
-    assert set(messages["api"][fetched]) == {api_keys()["Fetch"]}
-    assert fetched.sum() == 5
-    lost = messages["step"] == number["an answer is lost"]
-    assert messages["error"][lost].tolist() == [error_codes()["NONE"]]
-    awaited = number["a leader is killed before its acknowledgement arrives"]
-    first, last = messages["time_ns"][messages["step"] == awaited][[0, -1]]
-    (done_ns,) = steps["done_ns"][steps["step"] == awaited]
-    assert first < done_ns <= last, "it goes on when the leader is dead"

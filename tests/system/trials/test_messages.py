@@ -8,9 +8,7 @@ from prozess.harness.interfaces import ALL_CLIENTS_NODE
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
-# Cheaper: test_every_workload.py does some of it beside other things, tests/unit/clusters/messages/test_proxy.py all of it to
-# a server that is none of Kafka's.
+pytestmark = pytest.mark.cluster
 
 TRIAL = """
 name = "single-messages"
@@ -173,6 +171,7 @@ def test_the_step_that_waited_for_a_message_came_while_that_was_held(finished):
     assert first < done_ns <= last, "it goes on when the leader is dead"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trial", "verdict"),
     [
@@ -192,6 +191,7 @@ def test_each_trial_about_messages_does_what_it_says(run_trial, need, trial, ver
     assert {fault.effective for fault in found.faults if fault.fault == "message"} == {True}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trial", "defect"),
     [
@@ -209,6 +209,7 @@ def test_each_trial_about_a_known_defect_shows_it_and_no_other_violation(run_tri
     assert defect in found.sentence
 
 
+@pytest.mark.long
 def test_a_produce_request_that_comes_after_its_transaction_is_refused_by_newer_brokers(run_trial, need):
     need("java")
     need("namespaces")
