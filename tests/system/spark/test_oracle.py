@@ -31,7 +31,6 @@ from prozess.spark_checkers.oracle.second_opinion import (
 from prozess.spark_checkers.session import start_session
 from tests.support.anomalies import ANOMALIES, OF_PARTITIONS
 from tests.support.edn_histories import found
-from tests.support.examples import ALL
 from tests.support.kafka_model import compaction, groups, transactions
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
 from tests.support.kafka_model.deliveries import drawn_delivery
@@ -56,7 +55,7 @@ SHOWING = sorted(
     for path in (ROOT / "tests/unit/checkers" / folder).glob("test_*.py")
     if "brute_force" not in path.name
 )
-CELLS = 150 if ALL else 40
+CELLS = 150
 FAMILIES = tuple(
     {f"prozess.checkers.{name}" for name in names}
     for names in (
@@ -127,7 +126,7 @@ def asked(session, worlds, anomalies):
     return ask(session, tables, anomalies), cells
 
 
-@pytest.mark.long  # its cheaper neighbours are groups' cells, and the history with everything that can be planted
+@pytest.mark.long  # its cheaper neighbour is the history with everything that can be planted
 def test_on_hundreds_of_histories_of_a_partition_kernels_and_sql_find_the_same(session):
     histories = [spoiled_history(seed) for seed in range(HISTORIES)]
     findings = [f for world, h in enumerate(histories) for f in moved(check_partition(h, KERNELS), world)]
@@ -137,12 +136,10 @@ def test_on_hundreds_of_histories_of_a_partition_kernels_and_sql_find_the_same(s
     assert disagreements(findings, opinions, cells) == ()
 
 
+@pytest.mark.long  # as above
 @pytest.mark.parametrize(
     ("model", "spoilers"),
-    [
-        pytest.param(transactions.drawn_cell, transactions.SPOILERS, marks=pytest.mark.long),
-        (groups.drawn_group, groups.SPOILERS),
-    ],
+    [(transactions.drawn_cell, transactions.SPOILERS), (groups.drawn_group, groups.SPOILERS)],
     ids=["transactions", "groups"],
 )
 def test_on_hundreds_of_cells_kernels_and_sql_find_the_same(session, model, spoilers):
@@ -218,8 +215,7 @@ def test_a_generated_history_with_everything_that_can_be_planted_is_found_the_sa
     run = RunDirectory(tmp_path)
     run.create()
     planted = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
-    rows = 20_000 if ALL or in_pieces else 5_000  # of so few, nothing is compiled for
-    generate(run, GenerateOptions(rows=rows, partitions=3, planted=planted, seed=7), command="test")
+    generate(run, GenerateOptions(rows=20_000, partitions=3, planted=planted, seed=7), command="test")
     findings = check_run(run, CheckOptions(engine="local"))
     assert {f.anomaly for f in findings if f.result.count} >= set(PLANTS)
     assert second_opinion(run, findings, workers=1, session=session) == ()
@@ -241,8 +237,6 @@ def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
     some = ("lost", "duplicate", "unseen", "phantom")  # all of them are asked of files above
     findings = check_run(made.run, CheckOptions(engine="local", anomalies=some))
     assert [(f.partition, f.result.count) for f in findings if f.anomaly == "lost" and f.result.count] == [(0, 1)]
-    assert second_opinion(made.run, findings, workers=1, session=session) == ()
-    monkeypatch.setattr("prozess.spark_checkers.oracle.second_opinion.FEW_ROWS", 0)  # compiled, as of many rows
     assert second_opinion(made.run, findings, workers=1, session=session) == ()
     monkeypatch.setitem(QUERIES, "lost", "select partition, client, sequence from sent")
     said = second_opinion(made.run, findings, workers=1, session=session)
