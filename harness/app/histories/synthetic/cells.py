@@ -10,6 +10,8 @@ from prozess.harness.app.histories.synthetic.log import (
     ABORTED_EVERY,
     BATCH,
     COMMIT_AFTER_NS,
+    EPOCH,
+    FALLEN_EPOCH,
     LATENCY_MIN_NS,
     READ_AFTER_NS,
     STEP_NS,
@@ -49,6 +51,8 @@ class GeneratedCell:
     zombie: int
     successor: int
     """Instance of the zombie's transactional.id that came later."""
+    audit: int
+    """Client id of the audit at read_uncommitted."""
     planted: Mapping[str, int]
     issued: dict[int, int] = field(default_factory=dict)
     """Of `planter` and `zombie`."""
@@ -67,6 +71,11 @@ class GeneratedCell:
         return self.length * self.partitions[0].layout.step_ns
 
     @property
+    def audited_from_ns(self) -> int:
+        """Returns when the audits begin to read."""
+        return self.audit_ns + SHORT_AFTER_NS
+
+    @property
     def audit_ns(self) -> int:
         """Returns when the sentinels were sent."""
         return self.end_ns + 4 * SHORT_AFTER_NS
@@ -80,9 +89,12 @@ class GeneratedCell:
         put_in: list[list[np.ndarray]] = [[] for _ in self.partitions]
         for name, spots in chosen.items():
             self.spots[name] = spots
+            first = 0
             for rank, position in enumerate(spots):
-                self._edit(name, self.partitions[rank], position, put_in[rank])
-        for name in ("watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers"):
+                turn = first + np.arange(len(position))
+                self._edit(name, self.partitions[rank], (position, turn), put_in[rank])
+                first += len(position)
+        for name in ("watermark-regression", "under-acknowledged", "unclean", "two-controllers"):
             where = rng.integers(0, len(self.partitions), self.planted.get(name, 0))
             self.counts[name] = np.bincount(where, minlength=len(self.partitions))
         self._plant_orphans(rng)
@@ -128,15 +140,18 @@ class GeneratedCell:
         chosen: np.ndarray = np.flatnonzero(~self.partitions[0].aborted(batches * BATCH))[number]
         return chosen
 
-    def _edit(self, name: str, partition: GeneratedPartition, spot: np.ndarray, put_in: list[np.ndarray]) -> None:
-        """Makes one anomaly at some positions of one partition."""
-        edits = partition.edits
+    def _edit(
+        self, name: str, partition: GeneratedPartition, at: tuple[np.ndarray, np.ndarray], put_in: list[np.ndarray]
+    ) -> None:
+        """Makes one anomaly at some positions of one partition. `at`: the positions, and the number of each among all of this
+        anomaly in the cell."""
+        (spot, turn), edits = at, partition.edits
         for view in _UNSEEN.get(name, ()):
             edits.missing[view] = np.sort(np.concatenate([edits.missing[view], spot]))
         if name in _FIELDS:
             fields = _FIELDS[name]
             for number, attribute in enumerate(fields):
-                setattr(edits, attribute, spot[number :: len(fields)])
+                setattr(edits, attribute, spot[turn % len(fields) == number])
         elif name in _PUT_IN:
             put_in.append(self._put_in(name, partition, spot))
 
@@ -281,10 +296,11 @@ _UNSEEN: Mapping[str, tuple[str, ...]] = {
 _FIELDS = {
     "reordered": ("swapped",),
     "offset-conflict": ("misreported",),
-    "corrupt": ("corrupt",),
+    "corrupt": ("corrupt", "rekeyed"),
     "rewound": ("repeated",),
     "time-travel": ("early", "unsent"),
     "late": ("late",),
+    "epoch-regression": ("fallen_in_replica", "answered", "fallen_in_log", "fallen_in_tail"),
 }
 """Anomaly → the fields of `Edits` that take its spots, in turn."""
 _PUT_IN: Mapping[str, tuple[str, ...]] = {
@@ -300,9 +316,7 @@ _PUT_IN: Mapping[str, tuple[str, ...]] = {
 }
 """Anomaly → the views that show the record that is put in behind its spot."""
 _FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
-_UNPLACED = frozenset(
-    {"watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers", "orphaned"}
-)
+_UNPLACED = frozenset({"watermark-regression", "under-acknowledged", "unclean", "two-controllers", "orphaned"})
 _IN_BATCHES = {
     kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
     for kind in ("log", "transactions", "group")
@@ -315,6 +329,8 @@ _IN_BATCHES = {
 
 Columns = dict[str, np.ndarray | int]
 NODES = (1, 2, 3)
+FALLEN_NODE = NODES[1]
+"""Whose answers, and whose copies, have a leader epoch that was planted to fall."""
 CONTROLLERS = (3001, 3002)
 ASSIGN, REVOKE, CLOSE = 1, 2, 4
 ASSIGNED, SYNC = 1, 1
@@ -328,8 +344,6 @@ STARTED_AFTER_NS = 100
 """Members begin to process a record so long after they were given it."""
 CALLBACK_NS = 10
 """A callback about an assignment takes so long."""
-EPOCH, OLD_EPOCH = 8, 7
-"""Leader epochs that a broker tells one after the other, where that was planted to go back."""
 WATERMARKS_APART = 100
 """Answers of a leader, where they were planted to go back: the k-th pair is this times k, and one less."""
 
@@ -507,7 +521,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
             "partition": number,
             "kind": ObservationKind.LEADER_HIGH_WATERMARK,
             "node": NODES[0],
-            "leader_epoch": 0,
+            "leader_epoch": EPOCH,
         }
 
 
@@ -528,17 +542,24 @@ def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Colum
         }
 
 
+def copies_read_ns(cell: GeneratedCell) -> int:
+    """Returns when the segments of the copies are read."""
+    return cell.audit_ns + 3 * SHORT_AFTER_NS
+
+
 def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, first: int, last: int) -> Columns:
     """Rows of `replicas` of one copy between two positions that begin batches. What was put in has a batch of its own,
-    without a producer id, and a batch of which a record is gone from the log is two."""
+    without a producer id. A batch of which a record is gone from the log is two, and one in which sequences, or the leader
+    epoch of one copy, do not go on."""
     size, inserted = partition.layout.batch, partition.edits.inserted
     low, high = np.searchsorted(inserted["after"], [first, last])
     gone = partition.edits.missing["log"]
     gone = gone[(gone >= first) & (gone < last)]
-    renumbered = spots_of(cell, "out-of-sequence", partition)
-    renumbered = renumbered[(renumbered >= first) & (renumbered < last)]
-    if len(gone) or len(renumbered) or high > low:
-        begin, end, put_in = _stretches(partition, first, last, gone, renumbered, inserted[low:high])
+    fallen = partition.edits.fallen_in_replica
+    cut = np.sort(np.concatenate([spots_of(cell, "out-of-sequence", partition), fallen, fallen + 1]))
+    cut = cut[(cut >= first) & (cut < last)]
+    if len(gone) or len(cut) or high > low:
+        begin, end, put_in = _stretches(partition, first, last, gone, cut, inserted[low:high])
     else:
         begin = np.arange(first, last, size)
         end, put_in = begin + size, np.empty(0, dtype=np.int64)
@@ -547,6 +568,9 @@ def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, firs
         checksum = np.where(
             np.isin(begin // BATCH, spots_of(cell, "diverged", partition) // BATCH), checksum ^ 1, checksum
         )
+    epoch = np.full(len(begin), EPOCH)
+    if node == FALLEN_NODE:
+        epoch[np.isin(begin, fallen)] = FALLEN_EPOCH
     base = np.concatenate([partition.offsets(begin), put_in])
     order, none = np.argsort(base, kind="stable"), np.full(len(put_in), NONE)
     columns = {
@@ -559,30 +583,31 @@ def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, firs
         "base_timestamp_ms": np.concatenate([begin // 1000, none + 1]),
         "max_timestamp_ms": np.concatenate([(begin + size) // 1000, none + 1]),
         "records": np.concatenate([end - begin, none + 2]),
+        "leader_epoch": np.concatenate([epoch, np.full(len(put_in), EPOCH)]),
     }
     rows: Columns = {name: values[order] for name, values in columns.items()}
     return rows | {
         "client": np.full(len(base), NONE),
-        "read_ns": cell.audit_ns + 3 * SHORT_AFTER_NS,
+        "read_ns": copies_read_ns(cell),
         "partition": partition.partition,
         "node": node,
-        "leader_epoch": 0,
         "size": 100 * rows["records"],
         "attributes": TRANSACTIONAL if partition.transactional else 0,
     }
 
 
 def _stretches(
-    partition: GeneratedPartition, first: int, last: int, gone: np.ndarray, renumbered: np.ndarray, inserted: np.ndarray
+    partition: GeneratedPartition, first: int, last: int, gone: np.ndarray, cut: np.ndarray, inserted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the first position, and that behind the last one, of each batch of which no record is gone, in which nothing
-    was put in, and whose numbers go on; and the offsets of what was put into the log. That stands behind its position."""
+    was put in, and that is not cut in front of a position; and the offsets of what was put into the log. That stands behind
+    its position."""
     size, position = partition.layout.batch, np.arange(first, last)
     starts = (position % size == 0) | np.isin(position - 1, gone) | np.isin(position - 1, inserted["after"])
-    starts |= np.isin(position, renumbered)
+    starts |= np.isin(position, cut)
     starts &= ~np.isin(position, gone)
     begin = position[starts]
-    ends = np.sort(np.concatenate([position[position % size == 0] + size, gone, renumbered, inserted["after"] + 1]))
+    ends = np.sort(np.concatenate([position[position % size == 0] + size, gone, cut, inserted["after"] + 1]))
     end = ends[np.searchsorted(ends, begin, side="right")]
     low = int(np.searchsorted(partition.edits.inserted["after"], first))
     offsets = partition.inserted_offsets(low, low + len(inserted))
@@ -605,17 +630,17 @@ def base_sequences(cell: GeneratedCell, partition: GeneratedPartition, begin: np
 def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
     """Yields who led and who was in sync; and what brokers told, where that was planted to go back."""
     counts = {n: int(c[partition.rank]) for n, c in cell.counts.items()}
-    yield _states(partition, [(FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
-    told = counts.get("epoch-regression", 0)
+    yield _states(partition, [(FIRST_NS - 1, NODES[1], ALL), (FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
+    told = len(partition.edits.answered)
     yield {
         "client": np.full(2 * told, NONE),
         "time_ns": np.arange(2 * told) * STEP_NS,
         "kind": MetadataKind.PARTITION,
         "source": MetadataSource.SAMPLE,
         "partition": partition.partition,
-        "node": NODES[1],
+        "node": FALLEN_NODE,
         "leader": NODES[0],
-        "leader_epoch": np.tile([EPOCH, OLD_EPOCH], told),
+        "leader_epoch": np.tile([EPOCH, FALLEN_EPOCH], told),
         "isr": ALL,
         "replicas": ALL,
         "elr": 0,
@@ -648,7 +673,7 @@ def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -
         "partition": partition.partition,
         "node": leader,
         "leader": leader,
-        "leader_epoch": np.cumsum(np.diff(leader, prepend=leader[0]) != 0),
+        "leader_epoch": FALLEN_EPOCH + np.cumsum(np.diff(leader, prepend=leader[0]) != 0),
         "isr": isr,
         "replicas": ALL,
         "elr": 0,

@@ -220,6 +220,7 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
         planter=named["planter"],
         zombie=named["zombie"],
         successor=named["successor"],
+        audit=_audits(plan)[Isolation.READ_UNCOMMITTED],
         planted=planted,
     )
 
@@ -255,7 +256,7 @@ def _write_reads(
     """Writes what everybody read, and counts it in `received` by client."""
     with TableWriter(run, TABLES["reads"]) as writer:
         for cell in cells:
-            from_ns = cell.audit_ns + SHORT_AFTER_NS
+            from_ns = cell.audited_from_ns
             for partition in cell.partitions:
                 tail = tables.owner_of(cell, partition)
                 views = [("tail", tail, None)]

@@ -172,6 +172,10 @@ EARLIER_NS = STEP_NS + 2
 """What is planted as time travel is sent so much earlier: before the record in front of it."""
 UNSENT_NS = 1
 VIEWS = ("tail", "log", "visible")
+EPOCH, FALLEN_EPOCH = 1, 0
+"""Leader epochs of the log; and of a record at which it was planted to fall. In both of them somebody led."""
+OTHER_KEY = 1
+"""Key with which records are read that were planted to have another one than they were sent with."""
 SENTINEL = 0
 
 
@@ -184,6 +188,8 @@ class Edits:
     swapped: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """With the next one."""
     corrupt: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    rekeyed: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """Read with another key than they were sent with."""
     misreported: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """Acknowledged MISREPORTED_BY further on."""
     early: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
@@ -194,6 +200,14 @@ class Edits:
     """Given to the tailing reader twice."""
     late: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """Given to the tailing reader beyond the bound."""
+    answered: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """One for each time that a broker answers with a lower leader epoch than before."""
+    fallen_in_replica: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """One replica has them with a lower leader epoch than the record in front."""
+    fallen_in_log: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """The audit is given them so."""
+    fallen_in_tail: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """The tailing reader is given them so."""
     inserted: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=INSERTED))
     """INSERTED, ascending by `after`; records of clients of their own, and copies."""
 
@@ -373,7 +387,10 @@ class GeneratedPartition:
             "flags": np.zeros(len(position), dtype=np.int32),
             "key": position % self.keys if self.keys else np.full(len(position), NONE),
             "read_ns": self.read_ns(position),
+            "leader_epoch": self._epochs(view, position),
         }
+        if _touches(self.edits.rekeyed, position):
+            columns["key"] = np.where(np.isin(position, self.edits.rekeyed), OTHER_KEY, columns["key"])
         if view == "tail" and _touches(self.edits.late, position):
             columns["read_ns"] = columns["read_ns"] + np.isin(position, self.edits.late) * round(LATE_S * 1e9)
         if view == "tail" and _touches(self.edits.unsent, position):
@@ -387,12 +404,19 @@ class GeneratedPartition:
         columns = self._with_inserted(columns, view, first, last)
         length = len(columns["sequence"])
         if from_ns is not None:
-            columns["read_ns"] = from_ns + columns["log_offset"] // 4
+            columns["read_ns"] = audit_read_ns(from_ns, columns["log_offset"])
         return columns | {
             "client": np.full(length, client, dtype=np.int32),
             "partition": np.full(length, self.partition, dtype=np.int32),
             "span": np.zeros(length, dtype=np.int32),
         }
+
+    def _epochs(self, view: str, position: np.ndarray) -> np.ndarray:
+        epoch = np.full(len(position), EPOCH, dtype=np.int32)
+        fallen = {"tail": self.edits.fallen_in_tail, "log": self.edits.fallen_in_log}.get(view, NO_POSITIONS)
+        if _touches(fallen, position):
+            epoch[np.isin(position, fallen)] = FALLEN_EPOCH
+        return epoch
 
     def _with_inserted(self, columns: dict[str, np.ndarray], view: str, first: int, last: int) -> dict[str, np.ndarray]:
         low, high = np.searchsorted(self.edits.inserted["after"], [first, last])
@@ -410,6 +434,7 @@ class GeneratedPartition:
             "flags": np.zeros(len(rows), dtype=np.int32),
             "key": np.full(len(rows), NONE),
             "read_ns": self.inserted_read_ns(rows),
+            "leader_epoch": np.full(len(rows), EPOCH),
         }
         merged = {name: np.concatenate([values, more[name].astype(values.dtype)]) for name, values in columns.items()}
         order = np.argsort(merged["log_offset"], kind="stable")
@@ -427,8 +452,14 @@ class GeneratedPartition:
             "sent_partition": self.partition,
             "span": 0,
             "flags": 0,
+            "leader_epoch": EPOCH,
         }
         return columns  # type: ignore[return-value]
+
+
+def audit_read_ns(from_ns: int, offset: np.ndarray) -> np.ndarray:
+    """Returns when an audit that begins at `from_ns` is given the records at these offsets."""
+    return np.asarray(from_ns + offset // 4)
 
 
 def latencies(position: np.ndarray) -> np.ndarray:

@@ -36,6 +36,8 @@ class Plantable:
     """The kind of cell that it goes into."""
     implies: Mapping[str, int] = field(default_factory=dict)
     """What else one of it is found as, by definition."""
+    implied_every: int = 1
+    """What it implies the first one does, and every so manyeth after it."""
     per_partition: int | None = None
     """At most so many in one partition; None = one per batch."""
     every_cell: bool = False
@@ -48,7 +50,7 @@ PLANTS: Mapping[str, Plantable] = {
     "reordered": Plantable("log"),
     "offset-conflict": Plantable("log"),
     "phantom": Plantable("log"),
-    "corrupt": Plantable("log", implies={"late": 1}),
+    "corrupt": Plantable("log", implies={"late": 1}, implied_every=2),  # the others have another key, and arrive
     "misplaced": Plantable("log"),
     "resurrected": Plantable("log"),
     "dirty-read": Plantable("log"),
@@ -60,7 +62,8 @@ PLANTS: Mapping[str, Plantable] = {
     "diverged": Plantable("log"),
     "out-of-sequence": Plantable("log"),
     "watermark-regression": Plantable("log"),
-    "epoch-regression": Plantable("log"),
+    # The first one is in one copy alone, and every fourth.
+    "epoch-regression": Plantable("log", implies={"diverged": 1}, implied_every=4),
     "under-acknowledged": Plantable("log"),
     "unclean": Plantable("log"),
     "two-controllers": Plantable("log", every_cell=True),
@@ -107,7 +110,7 @@ def expected_findings(planted: Mapping[str, int], *, cells: int) -> dict[str, in
         plant = PLANTS[name]
         found[name] = found.get(name, 0) + count * (cells if plant.every_cell else 1)
         for implied, times in plant.implies.items():
-            found[implied] = found.get(implied, 0) + count * times
+            found[implied] = found.get(implied, 0) + -(-count // plant.implied_every) * times
     return found
 
 

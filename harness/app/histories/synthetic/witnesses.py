@@ -22,21 +22,31 @@ import pyarrow as pa
 from prozess.harness.app.histories.synthetic.cells import (
     CALLBACK_NS,
     CONTROLLERS,
+    FALLEN_NODE,
     FIRST_NS,
     NODES,
-    OLD_EPOCH,
     SECOND_NS,
     STARTED_AFTER_NS,
     WATERMARKS_APART,
     GeneratedCell,
     base_sequences,
     commits_ahead,
+    copies_read_ns,
     fallen_commits,
     owner_of,
     second_owner_of,
     spots_of,
 )
-from prozess.harness.app.histories.synthetic.log import BATCH, EARLIER_NS, MISREPORTED_BY, STEP_NS, GeneratedPartition
+from prozess.harness.app.histories.synthetic.log import (
+    BATCH,
+    EARLIER_NS,
+    EPOCH,
+    FALLEN_EPOCH,
+    MISREPORTED_BY,
+    STEP_NS,
+    GeneratedPartition,
+    audit_read_ns,
+)
 from prozess.harness.app.histories.synthetic.plants import PLANTS
 from prozess.harness.checking.findings import write_whole
 from prozess.harness.history.parquet import from_numpy, from_strings
@@ -83,7 +93,7 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
         return spots_of(cell, name, partition)
 
     owner = owner_of(cell, partition)
-    lost, skipped, corrupt = at("lost"), at("skipped"), at("corrupt")
+    lost, skipped, corrupt = at("lost"), at("skipped"), partition.edits.corrupt
     yield "lost", _sent(partition, lost)
     # Seen when the reader is given the record in front of the one that it skips.
     yield "skipped", _sent(partition, skipped, reader=owner, begin_ns=partition.read_ns(skipped - 1))
@@ -98,6 +108,7 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     yield "invisible", _sent(partition, at("invisible"), reader=owner)
     offsets, read_ns = partition.offsets(corrupt), partition.read_ns(corrupt)
     yield "corrupt", _witnesses(len(corrupt), log_offset=offsets, reader=owner, begin_ns=read_ns)
+    yield "corrupt", _sent(partition, partition.edits.rekeyed, reader=owner)
     swapped = at("reordered")
     # The record that was sent for the spot stands one further on, behind the one that was sent after it.
     yield "reordered", _sent(partition, swapped + 1, reader=owner, begin_ns=partition.layout.sent_ns(swapped))
@@ -108,9 +119,12 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     yield "time-travel", _sent(partition, spot, reader=owner, begin_ns=sent_ns)
     again = at("rewound")
     yield "rewound", _sent(partition, again, reader=owner, begin_ns=partition.read_ns(again))
-    batch = at("diverged") // BATCH * BATCH
-    sequence, offsets = base_sequences(cell, partition, batch), partition.offsets(batch)
-    yield "diverged", _witnesses(len(batch), sequence=sequence, log_offset=offsets, reader=NODES[-1])
+    for batch, node in (
+        (at("diverged") // BATCH * BATCH, NODES[-1]),
+        (partition.edits.fallen_in_replica, FALLEN_NODE),  # a batch of its own
+    ):
+        sequence, offsets = base_sequences(cell, partition, batch), partition.offsets(batch)
+        yield "diverged", _witnesses(len(batch), sequence=sequence, log_offset=offsets, reader=node)
     yield from _of_brokers(cell, partition)
 
 
@@ -123,15 +137,28 @@ def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     # Two answers each, of which the second one is wrong.
     number = numbers("watermark-regression")
     watermark, begin_ns = (number + 1) * WATERMARKS_APART - 1, 2 * number * STEP_NS
-    fallen = _witnesses(len(number), sequence=0, log_offset=watermark, reader=NODES[0], begin_ns=begin_ns)
+    fallen = _witnesses(len(number), sequence=EPOCH, log_offset=watermark, reader=NODES[0], begin_ns=begin_ns)
     yield "watermark-regression", fallen
-    number = numbers("epoch-regression")
-    begin_ns = 2 * number * STEP_NS
-    yield "epoch-regression", _witnesses(len(number), sequence=OLD_EPOCH, reader=NODES[1], begin_ns=begin_ns)
+    yield from (("epoch-regression", fallen) for fallen in _fallen_epochs(cell, partition))
     # The first two nodes are elected in turn, and the first one led before.
     number = numbers("unclean")
     leader, begin_ns = np.where(number % 2 == 0, NODES[1], NODES[0]), cell.end_ns + 2 + number * STEP_NS
-    yield "unclean", _witnesses(len(number), sequence=number + 1, reader=leader, begin_ns=begin_ns)
+    yield "unclean", _witnesses(len(number), sequence=EPOCH + 1 + number, reader=leader, begin_ns=begin_ns)
+
+
+def _fallen_epochs(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[np.ndarray]:
+    """Yields where leader epochs fall: in answers by number, and else at a position, since the record in front was read."""
+    edits = partition.edits
+    number = np.arange(len(edits.answered))
+    yield _witnesses(len(number), sequence=FALLEN_EPOCH, reader=FALLEN_NODE, begin_ns=2 * number * STEP_NS)
+    audited, tailed = edits.fallen_in_log, edits.fallen_in_tail
+    for spot, reader, begin_ns in (
+        (edits.fallen_in_replica, FALLEN_NODE, copies_read_ns(cell)),
+        (audited, cell.audit, audit_read_ns(cell.audited_from_ns, partition.offsets(audited - 1))),
+        (tailed, owner_of(cell, partition), partition.read_ns(tailed - 1)),
+    ):
+        offset = partition.offsets(spot)
+        yield _witnesses(len(spot), sequence=FALLEN_EPOCH, log_offset=offset, reader=reader, begin_ns=begin_ns)
 
 
 def _of_transactions(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
