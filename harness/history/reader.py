@@ -31,6 +31,7 @@ from prozess.harness.plan.bounds import bounds_of
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
+from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import LostRows, RunDirectory, read_object
 from prozess.harness.schema import NONE, TABLES, Clustered, ObservationKind, SharedRows
 
@@ -257,7 +258,7 @@ class History:
     @cached_property
     def _own_heartbeats(self) -> dict[str, np.ndarray]:
         table = self._small("heartbeats")
-        return _rows(table, table["client"] == NONE)
+        return _rows(table, table["client"] == RECORDER_CLIENT)
 
     @cached_property
     def _nodes_out(self) -> Mapping[int, Sequence[tuple[int, int]]]:

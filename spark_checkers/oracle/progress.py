@@ -1,6 +1,7 @@
 """The SQL of promises of progress: what a client waited for in vain, although it was awake."""
 
 from prozess.harness.interfaces.witnesses import ProgressCase
+from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import ObservationKind
 
 BEAT_GAP_NS = 1_000_000_000
@@ -171,11 +172,11 @@ PROGRESS_QUERIES = {
         ) t
         join longest l on l.partition = t.partition and l.client = t.client and l.begin_ns = t.begin_ns
     """,
-    # Who asked is client NONE, the process that observes.
+    # Who asked is the process that records the trial.
     "unanswered": f"""
         {
-        longest_awake('''
-            select k.world, c.admin_call_ns, p.partition, {NONE} as client, k.node as reader, k.begin_ns,
+        longest_awake(f'''
+            select k.world, c.admin_call_ns, p.partition, {RECORDER_CLIENT} as client, k.node as reader, k.begin_ns,
                    k.begin_ns + k.lasted_ns as end_ns
             from fact_calls k
             join fact_cells c on c.world = k.world and c.cell = k.cell

@@ -14,6 +14,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     CLIENTS,
     HEARTBEATS,
@@ -216,7 +217,7 @@ class TransactionalCell:
             table.name: columns_of(table, found)
             for table, found in ((TRANSACTIONS, rows), (CLIENTS, clients), (HEARTBEATS, beats))
         }
-        own = [{"client": NONE, "time_ns": time_ns} for time_ns in self.own_beats]
+        own = [{"client": RECORDER_CLIENT, "time_ns": time_ns} for time_ns in self.own_beats]
         tables |= {"calls": columns_of(OBSERVATIONS, self.calls), "own_heartbeats": columns_of(HEARTBEATS, own)}
         partitions = {p: self._partition(p) for p in (A, B)}
         return CellHistory(cell=CELL, partitions=partitions, tables=tables, clients=())

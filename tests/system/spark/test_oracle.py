@@ -214,7 +214,7 @@ def test_a_generated_history_with_everything_that_can_be_planted_is_found_the_sa
         monkeypatch.setattr("prozess.spark_checkers.oracle.second_opinion.FEW_ROWS", 500)
     run = RunDirectory(tmp_path)
     run.create()
-    planted = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
+    planted = {name: {"orphaned": 1, "epoch-regression": 4}.get(name, 3) for name in PLANTS}
     generate(run, GenerateOptions(rows=20_000, partitions=3, planted=planted, seed=7), command="test")
     findings = check_run(run, CheckOptions(engine="local"))
     assert {f.anomaly for f in findings if f.result.count} >= set(PLANTS)

@@ -27,6 +27,14 @@ SPOT = 3
 """Within its batch: what is planted touches positions SPOT - 1 … SPOT + 3."""
 SHORT_AFTER_NS = 10_000_000_000
 """The ISR is too small so long after the last record, for twice that time."""
+WAIT_NS = 60_000_000_000
+"""From one wait in vain to the next."""
+LEADERLESS_NS = 30_000_000_000
+"""For so long there is no leader: more than `Bounds.new_leader_ns`."""
+STALE_APART_NS = 10_000_000_000
+"""From one controller that does not give way to the next."""
+SETTLED_AFTER_NS = 30_000_000_000
+"""A group has settled so long after the last member came: more than it may take."""
 EARLY_NS = STEP_NS // 2
 """What is planted as an early read is read so much before its commit is invoked: what stands behind it is read later."""
 BEHIND_OPEN_SOONER_NS, BEHIND_OPEN_COMMIT_NS = 30_000_000, 2_000_000
@@ -53,9 +61,13 @@ class GeneratedCell:
     """Instance of the zombie's transactional.id that came later."""
     audit: int
     """Client id of the audit at read_uncommitted."""
+    waiter: int
+    """Client that waits in vain: for acknowledgements, or for a transaction coordinator."""
+    newcomer: int
+    """Member of its group that gets no partition; NONE if it has no group."""
     planted: Mapping[str, int]
     issued: dict[int, int] = field(default_factory=dict)
-    """Of `planter` and `zombie`."""
+    """Of `planter`, `zombie` and `waiter`."""
     spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Anomaly → per partition the positions that it was planted at, ascending."""
     counts: dict[str, np.ndarray] = field(default_factory=dict)
@@ -75,10 +87,43 @@ class GeneratedCell:
         """Returns when the audits begin to read."""
         return self.audit_ns + SHORT_AFTER_NS
 
+    def waited_ns(self, turn: np.ndarray) -> np.ndarray:
+        """Returns since when somebody waits in vain who does so in these turns."""
+        return np.asarray(self.end_ns + 4 * SHORT_AFTER_NS + turn * WAIT_NS)
+
+    @property
+    def calm_ns(self) -> int:
+        """Returns when the group's newcomer learned that it gets no partition: since then nobody comes or goes."""
+        return self.end_ns + SECOND_NS
+
+    @property
+    def calm_end_ns(self) -> int:
+        """Returns when the newcomer leaves."""
+        return self.calm_ns + SETTLED_AFTER_NS + (1 + self.planted.get("unstable", 0)) * SECOND_NS
+
+    @property
+    def drain_ns(self) -> int:
+        """Returns when members began to drain."""
+        return self.calm_end_ns + SECOND_NS
+
+    @property
+    def close_ns(self) -> int:
+        """Returns when members closed."""
+        return self.drain_ns + SECOND_NS
+
+    @property
+    def ended_ns(self) -> int:
+        """Returns when members ended, and until when whoever sends was heard of."""
+        return self.close_ns + SECOND_NS if self.kind == "group" else self.audit_ns + 4 * SHORT_AFTER_NS
+
     @property
     def audit_ns(self) -> int:
         """Returns when the sentinels were sent."""
-        return self.end_ns + 4 * SHORT_AFTER_NS
+        waits = max(self.planted.get(name, 0) for name in ("stuck", "leaderless", "hanging"))
+        stale = -(-self.planted.get("stale-controller", 0) * STALE_APART_NS // WAIT_NS)
+        in_turn_ns = max(waits, stale, self.planted.get("unanswered", 0) and 1) * WAIT_NS
+        settled_ns = self.close_ns + SECOND_NS - self.end_ns if self.kind == "group" else 0
+        return self.end_ns + 4 * SHORT_AFTER_NS + max(in_turn_ns, settled_ns)
 
     def plant(self, rng: np.random.Generator) -> None:
         """Chooses where the anomalies go, and puts them into the partitions. BadInput if there is no room."""
@@ -94,14 +139,13 @@ class GeneratedCell:
                 turn = first + np.arange(len(position))
                 self._edit(name, self.partitions[rank], (position, turn), put_in[rank])
                 first += len(position)
-        for name in ("watermark-regression", "under-acknowledged", "unclean", "two-controllers"):
+        for name in _COUNTED:
             where = rng.integers(0, len(self.partitions), self.planted.get(name, 0))
             self.counts[name] = np.bincount(where, minlength=len(self.partitions))
         self._plant_orphans(rng)
+        self._plant_moves(rng)
         for rank, partition in enumerate(self.partitions):
-            partition.edits.inserted = self._numbered(
-                partition, put_in[rank], int(self.counts["under-acknowledged"][rank])
-            )
+            partition.edits.inserted = self._numbered(partition, put_in[rank])
 
     def _choose_spots(self, rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
         placed = {n: c for n, c in self.planted.items() if n in _IN_BATCHES[self.kind]}
@@ -178,12 +222,14 @@ class GeneratedCell:
                     columns["sooner_ns"] = np.arange(len(spot)) % 2 * BEHIND_OPEN_SOONER_NS
         return inserted(name, spot, **columns)
 
-    def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray], short: int) -> np.ndarray:
-        """Returns what is put in, in its order, with sequences of its own; and what is acknowledged while the ISR is
-        too small."""
+    def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray]) -> np.ndarray:
+        """Returns what is put in, in its order, with sequences of its own; what is acknowledged while the ISR is too small;
+        and what is not acknowledged for too long."""
+        short, stuck = (int(self.counts[name][partition.rank]) for name in ("under-acknowledged", "stuck"))
+        last = partition.length - 1
         late = inserted(
             "under-acknowledged",
-            np.full(short, partition.length - 1),
+            np.full(short, last),
             client=self.planter,
             outcome=Outcome.OK,
             invoked_ns=self.end_ns + 2 * SHORT_AFTER_NS + np.arange(short) * STEP_NS,
@@ -191,9 +237,16 @@ class GeneratedCell:
             in_log=True,
             in_visible=True,
         )
-        rows = np.concatenate([*put_in, late])
+        vain = inserted(
+            "stuck",
+            np.full(stuck, last),
+            client=self.waiter,
+            outcome=Outcome.FAIL,
+            invoked_ns=self.waited_ns(np.arange(stuck)),
+        )
+        rows = np.concatenate([*put_in, late, vain])
         rows = rows[np.argsort(rows["after"], kind="stable")]
-        for client in (self.planter, self.zombie):
+        for client in (self.planter, self.zombie, self.waiter):
             mine = np.flatnonzero((rows["client"] == client) & (rows["outcome"] != NONE))
             first = self.issued.get(client, 0)
             rows["sequence"][mine] = first + np.arange(len(mine))
@@ -210,6 +263,16 @@ class GeneratedCell:
             )
         chosen = rng.choice(len(self.partitions), count, replace=False)
         self.counts["orphaned"] = np.bincount(chosen, minlength=len(self.partitions))
+
+    def _plant_moves(self, rng: np.random.Generator) -> None:
+        """Chooses which partitions of a group have no owner, each at most once, and which ones move: half of both. The only
+        partition moves."""
+        count, partitions = self.planted.get("unstable", 0), len(self.partitions)
+        chosen = rng.permutation(partitions)
+        unowned = min(count // 2, partitions - 1)
+        self.counts["unowned"] = np.bincount(chosen[:unowned], minlength=partitions)
+        moved = chosen[unowned + rng.integers(0, partitions - unowned, count - unowned)]
+        self.counts["moved"] = np.bincount(moved, minlength=partitions)
 
     def _plant_compaction(self, rng: np.random.Generator) -> None:
         """Plants anomalies of compaction at keys: their last record is gone although the one before it is there."""
@@ -316,7 +379,10 @@ _PUT_IN: Mapping[str, tuple[str, ...]] = {
 }
 """Anomaly → the views that show the record that is put in behind its spot."""
 _FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
-_UNPLACED = frozenset({"watermark-regression", "under-acknowledged", "unclean", "two-controllers", "orphaned"})
+_COUNTED = ("watermark-regression", "under-acknowledged", "unclean", "stuck", "leaderless")
+"""Anomalies that are counted by partition, and have no position."""
+_OF_CELLS = ("two-controllers", "stale-controller", "unanswered", "hanging", "orphaned", "unstable")
+_UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
 _IN_BATCHES = {
     kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
     for kind in ("log", "transactions", "group")
@@ -332,12 +398,13 @@ NODES = (1, 2, 3)
 FALLEN_NODE = NODES[1]
 """Whose answers, and whose copies, have a leader epoch that was planted to fall."""
 CONTROLLERS = (3001, 3002)
-ASSIGN, REVOKE, CLOSE = 1, 2, 4
 ASSIGNED, SYNC = 1, 1
 ALL = sum(1 << node for node in NODES)
 TRANSACTIONAL = 0x10
 """Bit of the attributes of a batch."""
 FIRST_NS = -3_000_000
+BEFORE_NS = -4_000_000
+"""When brokers registered."""
 SECOND_NS = 1_000_000_000
 HEARTBEAT_NS = 100_000_000
 STARTED_AFTER_NS = 100
@@ -441,39 +508,18 @@ def _commit(
     }
 
 
-def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Rows of `assignments`: its owner's, and those of a second one where that was planted."""
-    drain_ns, orphaned = cell.end_ns + SECOND_NS, bool(cell.counts["orphaned"][partition.rank])
-    ends_ns, event = (drain_ns - SECOND_NS // 2, REVOKE) if orphaned else (drain_ns + SECOND_NS, CLOSE)
-    yield _callbacks(cell, partition, owner_of(cell, partition), np.array([[FIRST_NS, ASSIGN], [ends_ns, event]]))
-    other = second_owner_of(cell, partition)
-    begin = spots_of(cell, "two-owners", partition) * STEP_NS
-    events = np.concatenate([np.stack([begin, np.full_like(begin, ASSIGN)], axis=1)] * 2)
-    events[len(begin) :, 0] += 2 * STEP_NS
-    events[len(begin) :, 1] = REVOKE
-    yield _callbacks(cell, partition, other, events[np.argsort(events[:, 0], kind="stable")])
-
-
 def heartbeats(cell: GeneratedCell) -> Columns:
-    """Rows of `heartbeats`: every producer, and every member of a group, is heard of until all have ended. Nobody knows
-    whether a member that was silent for longer than its session still owned a partition, nor for how long a client waited of
-    which nothing was heard."""
-    time_ns = np.arange(FIRST_NS, cell.end_ns + 2 * SECOND_NS, HEARTBEAT_NS)
-    others = {"transactions": [cell.zombie, cell.successor], "group": list(cell.readers)}
+    """Rows of `heartbeats`: every producer, whoever waits in vain, and every member of a group, is heard of until all have
+    ended. Nobody knows whether a member that was silent for longer than its session still owned a partition, nor for how long
+    a client waited of which nothing was heard."""
+    time_ns = np.arange(FIRST_NS, cell.ended_ns + 1, HEARTBEAT_NS)
+    others = {
+        "log": [cell.waiter],
+        "transactions": [cell.zombie, cell.successor, cell.waiter],
+        "group": [*cell.readers, cell.newcomer],
+    }
     clients = np.unique([*cell.partitions[0].producers.tolist(), *others.get(cell.kind, [])])
     return {"client": np.repeat(clients, len(time_ns)), "time_ns": np.tile(time_ns, len(clients))}
-
-
-def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, events: np.ndarray) -> Columns:
-    return {
-        "client": np.full(len(events), client),
-        "started_ns": events[:, 0],
-        "done_ns": events[:, 0] + CALLBACK_NS,
-        "partition": partition.partition,
-        "group": cell.cell,
-        "event": events[:, 1],
-        "incremental": 0,
-    }
 
 
 def positions(cell: GeneratedCell, partition: GeneratedPartition, audits: Iterable[int]) -> Columns:
@@ -504,7 +550,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
     if cell.kind == "group":
         yield {
             "client": np.array([owner_of(cell, partition)]),
-            "time_ns": cell.end_ns + SECOND_NS,
+            "time_ns": cell.drain_ns,
             "value": 1000,
             "partition": number,
             "kind": ObservationKind.DRAIN_BEGUN,
@@ -650,7 +696,8 @@ def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Col
 
 
 def _elections(cell: GeneratedCell, counts: dict[str, int]) -> Iterator[tuple[int, int, int]]:
-    """(when, leader, ISR): leaders from outside the ISR in turn, then an ISR of the leader alone for a while."""
+    """(when, leader, ISR): leaders from outside the ISR in turn, then an ISR of the leader alone for a while, then at times
+    nobody leads."""
     leader, now_ns = NODES[0], cell.end_ns
     for _ in range(counts.get("unclean", 0)):
         other = NODES[0] + NODES[1] - leader
@@ -660,6 +707,14 @@ def _elections(cell: GeneratedCell, counts: dict[str, int]) -> Iterator[tuple[in
     if counts.get("under-acknowledged", 0):
         yield cell.end_ns + SHORT_AFTER_NS, leader, 1 << leader
         yield cell.end_ns + 3 * SHORT_AFTER_NS, leader, ALL
+    for since_ns in cell.waited_ns(np.arange(counts.get("leaderless", 0))).tolist():
+        yield since_ns, NONE, ALL
+        yield since_ns + LEADERLESS_NS, leader, ALL
+
+
+def log_positions(time_ns: np.ndarray) -> np.ndarray:
+    """Returns where the controllers' log has what happened at these times: in their order."""
+    return np.asarray(time_ns - BEFORE_NS)
 
 
 def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -> Columns:
@@ -669,7 +724,7 @@ def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -
         "time_ns": time_ns,
         "kind": MetadataKind.PARTITION,
         "source": MetadataSource.CONTROLLER_LOG,
-        "log_position": partition.partition + np.arange(len(states)) * (1 << 20),
+        "log_position": log_positions(time_ns),
         "partition": partition.partition,
         "node": leader,
         "leader": leader,
@@ -679,32 +734,4 @@ def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -
         "elr": 0,
         "last_known_elr": 0,
         "recovering": 0,
-    }
-
-
-def admin_calls() -> Columns:
-    """Returns the first call of an administrator to each broker, and to the active controller: all were answered."""
-    nodes = np.array([*NODES, NONE])
-    return {
-        "client": np.full(len(nodes), NONE),
-        "time_ns": FIRST_NS + np.arange(len(nodes)),
-        "value": CALLBACK_NS,
-        "partition": NONE,
-        "kind": ObservationKind.ADMIN_ANSWERED,
-        "node": nodes,
-    }
-
-
-def controllers(planted: int) -> Columns:
-    """Returns who became the active controller: one in epoch 1, and two in each epoch that was planted so."""
-    epochs = np.concatenate([[1], np.repeat(np.arange(2, planted + 2), 2)])
-    node = np.concatenate([[CONTROLLERS[0]], np.tile(CONTROLLERS, planted)])
-    return {
-        "client": np.full(len(node), NONE),
-        "time_ns": FIRST_NS + np.arange(len(node)),
-        "log_position": np.arange(len(node)),
-        "kind": MetadataKind.CONTROLLER,
-        "source": MetadataSource.CONTROLLER_LOG,
-        "node": node,
-        "leader_epoch": epochs,
     }

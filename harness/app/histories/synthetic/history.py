@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.app.histories.synthetic import cells as tables
+from prozess.harness.app.histories.synthetic import members, waits
 from prozess.harness.app.histories.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
 from prozess.harness.app.histories.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.harness.app.histories.synthetic.plants import PLANTS, expected_findings
@@ -51,13 +52,11 @@ _WORKLOADS: Mapping[str, dict[str, Any]] = {
     },
     "group": {
         "traffic": {"producers": PRODUCERS},
-        # The planted second owner of a partition receives no records, so it must be allowed never to poll.
-        # And its group must be allowed to move partitions as long as the history lasts.
         "base": _RELIABLE
         | {
-            "group.max_poll_interval_ms": 2**31 - 1,
-            "group.session_timeout_ms": 2**31 - 1,
-            "group.properties.heartbeat.interval.ms": str(2**29),
+            "group.max_poll_interval_ms": members.POLL_MS,
+            "group.session_timeout_ms": members.SESSION_MS,
+            "group.properties.heartbeat.interval.ms": str(members.HEARTBEAT_MS),
         },
         "isolation_levels": [],
     },
@@ -107,7 +106,7 @@ def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> di
         rows = sum(pool.map(lambda write: write(), writers))
     _write_clients(run, plan, cells, received)
     _write_planned(run, plan)
-    write_planted(run, cells, two_controllers=options.planted.get("two-controllers", 0))
+    write_planted(run, cells, options.planted)
     ensure_every_table(run)
     manifest = {
         "command": command,
@@ -154,7 +153,7 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
     plan = make_plan(parse_trial(document, source="generate"), seed=options.seed)
     planters: list[PlannedClient] = []
     for cell in plan.cells:
-        for role in ("planter", "zombie", "successor"):
+        for role in ("planter", "zombie", "successor", "waiter"):
             planters.append(
                 PlannedClient(
                     client=len(plan.clients) + len(planters),
@@ -165,6 +164,13 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
                     cell=cell.cell,
                 )
             )
+        planters += [
+            client.model_copy(
+                update={"client": len(plan.clients) + len(planters), "name": f"newcomer-{cell.name}", "instance": 2}
+            )
+            for client in plan.clients
+            if client.cell == cell.cell and client.name == f"member-{cell.name}-0"
+        ]
     return plan.model_copy(update={"origin": "synthetic", "clients": (*plan.clients, *planters)})
 
 
@@ -220,6 +226,8 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
         planter=named["planter"],
         zombie=named["zombie"],
         successor=named["successor"],
+        waiter=named["waiter"],
+        newcomer=named.get("newcomer", NONE),
         audit=_audits(plan)[Isolation.READ_UNCOMMITTED],
         planted=planted,
     )
@@ -284,16 +292,22 @@ def _write_others(
                 _put(writer, "processed", tables.processed(cell, partition, first, last))
         rows += writer.rows
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
-    _write_all(run, "assignments", (c for pair in groups for c in tables.assignments(*pair)))
+    told = [members.empty_callbacks(cell) for cell in cells if cell.kind == "group"]
+    _write_all(run, "assignments", (*told, *(c for pair in groups for c in members.assignments(*pair))))
     _write_all(run, "positions", (tables.positions(*pair, audits.values()) for pair in pairs))
-    _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in cells))
-    _write_all(run, "transactions", (c for cell in cells if cell.kind == "transactions" for c in cell.transactions()))
-    observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
+    _write_all(run, "heartbeats", (waits.own_heartbeats(cells), *(tables.heartbeats(cell) for cell in cells)))
+    transacting = [cell for cell in cells if cell.kind == "transactions"]
     _write_all(
-        run, "observations", [tables.admin_calls(), *observed, *(c for pair in pairs for c in tables.copies(*pair))]
+        run, "transactions", (c for cell in transacting for c in (*cell.transactions(), waits.hanging_calls(cell)))
     )
+    observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
+    two, stale, late = (options.planted.get(n, 0) for n in ("two-controllers", "stale-controller", "unanswered"))
+    _write_all(
+        run, "observations", [waits.admin_calls(late), *observed, *(c for pair in pairs for c in tables.copies(*pair))]
+    )
+    _write_all(run, "metrics", [waits.quorum_answers(two, stale)])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
-    _write_all(run, "metadata", [tables.controllers(options.planted.get("two-controllers", 0)), *led])
+    _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
     with TableWriter(run, TABLES["replicas"]) as writer:
         for cell, partition in pairs:
             for node in tables.NODES:
@@ -319,13 +333,17 @@ def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell]
     reading = np.isin(roles, [Role.READER, Role.AUDIT, Role.MEMBER])
     issued[reading] = [received.get(c.client, 0) for c, reads in zip(plan.clients, reading, strict=True) if reads]
     issued[SENTINEL_CLIENT] = len(plan.partitions)
+    ended = np.full(len(plan.clients), max(cell.audit_ns for cell in cells) + 4 * SHORT_AFTER_NS)
+    for cell in cells:
+        if cell.kind == "group":
+            ended[[*cell.readers, cell.newcomer]] = cell.ended_ns
     levels = [Isolation[str(c.isolation_level).upper()] if c.isolation_level else NONE for c in plan.clients]
     ids = np.array([c.client for c in plan.clients])
     columns: dict[str, np.ndarray | int] = {
         "client": ids,
         "planned": ids,
         "started_ns": tables.FIRST_NS,
-        "ended_ns": max(cell.audit_ns for cell in cells) + 4 * SHORT_AFTER_NS,
+        "ended_ns": ended,
         "issued": issued,
         "role": roles,
         "isolation": np.array(levels),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from prozess.harness.app.histories.synthetic.plants import INSERTED, NO_POSITIONS
+from prozess.harness.app.histories.synthetic.plants import INSERTED, NO_POSITIONS, PLANT_CODES
 from prozess.harness.schema import NONE, Outcome, ReadFlag
 
 BATCH = 16
@@ -164,6 +164,8 @@ class SpreadLayout(LogLayout):
 LATENCY_MIN_NS, LATENCY_SPREAD_NS = 1_000_000, 19_000_000
 READ_AFTER_NS = 40_000_000
 """Tailing readers read so long after a record was sent."""
+VAIN_NS = 55_000_000_000
+"""What is waited for in vain is over after so long: more than any of the bounds (`Bounds`)."""
 LATE_S = 0.1
 """Within so long after its sending every record is promised to be delivered; what is planted as late takes so much longer."""
 MISREPORTED_BY = 2
@@ -337,7 +339,7 @@ class GeneratedPartition:
         columns: dict[str, np.ndarray | int] = {
             "client": rows["client"],
             "invoked_ns": invoked,
-            "completed_ns": invoked + LATENCY_MIN_NS,
+            "completed_ns": invoked + np.where(rows["plant"] == PLANT_CODES["stuck"], VAIN_NS, LATENCY_MIN_NS),
             "log_offset": np.where(ok, offset, NONE),
             "sequence": rows["sequence"],
             "transaction": rows["transaction"],

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from prozess.harness.app.histories.synthetic import waits
 from prozess.harness.app.histories.synthetic.cells import (
     CALLBACK_NS,
     CONTROLLERS,
     FALLEN_NODE,
     FIRST_NS,
     NODES,
-    SECOND_NS,
     STARTED_AFTER_NS,
     WATERMARKS_APART,
     GeneratedCell,
@@ -47,6 +47,7 @@ from prozess.harness.app.histories.synthetic.log import (
     GeneratedPartition,
     audit_read_ns,
 )
+from prozess.harness.app.histories.synthetic.members import MAY_EXPLAIN_NS, moved_ns, movers
 from prozess.harness.app.histories.synthetic.plants import PLANTS
 from prozess.harness.checking.findings import write_whole
 from prozess.harness.history.parquet import from_numpy, from_strings
@@ -72,12 +73,17 @@ Named = tuple[str, np.ndarray]
 """An anomaly, and array of WITNESS in which only columns of planted.parquet are set."""
 
 
-def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], *, two_controllers: int) -> None:
-    """Writes planted.parquet of cells in which everything was planted. `two_controllers`: epochs that have two; they are the
-    cluster's, and found in every cell. StorageFull if there is no room."""
+def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], planted: Mapping[str, int]) -> None:
+    """Writes planted.parquet of cells in which everything was planted. What is the cluster's is found in every cell.
+    StorageFull if there is no room."""
+    two, stale, unanswered = (planted.get(name, 0) for name in ("two-controllers", "stale-controller", "unanswered"))
     found: dict[str, list[np.ndarray]] = {name: [] for name in sorted(PLANTS)}
     for cell in cells:
-        found["two-controllers"].append(_two_controllers(cell, two_controllers))
+        found["two-controllers"].append(_two_controllers(cell, two))
+        found["stale-controller"].append(waits.stale_controllers(cell, two, stale))
+        found["unanswered"].append(waits.late_calls(cell, unanswered))
+        if cell.kind == "transactions":
+            found["hanging"].append(waits.hung(cell))
         for partition in cell.partitions:
             for name, witnesses in (*_IN_CELLS[cell.kind](cell, partition), *_put_in(cell, partition)):
                 witnesses["partition"] = partition.partition
@@ -144,6 +150,10 @@ def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     number = numbers("unclean")
     leader, begin_ns = np.where(number % 2 == 0, NODES[1], NODES[0]), cell.end_ns + 2 + number * STEP_NS
     yield "unclean", _witnesses(len(number), sequence=EPOCH + 1 + number, reader=leader, begin_ns=begin_ns)
+    # Then nobody leads in every other epoch, although the first node could.
+    turn = numbers("leaderless")
+    epochs = EPOCH + 1 + len(number) + 2 * turn
+    yield "leaderless", _witnesses(len(turn), sequence=epochs, reader=NODES[0], begin_ns=cell.waited_ns(turn))
 
 
 def _fallen_epochs(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[np.ndarray]:
@@ -181,7 +191,11 @@ def _of_group(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Na
     begin_ns = partition.layout.sent_ns(spot) + CALLBACK_NS
     yield "two-owners", _witnesses(len(spot), reader=second_owner_of(cell, partition), begin_ns=begin_ns)
     orphaned = int(cell.counts["orphaned"][partition.rank])
-    yield "orphaned", _witnesses(orphaned, begin_ns=cell.end_ns + SECOND_NS)
+    yield "orphaned", _witnesses(orphaned, begin_ns=cell.drain_ns)
+    moved = moved_ns(cell, partition) + CALLBACK_NS - MAY_EXPLAIN_NS
+    yield "unstable", _witnesses(len(moved), reader=movers(cell, partition), begin_ns=moved)
+    unowned = int(cell.counts["unowned"][partition.rank])
+    yield "unstable", _witnesses(unowned, begin_ns=cell.calm_end_ns - MAY_EXPLAIN_NS)
 
 
 def _of_compaction(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
@@ -206,6 +220,10 @@ def _put_in(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     for code in np.unique(inserted["plant"]).tolist():
         name, mine = tuple(PLANTS)[code], inserted["plant"] == code
         rows = inserted[mine]
+        if name == "stuck":  # no record of it was ever there
+            columns = {column: rows[column] for column in ("client", "sequence")}
+            yield name, _witnesses(len(rows), begin_ns=rows["invoked_ns"], **columns)
+            continue
         yield (
             name,
             _witnesses(

@@ -12,9 +12,11 @@ from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_wi
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
+from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder
 from prozess.harness.schema import NONE, ObservationKind
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
 from tests.support.cells.partitions import PARTITION, history, table
+from tests.support.small_runs import START_NS, make_small
 from tests.unit.checkers.log.test_cluster import CELL
 
 BOUND_S = Bounds().admin_call_ns // NS_PER_S
@@ -31,7 +33,7 @@ def cell(*calls, still=()):
     beats = [time for time in np.arange(0, EVER_S, 0.5).tolist() if not still or not still[0] < time < still[1]]
     tables = {
         "calls": table("observations", rows),
-        "own_heartbeats": table("heartbeats", [{"client": NONE, "time_ns": ns(time)} for time in beats]),
+        "own_heartbeats": table("heartbeats", [{"client": RECORDER_CLIENT, "time_ns": ns(time)} for time in beats]),
     }
     return CellHistory(cell=CELL, partitions={PARTITION: history()}, tables=tables, clients=())
 
@@ -104,3 +106,12 @@ def test_a_wait_is_forbidden_if_the_cluster_was_in_peace_for_the_bound(node, met
     witnesses = unanswered(cell((WAITED, node, 0, 100))).witnesses
     evaluated = evaluate_witnesses("unanswered", NEW, envelope, witnesses)
     assert [Judgement(int(one)) for one in evaluated.judgement] == [expected]
+
+
+def test_heartbeats_of_the_process_that_asks_are_those_that_it_records(tmp_path):
+    made = make_small(tmp_path)
+    recorder = Recorder(made.run)
+    recorder.write("heartbeats", time_ns=START_NS + 7)
+    recorder.close()
+    made.write("heartbeats", 1, [{"time_ns": START_NS + 9}])
+    assert made.history().cell_history(0).tables["own_heartbeats"]["time_ns"].tolist() == [7]

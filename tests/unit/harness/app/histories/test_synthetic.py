@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.log.records import OTHER_KEY, UNREADABLE_RECORD
+from prozess.checkers.progress.acknowledgements import LONG_NS
+from prozess.checkers.progress.stability import settle_ns, unstable
 from prozess.checkers.transactions.index import CellIndex
 from prozess.checkers.transactions.isolation import wr_edges, ww_edges
 from prozess.harness.app import cli
-from prozess.harness.app.histories.synthetic import cells
+from prozess.harness.app.histories.synthetic import cells, log, members
 from prozess.harness.app.histories.synthetic import history as synthetic
 from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.harness.app.histories.synthetic.plants import PLANTS, expected_findings, parse_plants
@@ -27,9 +29,9 @@ from prozess.harness.app.run.judge import judge_run
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces.witnesses import EpochCase
+from prozess.harness.interfaces.witnesses import EpochCase, GroupCase, ProgressCase
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.verdict import Verdict
+from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.support.anomalies import ANOMALIES
 from tests.support.examples import ALL
 
@@ -62,16 +64,23 @@ def differences(run, planted_in=None):
 
 EVERYTHING = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
 IN_TRANSACTIONS = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
-NOT_GENERATED = {"untold", "unenforced", "collateral", "stalled", "not-exactly-once", "snapshot-conflict"}
-NOT_GENERATED |= {"own-read", "information-cycle", "write-cycle", "unstable", "hanging", "stuck", "stale-controller"}
-NOT_GENERATED |= {"leaderless", "unanswered"}
-"""Of senders that meet errors, of copies, of readers that stand still, of transactions that read, of producer snapshots, of
-groups that may not move partitions any more, of calls that never return, of a quorum that is asked second by second: it makes
-none of them."""
+NOT_GENERATED = {
+    "untold": "no send meets an error that its producer has to be told of",
+    "unenforced": "no send is one that brokers must refuse",
+    "collateral": "no batch has a record that spoils the others",
+    "stalled": "no reader stands still, and nobody samples the last stable offset",
+    "not-exactly-once": "nobody copies records from topic to topic",
+    "snapshot-conflict": "no broker leaves a producer snapshot",
+    "own-read": "transactions that read take from other clients alone",
+    "information-cycle": "transactions that read take from what stands in front of them",
+    "write-cycle": "transactions write in the order of their commits",
+}
+"""Anomaly → what a generated history does not have, without which there is none."""
 
 
 def test_every_kernel_has_something_to_plant():
-    assert set(PLANTS) | NOT_GENERATED == set(ANOMALIES)
+    assert {*PLANTS, *NOT_GENERATED} == set(ANOMALIES)
+    assert not set(PLANTS) & set(NOT_GENERATED)
 
 
 def test_all_kinds_at_once(tmp_path):
@@ -114,9 +123,19 @@ def cases(run, anomaly):
     [
         ("corrupt", 5, {UNREADABLE_RECORD: 3, OTHER_KEY: 2}),
         ("epoch-regression", 6, {EpochCase.IN_LOG: 2, EpochCase.ANSWERED: 2, EpochCase.AUDITED: 1, EpochCase.READ: 1}),
+        (
+            "hanging",
+            5,
+            {ProgressCase.INITIALISATION: 2, ProgressCase.COMMIT: 2, ProgressCase.ABORT: 1},
+        ),
+        ("stuck", 4, {ProgressCase.ACKNOWLEDGEMENT: 4}),
+        ("leaderless", 4, {ProgressCase.LEADER: 4}),
+        ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
+        ("stale-controller", 3, {0: 3}),
+        ("unstable", 4, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 2}),
     ],
 )
-def test_what_is_found_in_several_cases_is_planted_in_each_of_them_in_turn(tmp_path, anomaly, planted, expected):
+def test_each_case_is_planted_in_turn_and_alone_it_breaks_the_promise(tmp_path, anomaly, planted, expected):
     run, manifest = made(tmp_path, rows=20_000, partitions=3, planted={anomaly: planted}, seed=2)
     verdict, found, gaps = checked(run)
     assert (found, gaps) == (manifest["expected"], set())
@@ -165,13 +184,8 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
     # `diverged` stays, and one in which the leader epoch of a copy falls moves.
     fixed = {"compacted-away", "tombstone-lost", "commit-ahead", "commit-regression"}
     fixed |= {name for name, plant in PLANTS.items() if plant.kind == "transactions"} - {"torn"}
-    fixed |= {
-        "watermark-regression",
-        "under-acknowledged",
-        "unclean",
-        "two-controllers",
-        "orphaned",
-    }
+    fixed |= {"watermark-regression", "under-acknowledged", "unclean", "two-controllers", "stale-controller"}
+    fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable"}
     for side in differences(run, planted_in=other):
         assert {name for name, *_ in side} == set(PLANTS) - fixed
 
@@ -197,6 +211,29 @@ def test_the_manifest_covers_the_planted_witnesses(tmp_path):
     assert condition_of(run).whole
     run.planted.write_bytes(run.planted.read_bytes()[:-1])
     assert list(condition_of(run).damaged) == [run.planted.name]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_a_group_whose_members_stay_is_judged_to_settle_and_no_longer_before(tmp_path, partitions):
+    run, _ = made(tmp_path, rows=2_000, partitions=partitions, kinds=("group",))
+    (cell,) = checked(run)[0].cells
+    history = History.open(run).cell_history(0)
+    assert history.cell.group is not None
+    settle = settle_ns(history.cell, history.bounds.rebalance_delay_ns)
+    assert settle < cells.SETTLED_AFTER_NS
+    assert settle + history.cell.group.session.timeout_ms * 1_000_000 == members.MAY_EXPLAIN_NS
+    assert unstable(history).judged == partitions
+    assert cell.anomalies["unstable"].outcome is AnomalyOutcome.HELD
+
+
+def test_what_is_planted_to_be_waited_for_in_vain_lasts_longer_than_each_bound(tmp_path):
+    run, _ = made(tmp_path, rows=2_000, partitions=2, kinds=KINDS)
+    history = History.open(run)
+    for cell in history.plan.cells:
+        bounds = history.cell_history(cell.cell).bounds
+        assert max(bounds.acknowledgement_ns, bounds.transaction_call_ns, bounds.admin_call_ns) < log.VAIN_NS
+        assert log.VAIN_NS + LONG_NS < cells.WAIT_NS
+        assert bounds.new_leader_ns < cells.LEADERLESS_NS < cells.WAIT_NS
 
 
 def test_a_history_without_plants_is_held(tmp_path):
