@@ -31,6 +31,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "what a configuration forgets, or gives up, after a time": 1,
         "what servers say in their own logs: as rows, and as facts": 2,
         "files that people import, compressed or not": 1,
+        "what is planted in made histories: members, and what is waited for in vain": 2,
         "shares of a matrix, trials as tasks of Spark, groups of cells": 3,
         "the tables that a check makes, and those that a verdict is made of": 2,
         "excerpts of servers' logs": 1,
