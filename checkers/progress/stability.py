@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.groups.assignments import (
+    ASSIGN,
     BACKLOG_NS,
     CLOSE,
     NS_PER_MS,
@@ -21,6 +22,7 @@ from prozess.harness.interfaces.witnesses import GroupCase, join_witnesses, make
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, NONE, once
 
+NEVER_NS = 2**62
 GAP_NS = NS_PER_S
 """A member whose heartbeats stop for longer than this stood still, and may have been evicted."""
 AT_WORK_NS = 10 * NS_PER_S
@@ -38,6 +40,9 @@ def unstable(history: CellHistory) -> KernelResult:
     the topics change; KIP-848. Judged are calms: stretches in which nobody of the group began (until its first callback),
     ended, stood still, or may have polled too rarely. After a calm has lasted `settle_ns`, no member may be assigned a
     partition, and none may be without an owner. A death, or a static member's end, counts until its session is over.
+    Members learn of a partition that was added only when they ask for metadata again. So a group whose topics grow is not
+    calm before each added partition has had its first owner. If one was created and never had any, it is not known when the
+    group learned of it, and nothing is judged.
 
     Example: members start at 0 s and 1 s, the last one ends at 90 s, and `settle_ns` is 20 s. An assignment at 19 s is
     theirs to settle; one at 60 s is a witness. Witness: `reader` was assigned the partition at `end_ns` (case REASSIGNED;
@@ -54,11 +59,11 @@ def settle_ns(cell: Cell, delay_ns: int) -> int:
 
 
 def _unstable(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
-    if history.cell.late_partitions:  # members learn of new partitions whenever they ask for metadata again
-        return no_witnesses(), 0, None
     silent = [int(one) for one in members.ids if not len(members.beats[int(one)])]
     if silent or not len(members.ids):
         return no_witnesses(), 0, "nothing shows when the members of the group lived" if silent else None
+    if _unlearned(history, partition):
+        return no_witnesses(), 0, f"partition {partition.partition} was added, and never had an owner"
     settle = settle_ns(history.cell, history.bounds.rebalance_delay_ns)
     session = group_of(history.cell).session.timeout_ms * NS_PER_MS
     calms = once(history.tables["clients"], "calms", lambda: _calms(history, members))
@@ -122,6 +127,26 @@ def _calms(history: CellHistory, members: Members) -> Calms:
     return Calms(since[lived], until[lived])
 
 
+def _unlearned(history: CellHistory, partition: PartitionHistory) -> bool:
+    """Returns whether this partition was added, and no member was ever assigned it."""
+    late = partition.partition in history.cell.late_partitions
+    created = bool(len(partition.metadata["time_ns"]) or len(partition.sends["client"]))
+    return late and created and not len(_first_owned_ns(history, partition.partition))
+
+
+def _learned_ns(history: CellHistory) -> int:
+    """Returns when each partition that was added has had an owner; long after everything, if one never had."""
+    first = [_first_owned_ns(history, number) for number in history.cell.late_partitions]
+    return max(int(times.min()) if len(times) else NEVER_NS for times in first)
+
+
+def _first_owned_ns(history: CellHistory, partition: int) -> np.ndarray:
+    """Returns when members were assigned a partition."""
+    told = history.tables["assignments"]
+    done_ns = told["done_ns"][(told["partition"] == partition) & (told["event"] == ASSIGN)]
+    return np.asarray(done_ns[done_ns != MISSING])
+
+
 def _comings_and_goings(history: CellHistory, members: Members) -> tuple[np.ndarray, np.ndarray]:
     """Returns (begin_ns, end_ns) of each time in which members may have come or gone. The loop runs over members."""
     told, group = history.tables["assignments"], group_of(history.cell)
@@ -144,5 +169,7 @@ def _comings_and_goings(history: CellHistory, members: Members) -> tuple[np.ndar
         polled = np.concatenate([[started], polls.get(one, beats[:0]), [ended]])
         rare = np.flatnonzero(np.diff(polled) >= limit)
         spans += [(int(a) + limit, int(b) + BACKLOG_NS) for a, b in zip(polled[rare], polled[rare + 1], strict=True)]
+    if history.cell.late_partitions:
+        spans.append((int(members.started_ns.min()), _learned_ns(history)))
     assert all(begin != MISSING for begin, _ in spans), "a member of which nothing shows when it lived"
     return np.array([a for a, _ in spans], dtype=np.int64), np.array([b for _, b in spans], dtype=np.int64)

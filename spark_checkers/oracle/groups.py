@@ -117,6 +117,18 @@ OWNERSHIP_VIEWS = {
             ) x on x.world = m.world and x.client = m.client
         ) p
         where p.time_ns - p.before_ns >= p.poll_limit_ns
+        union all
+        select l.world, l.cell, s.from_ns, max(coalesce(l.owned_ns, {2**62}L))
+        from (
+            select f.world, f.cell, f.partition, min(a.done_ns) as owned_ns
+            from fact_partitions f
+            left join assignments a
+                on a.partition = f.partition and a.event = {ASSIGN} and a.done_ns != {{MISSING}}
+            where f.late group by f.world, f.cell, f.partition
+        ) l
+        join (select world, cell, min(started_ns) as from_ns from member group by world, cell) s
+            on s.world = l.world and s.cell = l.cell
+        group by l.world, l.cell, s.from_ns
     """,
     # Stretches in which nobody came or went, and in which some member lived: what is settled, and until when.
     "calm": """
@@ -220,7 +232,6 @@ OWNERSHIP_QUERIES = {
             from calm m
             join fact_partitions f on f.world = m.world and f.cell = m.cell
             join fact_cells c on c.world = m.world and c.cell = m.cell
-            left anti join fact_partitions g on g.world = m.world and g.cell = m.cell and g.late
         )
         select j.partition, o.client as reader, coalesce(b.client, {{NONE}}) as other_client,
                o.begin_ns - j.excused_ns as begin_ns, o.begin_ns as end_ns, j.since_ns as other_ns,

@@ -266,7 +266,8 @@ _ORPHANED = Guarantee(
 _UNSTABLE = Guarantee(
     anomaly="unstable",
     meaning="A group went on to move a partition, or left it without an owner, although no member came or went.",
-    promise="Once no member comes or goes, each partition of a group has an owner, and keeps it.",
+    promise="Once no member comes or goes, and each partition that was added has had an owner, each partition of a group has "
+    "an owner, and keeps it.",
     found=(
         "1 time a partition changed its owner or had none, long after the last member had come or gone",
         "{n} times a partition changed its owner or had none, long after the last member had come or gone",

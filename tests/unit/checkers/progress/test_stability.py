@@ -1,5 +1,7 @@
 """Groups that do not settle: found, and not the near miss. Times in seconds; A and B live from 0 to 99."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -97,9 +99,50 @@ def test_without_heartbeats_nothing_is_concluded():
     assert unstable(cell(assignments=[*BEGUN, *moved(60)], heartbeats=beats(A, 99))).incomplete
 
 
-def test_topics_that_grow_are_not_judged():
-    grown = unstable(cell(assignments=[*BEGUN, *moved(60), *CLOSED], group=FAST, late=True))
-    assert (grown.count, grown.judged) == (0, 0)
+OTHERS_ONLY = (event(A, ASSIGN, 1) | {"partition": 77},)
+
+
+def grown(*moves, begun=OTHERS_ONLY, partition=None):
+    """What is found in a partition that was added, of which A and B are told so; and why nothing is."""
+    made = cell(clients=BOTH, assignments=[*begun, *moves, *CLOSED], group=FAST, late=True)
+    if partition is not None:
+        made = replace(made, partitions={PARTITION: replace(made.partitions[PARTITION], **partition)})
+    return unstable(made)
+
+
+FIRST_OWNED = (event(A, ASSIGN, 1) | {"partition": 77}, event(B, ASSIGN, 40))
+"""The added partition has its first owner at 40 s, when all members had come long before."""
+
+
+def test_a_partition_that_was_added_has_to_settle_from_its_first_owner_on():
+    assert (grown(begun=FIRST_OWNED).count, grown(begun=FIRST_OWNED).judged) == (0, 1)
+    assert grown(*moved(40 + SETTLE_S - 0.1), begun=FIRST_OWNED).count == 0
+    late = grown(*moved(40 + SETTLE_S + 0.2), begun=FIRST_OWNED)
+    assert [(int(w["other_client"]), int(w["case"])) for w in late.witnesses] == [(B, GroupCase.REASSIGNED)]
+    assert late.incomplete is None
+
+
+def test_one_that_was_added_and_is_without_an_owner_again_is_unstable():
+    result = grown(event(B, REVOKE, 42), begun=FIRST_OWNED)
+    assert [int(w["case"]) for w in result.witnesses] == [GroupCase.UNOWNED]
+
+
+def test_of_one_that_was_added_and_never_had_an_owner_it_is_not_known_when_the_group_learned():
+    result = grown()
+    assert (result.count, result.judged) == (0, 0)
+    assert result.incomplete == f"partition {PARTITION} was added, and never had an owner"
+    absent = grown(partition={"sends": table("sends", []), "metadata": table("metadata", [])})
+    assert (absent.count, absent.judged, absent.incomplete) == (0, 0, None), "it was never added"
+
+
+def test_the_other_partitions_of_a_group_are_judged_once_all_that_were_added_had_an_owner():
+    made = cell(clients=BOTH, assignments=[*BEGUN, *moved(60), *CLOSED], group=FAST)
+    own = made.partitions[PARTITION]
+    for late, found in ((), 1), ((77,), 1), ((77, 78), 0):
+        planned = made.cell.model_copy(update={"partitions": (PARTITION, 77, *late[1:]), "late_partitions": late})
+        partitions = {number: replace(own, partition=number) for number in planned.partitions}
+        result = unstable(replace(made, cell=planned, partitions=partitions))
+        assert (result.count, result.incomplete is None) == (found, 78 not in late)
 
 
 QUIET = [state(-10, 0, 1, 0, (1, 2, 3))]
