@@ -55,7 +55,7 @@ FUZZ_ROUNDS ?= 5
 DAMAGES ?= 10000
 fuzz: $(VENV)/.ready-dev
 	set -e; for round in $$(seq $(FUZZ_ROUNDS)); do PROZESS_FUZZ=1 $(BIN)/pytest -n 2 -m hypothesis tests/unit tests/processes; done
-	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/harness/app/histories/test_fuzz.py tests/unit/harness/plan/test_fuzz_trials.py --timeout 0
+	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/prozess/exchange/test_fuzz.py tests/unit/harness/plan/test_fuzz_trials.py --timeout 0
 	$(BIN)/python -m tests.fuzzing.damaged_runs --cases $(DAMAGES) $(RUN_DIRECTORIES)
 	$(BIN)/pip install -q -e '.[fuzz]'
 	set -e; for target in $(FUZZ_TARGETS); do $(BIN)/python -m tests.fuzzing.coverage_guided $$target $(FUZZ_S); done

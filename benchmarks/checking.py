@@ -47,8 +47,8 @@ import psutil
 import pyarrow.parquet as pq
 
 from prozess.checkers.registry import CHECKERS, select
-from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
-from prozess.harness.app.run.check import ENGINES, engine_named
+from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
+from prozess.app.run.check import ENGINES, engine_named
 from prozess.harness.checking.checker import CheckerSet
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.history.convert import write_history
@@ -211,7 +211,7 @@ def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, d
 def command(engine: str, path: Path, workers: int) -> tuple[float, float, float]:
     """Runs `prozess check` as a person does. Returns the wall clock, the CPU seconds of all its processes, and the most
     memory of any of them in MB."""
-    prozess = [sys.executable, "-c", "import sys; from prozess.harness.app.cli import main; sys.exit(main())"]
+    prozess = [sys.executable, "-c", "import sys; from prozess.app.cli import main; sys.exit(main())"]
     asked = ["check", str(path), "--engine", engine, "--workers", str(workers), "--no-report"]
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as told:

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from prozess import spark as trial
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
+from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.history.reader import History
 from prozess.harness.run_directory import RunDirectory

@@ -8,7 +8,7 @@ Half of the rows are sends, half are reads. Both ways must write the same bytes.
 nothing with it. CPU seconds are those of all processes, Spark's virtual machine included, for one conversion in a session
 that has done one before. One process works on two tables at a time. So Spark is worth it with more than two workers times
 the ratio of CPU seconds, if each has a core (`WRITTEN_BY_SPARK_ROWS`, `WRITTEN_BY_SPARK_WORKERS` in
-harness/app/run/check.py).
+prozess/app/run/check.py).
 """
 
 import argparse

@@ -31,7 +31,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
+from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.harness.checking.checker import CheckerSet
 from prozess.harness.checking.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from prozess.harness.checking.kernels import check_partition, in_order

@@ -58,8 +58,8 @@ def kind_of(command: Sequence[str], parent_is_fork_server: bool) -> str:
         ("kafka.tools", "java-client"),
         ("org.apache.spark", "spark"),
         ("pyspark", "spark-worker"),
-        ("prozess.harness.app.run.inside", "run-stage"),
-        ("prozess.harness.app.run.supervisor", "supervisor"),
+        ("prozess.app.run.inside", "run-stage"),
+        ("prozess.app.run.supervisor", "supervisor"),
         ("prozess run", "outer"),
     ):
         if mark in line:

@@ -92,7 +92,7 @@ def main() -> int:
             words = [
                 sys.executable,
                 "-m",
-                "prozess.harness.app.cli",
+                "prozess.app.cli",
                 "trends",
                 str(path),
                 "--out",

@@ -60,7 +60,7 @@ BACKENDS: "Catalogue[Backend]" = Catalogue("backend")
 CHECKERS: "Catalogue[Checker]" = Catalogue("anomaly")
 """The checker of each anomaly, and of each fact that is only counted."""
 RECORDED = "recorded"
-"""`Cell.workload` of a test's own clients (`prozess.harness.app.testing`). Nobody planned them, so a trial file cannot ask
+"""`Cell.workload` of a test's own clients (`prozess.testing`). Nobody planned them, so a trial file cannot ask
 for this kind."""
 
 

@@ -5,7 +5,7 @@ plan.json          stage plan: enough to run it again
 rows/              stage run: rows as the clients wrote them (harness/recording/rows.py); they survive any SIGKILL
 source.json        only of a history that was imported or generated: the command, and what was planted
 planted.parquet    only of a history that was generated: a row for each witness that was planted, and that a check
-                   must find (harness/app/histories/synthetic/witnesses.py)
+                   must find (prozess/exchange/synthetic/witnesses.py)
 clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error_ns"}: the trial's clock, from the
                    moment when it started; missing = it never started
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
@@ -24,7 +24,7 @@ events.jsonl       progress of the run stage, one JSON object per line
 recovery.json      list of what the cluster did not reach in time when it was healed; missing = the run did not get
                    so far
 hanging.json       list of the transactions that were still open when the audit began, and what became of them
-                   (harness/app/run/administration.py); missing = nobody looked
+                   (prozess/app/run/administration.py); missing = nobody looked
 limits.json        list of what a stage of the run awaited for longer than its limit; missing = nothing
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table; partitioned tables have one row group per partition

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from prozess import extend, spark, trials
     from prozess.clusters.compose.testcontainer import KafkaTrialContainer
-    from prozess.harness.app.testing.application import Applications, Crash, RecordedCommands
-    from prozess.harness.app.testing.fixtures import ActiveFault, KafkaCluster, RunTrial, TestNemesis
-    from prozess.harness.app.trial_run import RunTable, TrialRun, TrialSource, check, load, plan, run
+    from prozess.testing.application import Applications, Crash, RecordedCommands
+    from prozess.testing.fixtures import ActiveFault, KafkaCluster, RunTrial, TestNemesis
+    from prozess.app.trial_run import RunTable, TrialRun, TrialSource, check, load, plan, run
     from prozess.harness.checking.checker import Checker
     from prozess.harness.errors import (
         BadInput,
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
         Verdict,
         WitnessShown,
     )
-    from prozess.workloads.recorded.aiokafka import RecordedAIOKafkaConsumer, RecordedAIOKafkaProducer
-    from prozess.workloads.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
-    from prozess.workloads.recorded.consumer import RecordedConsumer
-    from prozess.workloads.recorded.producer import RecordedProducer
+    from prozess.testing.recorded.aiokafka import RecordedAIOKafkaConsumer, RecordedAIOKafkaProducer
+    from prozess.testing.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
+    from prozess.testing.recorded.consumer import RecordedConsumer
+    from prozess.testing.recorded.producer import RecordedProducer
 
 __all__ = [
     "ActiveFault",
@@ -125,9 +125,9 @@ _MODULES = frozenset({"extend", "spark", "trials"})
 """The public modules."""
 _PLACES: Mapping[str, tuple[str, ...]] = {
     "prozess.clusters.compose.testcontainer": ("KafkaTrialContainer",),
-    "prozess.harness.app.testing.application": ("Applications", "Crash", "RecordedCommands"),
-    "prozess.harness.app.testing.fixtures": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
-    "prozess.harness.app.trial_run": ("RunTable", "TrialRun", "TrialSource", "check", "load", "plan", "run"),
+    "prozess.testing.application": ("Applications", "Crash", "RecordedCommands"),
+    "prozess.testing.fixtures": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
+    "prozess.app.trial_run": ("RunTable", "TrialRun", "TrialSource", "check", "load", "plan", "run"),
     "prozess.harness.errors": (
         *("BadInput", "ClusterFailed", "ExitCode", "HarnessFailed", "HistoryUnreadable", "Interrupted", "MissingTool"),
         *("NotJudged", "NotReady", "ProzessError", "StorageFull", "TargetMissing", "UnsupportedFault"),
@@ -140,10 +140,10 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
         *("AlertResult", "AnomalyOutcome", "ApplicationVerdict", "CellAnomaly", "CellVerdict", "ControlResult"),
         *("FaultShown", "TrialVerdict", "Verdict", "WitnessShown"),
     ),
-    "prozess.workloads.recorded.aiokafka": ("RecordedAIOKafkaConsumer", "RecordedAIOKafkaProducer"),
-    "prozess.workloads.recorded.application": ("RecordedAIOConsumer", "RecordedAIOProducer"),
-    "prozess.workloads.recorded.consumer": ("RecordedConsumer",),
-    "prozess.workloads.recorded.producer": ("RecordedProducer",),
+    "prozess.testing.recorded.aiokafka": ("RecordedAIOKafkaConsumer", "RecordedAIOKafkaProducer"),
+    "prozess.testing.recorded.application": ("RecordedAIOConsumer", "RecordedAIOProducer"),
+    "prozess.testing.recorded.consumer": ("RecordedConsumer",),
+    "prozess.testing.recorded.producer": ("RecordedProducer",),
 }
 """Module → its public names. They are imported when somebody asks for them: this module is imported by every process of
 prozess, by every pytest run and by Spark's workers, of which most need none of them. Type checkers read the imports above,

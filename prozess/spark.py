@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prozess.harness.app.run.check import CheckOptions, check_run, large_tables
-from prozess.harness.app.run.judge import judge_run, judged_tables, write_judged_tables
-from prozess.harness.app.trial_run import checked_run, history_address, history_file, result_frame
+from prozess.app.run.check import CheckOptions, check_run, large_tables
+from prozess.app.run.judge import judge_run, judged_tables, write_judged_tables
+from prozess.app.trial_run import checked_run, history_address, history_file, result_frame
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import Condition, condition_of

@@ -509,7 +509,7 @@ def from_strings(values: Sequence[str | None]) -> pa.Array:
 
 # Writing tables of a history as Parquet: each call writes columns as one row group, and the file appears in its place
 # at once. This serves everyone who makes a history: from rows after a trial (`prozess.harness.history.convert`), from
-# other programs' histories, or out of nothing (`prozess.harness.app.histories`).
+# other programs' histories, or out of nothing (`prozess.exchange`).
 
 
 ROW_GROUP_MAX = 1 << 20

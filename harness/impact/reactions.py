@@ -2,7 +2,7 @@
 make, to prove and to undo; when a new leader was decided, and known by the brokers' own views; whose ISR it left.
 Measured, never judged. Pure.
 
-Views are samples, taken five times a second (`prozess.harness.app.run.cluster_state`): they are late by that, and by
+Views are samples, taken five times a second (`prozess.app.run.cluster_state`): they are late by that, and by
 more where the machine is busy. Decided is what the metadata log (or ZooKeeper's) says; a leader of which no broker
 knows serves nobody."""
 

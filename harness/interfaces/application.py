@@ -64,10 +64,10 @@ class RegisteredClient:
     how: dict[str, None] = field(default_factory=dict)
     """What the client was seen to use. For a consumer: subscribe, assign, commit, processing, effects, handed-over. For
     a producer: identity. For either: command, which is a program that prints what it does
-    (`prozess.harness.app.testing.application`)."""
+    (`prozess.testing.application`)."""
     hazards: dict[str, None] = field(default_factory=dict)
     """The commits of a consumer that came before an effect of a record which they cover, as JSON
-    (`prozess.workloads.recorded.steps`)."""
+    (`prozess.testing.recorded.steps`)."""
     doubts: dict[str, None] = field(default_factory=dict)
     """The lines that a program printed and that prozess did not understand."""
     silences: dict[str, None] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prozess.harness.app.wiring import TOOLBOX
+from prozess.app.wiring import TOOLBOX
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
-from prozess.harness.app.wiring import TOOLBOX
+from prozess.app.wiring import TOOLBOX
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.planning import make_plan

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from prozess.clusters.disks.volumes import devices_of
-from prozess.harness.app.wiring import heal_run
+from prozess.app.wiring import heal_run
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import (
     ClockShift,

@@ -26,7 +26,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.interfaces import TopicSpec
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.app.run.metrics_sampler import MetricsSampler
+from prozess.app.run.metrics_sampler import MetricsSampler
 from prozess.harness.plan.trial_files import parse_trial
 
 clock, run, version = SystemClock(), RunDirectory(Path(sys.argv[1])), sys.argv[2]

@@ -1,7 +1,7 @@
 """Campaigns without a cluster: what was run is written down."""
 
-from prozess.harness.app.runs.campaign_plan import BegunCampaign, Campaign, CampaignDirectory, Entry, draw
-from prozess.harness.app.runs.engine import TrialAttempt
+from prozess.campaigns.campaign_plan import BegunCampaign, Campaign, CampaignDirectory, Entry, draw
+from prozess.campaigns.engine import TrialAttempt
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.verdict import CellAnomaly, CellVerdict, TrialVerdict, Verdict

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from prozess.harness.app.run.check import CheckOptions, check_run
-from prozess.harness.app.run.judge import judge_run
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.harness.errors import ProzessError
 from prozess.harness.history.manifest import RECORDED, condition_of
 from prozess.harness.recording.rows import PROOF_BYTES

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prozess.harness.app.wiring import TOOLBOX
+from prozess.app.wiring import TOOLBOX
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.interfaces import Workload
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient

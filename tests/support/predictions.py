@@ -1,9 +1,9 @@
 """Settings by hand, and what is predicted of them."""
 
-from prozess.harness.app.validation.clients import translate_consumer, translate_producer
-from prozess.harness.app.validation.prediction import Prediction
-from prozess.harness.app.validation.servers import translate_servers
-from prozess.harness.app.validation.trial import ConfigurationParts
+from prozess.validation.clients import translate_consumer, translate_producer
+from prozess.validation.prediction import Prediction
+from prozess.validation.servers import translate_servers
+from prozess.validation.trial import ConfigurationParts
 from prozess.harness.config.known_properties import Setting
 
 VERSION = "4.4.0"

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prozess.harness.app.histories.imports import ImportOptions, new_directory, write_imported
-from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
-from prozess.harness.app.histories.verifiable.history import read_verifiable
-from prozess.harness.app.testing.recording import Recording
+from prozess.exchange.imports import ImportOptions, new_directory, write_imported
+from prozess.exchange.synthetic.history import GenerateOptions, generate
+from prozess.exchange.verifiable.history import read_verifiable
+from prozess.testing.recording import Recording
 from prozess.harness.report import report_run
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict
-from prozess.workloads.recorded.consumer import RecordedConsumer
-from prozess.workloads.recorded.producer import RecordedProducer
+from prozess.testing.recorded.consumer import RecordedConsumer
+from prozess.testing.recorded.producer import RecordedProducer
 from tests.support.damages import judged
 from tests.support.edn_histories import Jepsen
 from tests.support.mock_kafka import mock_kafka

@@ -4,7 +4,7 @@ import re
 
 import typer.main
 
-from prozess.harness.app.cli import app
+from prozess.app.cli import app
 from prozess.harness.errors import ExitCode
 from tests.support.paths import ROOT
 

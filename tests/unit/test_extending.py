@@ -68,7 +68,7 @@ def run_in(place, script, *arguments):
 FAULT = """
 import sys
 from pathlib import Path
-from prozess.harness.app.explain import explain
+from prozess.app.explain import explain
 from tests.support.nemesis_bench import NemesisBench
 
 bench = NemesisBench(Path(sys.argv[1]))
@@ -152,7 +152,7 @@ FORMAT = """
 import json
 import sys
 from pathlib import Path
-from prozess.harness.app.validation.sources import read_file
+from prozess.validation.sources import read_file
 
 path = Path(sys.argv[1])
 path.write_text(json.dumps({"acme": {"out.acks": "1", "log-level": "info", "colour": "red"}}))
@@ -179,7 +179,7 @@ OF_PACKAGE = """
 import sys
 from pathlib import Path
 from prozess.harness import plugins
-from prozess.harness.app.explain import explain
+from prozess.app.explain import explain
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.history.reader import History
 from prozess.harness.plan.planning import make_plan
@@ -228,7 +228,7 @@ def test_a_package_that_is_broken_is_named_and_nothing_runs(acme, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(acme, broken)
     (broken / "acme_trials.py").write_text("StopSlowly = 1\n", encoding="utf-8")
-    script = "from prozess.harness.app.cli import main; main()"
+    script = "from prozess.app.cli import main; main()"
     paths = os.pathsep.join((str(broken), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-P", "-c", script, "plan", "smoke", "--isolation", "signals"],

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prozess.harness.app.run.check import CheckOptions, check_run
-from prozess.harness.app.run.judge import judge_run
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.harness.errors import CONTRADICTION, ProzessError
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import WHOLE_HISTORY, seal_recorded

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
+from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from tools.evidence.cases import FAILED, HELD, REFUSED, UNKNOWN, VIOLATED, Bench

@@ -99,7 +99,7 @@ class Victim:
         words = ["run", str(trial), "--seed", str(drawn.seed), "--engine", "local", "--quiet", "--runs", str(self.runs)]
         with self.errors.open("wb") as errors:
             self.outer = subprocess.Popen(
-                [sys.executable, "-m", "prozess.harness.app.cli", *words, "--isolation", drawn.torment.isolation],
+                [sys.executable, "-m", "prozess.app.cli", *words, "--isolation", drawn.torment.isolation],
                 stdout=errors,
                 stderr=errors,
                 env=self.environment,
@@ -130,7 +130,7 @@ class Victim:
         if name == "outer":
             found = [self.outer.pid] if self.outer.poll() is None else []
         else:
-            module = "prozess.harness.app.run.supervisor" if name == "supervisor" else "prozess.harness.app.run.inside"
+            module = "prozess.app.run.supervisor" if name == "supervisor" else "prozess.app.run.inside"
             found = [p.pid for p in psutil.process_iter(["cmdline"]) if self._is(p, module)]
         return [identity for pid in found if (identity := identify(pid)) is not None]
 
@@ -242,7 +242,7 @@ def _check(victim: Victim, run: Path, outcome: Outcome) -> None:
 
 def _prozess(victim: Victim, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "prozess.harness.app.cli", *words],
+        [sys.executable, "-m", "prozess.app.cli", *words],
         capture_output=True,
         text=True,
         timeout=COMMAND_TIMEOUT_S,

@@ -30,13 +30,13 @@ FEWER_CELLS = (
     *("--set", "axes.topic.unclean_leader_election_enable=[false]"),
 )
 """What is added to it where the number of cells is not what is looked at: a cell is two more clients."""
-CAMPAIGN_RUNS = "tests/unit/harness/app/runs/test_campaign_runs.py"
-MACHINES = "tests/unit/harness/app/runs/test_many_machines.py"
+CAMPAIGN_RUNS = "tests/unit/prozess/campaigns/test_campaign_runs.py"
+MACHINES = "tests/unit/prozess/campaigns/test_many_machines.py"
 ON_SPARK = "tests/system/spark/test_trials_on_spark.py"
 OUT = "tests/unit/harness/history/test_results_elsewhere.py"
 WATCH = "tests/system/commands/test_watch.py"
 BROWSING = "tests/unit/harness/report/test_browsing.py"
-IMPORTS = "tests/unit/harness/app/histories/test_commands.py"
+IMPORTS = "tests/unit/prozess/exchange/test_commands.py"
 ELSEWHERE = {
     "pip install '.[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
     "pip wheel --no-deps --wheel-dir dist .": "tests/system/commands/test_documentation.py",  # `wheel`
@@ -44,13 +44,13 @@ ELSEWHERE = {
     RECORDED: "tests/system/commands/test_documentation.py",  # `recorded`
     "prozess replay runs/smoke-2-… --exact": "tests/system/commands/test_replay.py",
     "prozess check runs/smoke-2-… --oracle": "tests/system/spark/test_oracle.py",
-    "prozess shrink runs/mine-1-…": "tests/unit/harness/app/runs/test_shrink.py",
-    "prozess shrink runs/mine-1-… --for 2h": "tests/unit/harness/app/runs/test_shrink.py",
+    "prozess shrink runs/mine-1-…": "tests/unit/prozess/campaigns/test_shrink.py",
+    "prozess shrink runs/mine-1-… --for 2h": "tests/unit/prozess/campaigns/test_shrink.py",
     "prozess run nightly --for 8h": CAMPAIGN_RUNS,
     "prozess run nightly --for 8h --runs /var/lib/prozess": CAMPAIGN_RUNS,
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
     "prozess run versions --rounds 1": CAMPAIGN_RUNS,
-    "prozess matrix matrix-quick": "tests/unit/harness/app/runs/test_matrices.py",
+    "prozess matrix matrix-quick": "tests/unit/prozess/campaigns/test_matrices.py",
     "prozess matrix matrix-quick --run results": "tests/system/commands/test_matrix.py",
     "prozess matrix results": "tests/system/commands/test_matrix.py",
     "prozess matrix matrix-full --run share-3 --shard 3/16": MACHINES,
@@ -290,7 +290,7 @@ def test_both_faults_took_effect_on_the_nodes_their_roles_meant(smoke):
 def test_the_local_engine_comes_to_the_same_verdict(smoke):
     run, verdict = smoke.run, smoke.verdict
     again = subprocess.run(
-        [sys.executable, "-m", "prozess.harness.app.cli", "check", str(run.path), "--engine", "local", "--json"],
+        [sys.executable, "-m", "prozess.app.cli", "check", str(run.path), "--engine", "local", "--json"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -326,7 +326,7 @@ def test_each_stage_can_be_repeated_alone(smoke):
     for name in ("report.html", "junit.xml", "summary.md"):
         (run.path / name).unlink()
     again = subprocess.run(
-        [sys.executable, "-m", "prozess.harness.app.cli", "report", str(run.path)],
+        [sys.executable, "-m", "prozess.app.cli", "report", str(run.path)],
         capture_output=True,
         text=True,
         timeout=60,

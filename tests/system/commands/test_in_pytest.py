@@ -240,7 +240,7 @@ OUTCOMES = {
 }
 """Suite → how each of its tests must end."""
 LONG = {"crashes": pytest.mark.long, "shipments": pytest.mark.long}
-"""Their cheaper neighbours: tests/processes/harness/app/testing/test_applications.py crashes applications, test_ledger.py has
+"""Their cheaper neighbours: tests/processes/prozess/testing/test_applications.py crashes applications, test_ledger.py has
 each bug of one, and tests/system/trials runs trials."""
 
 
@@ -268,8 +268,8 @@ def run_suite(suite, tmp_path_factory):
         for file in (EXAMPLES / folder).glob("*.py"):
             shutil.copy(file, here)
     (here / "test_more.py").write_text(SUITES[suite])
-    installed = any(point.value == "prozess.harness.app.pytest_plugin" for point in entry_points(group="pytest11"))
-    plugin = [] if installed else ["-p", "prozess.harness.app.pytest_plugin"]
+    installed = any(point.value == "prozess.testing.plugin" for point in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "prozess.testing.plugin"]
     command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
     checkout = str(EXAMPLES.parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([checkout, str(here)])}

@@ -9,7 +9,7 @@ import pytest
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.long,
-]  # its cheaper neighbour: tests/unit/harness/app/runs/test_matrices.py
+]  # its cheaper neighbour: tests/unit/prozess/campaigns/test_matrices.py
 
 MATRIX = """
 name = "small"
@@ -63,7 +63,7 @@ TIMEOUT_S = 400.0
 
 def matrix(*arguments):
     """`prozess matrix …`: (exit code, what it printed, what it complained)."""
-    command = [sys.executable, "-m", "prozess.harness.app.cli", "matrix", *map(str, arguments)]
+    command = [sys.executable, "-m", "prozess.app.cli", "matrix", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.returncode, done.stdout, done.stderr
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from prozess import spark as trial
-from prozess.harness.app.run import check as check_stage
-from prozess.harness.app.run.check import CheckOptions, check_run
+from prozess.app.run import check as check_stage
+from prozess.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.convert import LargeTables, write_history

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from prozess.harness.report.runs.trends import regressions
+from prozess.campaigns.comparing.trends import regressions
 from prozess.spark_checkers.session import start_session
 from prozess.spark_checkers.trends import find_trends
 

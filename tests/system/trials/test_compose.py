@@ -130,5 +130,5 @@ def kill_all_of(run, outer):
 
     ours = [psutil.Process(outer), *(p for p in psutil.process_iter() if of_the_run(p) and p.pid != outer)]
     ours = [process for process in ours if "java" not in process.name()]
-    for process in sorted(ours, key=lambda p: "prozess.harness.app.run.supervisor" not in p.cmdline()):
+    for process in sorted(ours, key=lambda p: "prozess.app.run.supervisor" not in p.cmdline()):
         process.kill()

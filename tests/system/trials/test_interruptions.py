@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from prozess.harness.app.run_process import SAME_SIGNAL_S
+from prozess.app.run_process import SAME_SIGNAL_S
 from prozess.harness.clock import NS_PER_S, SystemClock, wait_until
 from prozess.harness.history.convert import History, ensure_history
 from prozess.harness.run_directory import RunDirectory
@@ -33,7 +33,7 @@ def frozen(event):
 
 
 def stage_of(run):
-    words = ["prozess.harness.app.run.inside", str(run.path)]
+    words = ["prozess.app.run.inside", str(run.path)]
     return [p for p in psutil.process_iter(["cmdline"]) if all(word in (p.info["cmdline"] or []) for word in words)]
 
 
@@ -50,7 +50,7 @@ def asked_to_stop(pid):
 
 def prozess_on(run, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "prozess.harness.app.cli", *arguments, str(run.path)],
+        [sys.executable, "-m", "prozess.app.cli", *arguments, str(run.path)],
         capture_output=True,
         text=True,
         timeout=120,

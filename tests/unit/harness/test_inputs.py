@@ -10,7 +10,7 @@ import time
 import pytest
 
 from prozess.harness import inputs
-from prozess.harness.app.validation.reading import yaml_documents
+from prozess.validation.reading import yaml_documents
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.run_directory import RunDirectory
 from tests.support.paths import ROOT
@@ -83,7 +83,7 @@ SEVERAL = """
 import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from prozess.harness import inputs
-from prozess.harness.app import cli
+from prozess.app import cli
 inputs.read_bytes.__kwdefaults__["timeout_s"] = 0.2
 for words in json.loads(sys.argv[1]):
     sys.argv = ["prozess", *words]

@@ -11,7 +11,7 @@ from rich.text import Text
 from prozess.harness.console import PrintableConsole, console
 from prozess.harness.printable import PrintableStream, printable, printable_streams
 from prozess.harness.report.summary import as_code, as_text
-from tests.unit.harness.app.test_cli import called
+from tests.unit.prozess.app.test_cli import called
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\r\u202eover\ud800"
 SHOWN = r"\x1b[31mred\x1b]0;title\x07\x9b2J\r\u202eover\ud800"

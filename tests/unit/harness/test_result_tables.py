@@ -6,8 +6,8 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from prozess.harness.app.run import judge
-from prozess.harness.app.run.judge import judged_tables
+from prozess.app.run import judge
+from prozess.app.run.judge import judged_tables
 from prozess.harness.checking.findings import findings_table, nested_table, schema_of
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.facts.registry import FACTS as NAMED_FACTS

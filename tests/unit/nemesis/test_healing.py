@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from prozess.harness import ledger
-from prozess.harness.app.wiring import heal_run
+from prozess.app.wiring import heal_run
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import Undo

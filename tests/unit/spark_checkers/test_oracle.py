@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from prozess.harness.app.run.check import CheckOptions, check_run, compare_with_oracle
+from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
 from prozess.harness.errors import ExitCode, HarnessFailed
 from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.harness.app.wiring import TOOLBOX
+from prozess.app.wiring import TOOLBOX
 from prozess.harness.config.known_properties import default_of, properties_of
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY_OF
 from prozess.harness.errors import BadInput

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.commands import generate_history
-from prozess.harness.app.histories.synthetic.plants import PLANTS
+from prozess.exchange.commands import generate_history
+from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.checking import kernels
 from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.checking.helper_process import HelperProcess, can_be_sent

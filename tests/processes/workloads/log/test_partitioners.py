@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.harness.errors import BadInput
-from prozess.workloads.recorded.producer import partitioner
+from prozess.testing.recorded.producer import partitioner
 from tests.support.mock_kafka import mock_kafka
 
 KEYS = [b"a", b"ab", b"abc", b"abcd", b"customer-17", b"\xff\x00\x80", "grüße".encode(), bytes(range(256))]

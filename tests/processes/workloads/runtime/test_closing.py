@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from prozess.harness.errors import NotReady
 from prozess.workloads.librdkafka import close
-from prozess.workloads.recorded.consumer import CallsUnderWay
+from prozess.testing.recorded.consumer import CallsUnderWay
 from tests.support.mock_kafka import mock_kafka
 from tests.support.paths import ROOT
 

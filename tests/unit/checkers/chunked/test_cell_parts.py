@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prozess.checkers.chunked import transactions as gathering
 from prozess.checkers.groups.assignments import thinned
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
+from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.harness.checking.checker import CellShare
 from prozess.harness.checking.kernels import (
     check_cell,

@@ -16,7 +16,7 @@ from prozess.checkers.chunked.groups import PROCESSING, ranges_of, shared_ranges
 from prozess.checkers.chunked.partitions import perform, remainders
 from prozess.checkers.groups import assignments
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
+from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.harness.checking.checker import CellShare, Source
 from prozess.harness.checking.kernels import check_cell, check_locally
 from prozess.harness.history.reader import History

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from prozess.checkers.chunked.partitions import may_be_split, perform, remainders
 from prozess.checkers.chunked.reading import LATE, STALLED, STUCK
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.commands import generate_history
-from prozess.harness.app.histories.synthetic.plants import PLANTS
+from prozess.exchange.commands import generate_history
+from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.checking.checker import Cuts, Source, cuts_of
 from prozess.harness.checking.kernels import check_cell, check_locally, check_partition, in_order
 from prozess.harness.clock import NS_PER_S

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prozess.checkers.chunked import transactions as gathering
 from prozess.checkers.chunked.partitions import may_be_split, perform, remainders
 from prozess.checkers.registry import select
-from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
+from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.harness.checking import memory
 from prozess.harness.checking.checker import CellShare, Source
 from prozess.harness.checking.kernels import check_cell, check_locally, in_order

@@ -9,7 +9,7 @@ from prozess.clusters.files.segments import crc32c, parse_snapshot, read_snapsho
 from prozess.harness.interfaces.witnesses import SnapshotCase
 from prozess.harness.schema import NONE, ObservationKind
 from tests.unit.clusters.files.test_segments import batch
-from tests.unit.harness.app.run.test_inspector import Brokers
+from tests.unit.prozess.app.run.test_inspector import Brokers
 
 _ENTRY = struct.Struct(">qhiqiqiq")
 """Written out once more, so that the reader's layout is not tested against itself."""

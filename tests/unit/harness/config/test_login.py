@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prozess.clusters.existing.adoption import Kafka, adopt_plan, login_for, with_login
 from prozess.clusters.protocol.login import WireLogin
-from prozess.harness.app import cli
+from prozess.app import cli
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.existing_clusters import (
     CLIENT_CONFIG,
@@ -31,7 +31,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Isolation
-from prozess.workloads.recorded.client import RecordedLife
+from prozess.testing.recorded.client import RecordedLife
 
 SECRET = "Z9-not-to-be-seen-Z9"
 LIBRDKAFKA = sorted(properties_of("consumer", "librdkafka", ""))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.app.histories.commands import generate_history
+from prozess.exchange.commands import generate_history
 from prozess.harness.history.parquet import from_numpy, from_strings, to_numpy
 
 KINDS = [(np.int32, pa.int32()), (np.int64, pa.int64())]
@@ -37,8 +37,8 @@ import sys
 from pathlib import Path
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.report import report_run
-from prozess.harness.app.run.check import CheckOptions, check_run
-from prozess.harness.app.run.judge import judge_run
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 run = RunDirectory(Path(sys.argv[1]))
 judge_run(run, check_run(run, CheckOptions(engine="local")))
 report_run(run)

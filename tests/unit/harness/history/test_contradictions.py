@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
-from prozess.harness.app.histories.synthetic.plants import PLANTS
+from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
+from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import seal_recorded

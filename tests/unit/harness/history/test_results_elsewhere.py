@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from prozess.harness.app.commands.offline import check
-from prozess.harness.app.commands.options import spark_settings
-from prozess.harness.app.conduct import Options
+from prozess.app.commands.offline import check
+from prozess.app.commands.options import spark_settings
+from prozess.app.conduct import Options
 from prozess.harness.checking.findings import schema_of
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.store import opened_run

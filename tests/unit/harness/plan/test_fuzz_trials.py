@@ -13,7 +13,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import known_trials, load_trial, parse_trial
-from tests.unit.harness.app.histories.test_fuzz import error_of, fuzz
+from tests.unit.prozess.exchange.test_fuzz import error_of, fuzz
 
 TRIALS = {name: path.read_text(encoding="utf-8") for name, path in sorted(known_trials().items())}
 EACH = 20

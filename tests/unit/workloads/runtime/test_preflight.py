@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from prozess.harness.app import cli
-from prozess.harness.app.wiring import TOOLBOX
+from prozess.app import cli
+from prozess.app.wiring import TOOLBOX
 from prozess.harness.errors import ExitCode
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_trials, load_trial

@@ -1,0 +1,135 @@
+"""This is the command line of prozess. It imports little, so that `prozess --help` is fast.
+
+Exit codes: 0 held, 1 violated, 2 unknown or interrupted, 254 bad arguments, 255 the harness failed, 143 and 129
+interrupted by SIGTERM and SIGHUP.
+"""
+
+if __name__ == "__main__":  # `python -m`: before anything else is loaded
+    from prozess.app.entry import answer_signals
+
+    answer_signals()
+
+import gc
+import sys
+import traceback
+from errno import EDQUOT, ENOSPC
+from typing import Annotated
+
+import typer
+
+from prozess.app import run_process
+from prozess.app.commands import offline, trials, watch
+from prozess.harness.errors import ExitCode, ProzessError
+from prozess.harness.printable import printable_streams
+
+app = typer.Typer(
+    name="prozess",
+    help="Put your Kafka on trial: break a real cluster on purpose, and prove which of its promises held.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for group in (trials.app, trials.matrix_app, watch.app, offline.app, offline.server_app, offline.history_app):
+    app.add_typer(group)
+
+
+def _print_version(wanted: bool) -> None:
+    """Prints the version, and of a checkout the commit, and ends with exit code 0."""
+    if wanted:
+        from prozess.harness.history.versions import own_version
+
+        version = own_version()
+        text = f"prozess {version['version'] or 'of unknown version'}"
+        if commit := version.get("commit"):
+            text += f" (commit {commit[:12]}{', with changes' if version['changed'] else ''})"
+        typer.echo(text)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """The options that stand before a command, such as `prozess --version`."""
+
+
+# typer brings its own click since 0.26, and names only some of its exceptions; this is the root of them.
+UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
+assert UsageProblem.__name__ == "ClickException"
+
+
+_TYPERS_INTERRUPT = 128 + 2
+"""What typer returns after KeyboardInterrupt. No command of prozess ends with it."""
+
+
+def main() -> None:
+    """The entry point of the command. It turns every way to end into an exit code, and every error into one sentence."""
+    if not __debug__:
+        sys.exit("prozess needs its assertions: do not run Python with -O.")
+    # What is imported and checked is in few cycles: to look for them so often costs a tenth of a short command.
+    gc.set_threshold(50_000)
+    run_process.listen_for_signals()
+    try:
+        code = _main()
+    except KeyboardInterrupt:  # beside the command itself: before it began, or after it ended
+        code = int(ExitCode.UNKNOWN)
+    sys.exit(run_process.exit_code(code))
+
+
+def _main() -> int:
+    with printable_streams():
+        return _called()
+
+
+def _called() -> int:
+    try:
+        result = int(app(standalone_mode=False) or 0)
+        if result == _TYPERS_INTERRUPT:  # typer catches KeyboardInterrupt itself, and makes an exit code of it
+            raise KeyboardInterrupt
+        return result
+    except UsageProblem as error:
+        error.show()  # type: ignore[attr-defined] # every ClickException has it
+        return int(ExitCode.BAD_INPUT)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("Interrupted.", err=True)
+        return int(ExitCode.UNKNOWN)
+    except ProzessError as error:
+        typer.echo(f"prozess: {error}", err=True)
+        return int(error.exit_code)
+    except RecursionError:
+        typer.echo(
+            "prozess: a file or an option is nested too deeply to be read: none needs more than ten levels. If yours has "
+            f"fewer, this is a bug in prozess. The details are in {_keep_traceback()}",
+            err=True,
+        )
+        return int(ExitCode.BAD_INPUT)
+    except Exception as error:  # noqa: BLE001 - the last resort: say it in a sentence, keep the traceback in a file
+        if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            where = f" while writing {error.filename}" if error.filename else ""
+            typer.echo(
+                f"prozess: no space left on the device{where}. What was recorded is kept. Free some space and run "
+                "`prozess check` on the run directory, or give another --runs directory.",
+                err=True,
+            )
+            return int(ExitCode.HARNESS_FAILED)
+        typer.echo(
+            f"prozess: this is a bug in prozess: {type(error).__name__}: {error}. The details are in {_keep_traceback()}",
+            err=True,
+        )
+        return int(ExitCode.HARNESS_FAILED)
+
+
+def _keep_traceback() -> str:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", prefix="prozess-", suffix=".traceback", delete=False) as file:
+        traceback.print_exc(file=file)
+    return file.name
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,526 @@
+"""Conducts a trial for one command: prepare, run, check, judge, report. Also checks, heals or repeats an older run."""
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prozess.app.run.check import (
+    AUTO,
+    CheckOptions,
+    EngineName,
+    check_run,
+    compare_with_oracle,
+    engine_name,
+)
+from prozess.app.run.judge import judge_run, write_judged_tables
+from prozess.app.run.outside import RunResult, follow_run, refuse_plan
+from prozess.app.run.progress import ProgressView
+from prozess.app.webhook import Webhook, message, of_verdict, told
+from prozess.harness.clock import NS_PER_S, Clock, SystemClock
+from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
+from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
+from prozess.harness.history.manifest import Condition, condition_of, plan_of, refuse_damaged
+from prozess.harness.history.versions import beside_others, stamp_versions
+from prozess.harness.interfaces import Capability
+from prozess.harness.plan.checks import capabilities_needed, versions_installed
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.plan.schedule import FaultAction, Step, parse_target
+from prozess.harness.report import report_run
+from prozess.harness.report.terminal import show_verdict
+from prozess.harness.run_directory import RunDirectory, read_resolved, write_json
+from prozess.harness.verdict import TrialVerdict, Verdict
+
+if TYPE_CHECKING:
+    from prozess.spark_checkers.session import SparkSession
+
+R = TypeVar("R")
+
+EXIT_CODES = {
+    Verdict.HELD: ExitCode.HELD,
+    Verdict.VIOLATED: ExitCode.VIOLATED,
+    Verdict.UNKNOWN: ExitCode.UNKNOWN,
+    Verdict.NOT_JUDGED: ExitCode.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The choices of the command line besides the trial."""
+
+    runs: Path
+    engine: str
+    """What checks the history, as a person names it: auto, local or spark."""
+    workers: int
+    isolation: str
+    quiet: bool
+    as_json: bool
+    master: str | None = None
+    """The Spark master. None: a local one with as many threads as workers."""
+    remote: str | None = None
+    """A Spark Connect server to use in place of a master."""
+    report: bool = True
+    """Whether to write the reports, too."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark: key → value."""
+    out: str | None = None
+    """Where findings, verdict and reports go, for people. None: beside the run."""
+    told: bool = True
+    """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
+
+    @property
+    def used_engine(self) -> EngineName:
+        """Returns the engine that checks. An address or a setting of Spark asks for it. Errors are those of `engine_name`."""
+        asked = self.engine == AUTO and (self.master is not None or self.remote is not None or bool(self.conf))
+        return engine_name("spark" if asked else self.engine)
+
+    def refuse_contradictions(self) -> None:
+        """Raises BadInput for an unknown engine, and for a Spark address that the engine does not use. MissingTool if Spark
+        is asked for and not installed."""
+        engine = self.used_engine
+        given = [name for name, value in (("--master", self.master), ("--remote", self.remote)) if value is not None]
+        if engine != "spark" and given:
+            raise BadInput(f"{given[0]} says where Spark is, but --engine is {self.engine!r}. Leave one of them out.")
+        if engine != "spark" and self.conf:
+            raise BadInput(
+                f"--conf {next(iter(self.conf))} is a setting of Spark, but --engine is {self.engine!r}. Leave one of them "
+                "out."
+            )
+        if len(given) > 1:
+            raise BadInput("--master and --remote both say where Spark is. Give only one of them.")
+
+
+@dataclass(slots=True)
+class Seconds:
+    """Notes how many seconds each part of a command took, for the report."""
+
+    clock: Clock
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def measure(self, name: str, work: Callable[[], R]) -> R:
+        """Does the work, notes its seconds under this name, and returns its result."""
+        begun_ns = self.clock.monotonic_ns()
+        try:
+            return work()
+        finally:
+            self.parts[name] = round((self.clock.monotonic_ns() - begun_ns) / NS_PER_S, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Conducted:
+    """A trial that was run. `verdict` is None if the run failed before it could be judged."""
+
+    run: RunDirectory
+    exit_code: int
+    verdict: TrialVerdict | None = None
+    interrupted: bool = False
+
+
+def conduct(plan: Plan, options: Options) -> int:
+    """Runs the plan and returns the exit code. Whatever happens, what was recorded is kept."""
+    return conduct_trial(plan, options).exit_code
+
+
+def conduct_told(plan: Plan, options: Options, webhook: Webhook | None) -> int:
+    """Runs the plan like `conduct`, and posts to a webhook what came of it, whatever that is."""
+    conducted: list[Conducted] = []
+    what = f"{plan.trial}, seed {plan.seed}"
+
+    def ended() -> str | None:
+        assert webhook is not None, "who is told has a webhook"
+        (one,) = conducted
+        if one.verdict is None:
+            return message(f"? *failed* {what}", [f"exit code {one.exit_code}", f"run: {one.run.path}"], webhook.host)
+        return of_verdict(what, one.verdict, one.run.path, webhook.host)
+
+    with told(webhook, what, ended):
+        conducted.append(conduct_trial(plan, options))
+    return conducted[0].exit_code
+
+
+def conduct_trial(plan: Plan, options: Options) -> Conducted:
+    """Runs the plan like `conduct`, and returns the run directory and the verdict, too."""
+    clock = SystemClock()
+    seconds = Seconds(clock)
+    options.refuse_contradictions()
+    refuse_plan(plan, isolation=options.isolation)
+    heal_what_was_killed(options.runs, clock)
+    run = new_run_directory(options.runs, plan, clock)
+    with ProgressView(quiet=options.quiet or options.as_json) as view:
+        view.begin(plan, run.path)
+        isolation = seconds.measure("prepare", lambda: prepare_machine(plan, options.isolation, view))
+        seconds.measure("versions", lambda: _stamp(run, plan))
+        if told := beside_others(run):
+            view.note(told)
+        spark = SparkAhead(options, view)
+
+        def on_event(event: dict[str, Any]) -> None:
+            view.on_event(event)
+            if is_quiet_from_here(plan, event):
+                spark.start()
+
+        result = seconds.measure("run", lambda: follow_run(plan, run, isolation=isolation, on_event=on_event))
+        seconds.parts.update({f"run: {name}": took_s for name, took_s in result.phases.items()})
+        if result.interrupted:
+            run.interrupted.touch()
+        run.keep_private()
+        if not result.interrupted and result.exit_code not in (ExitCode.HELD, ExitCode.UNKNOWN):
+            return Conducted(run, _failed(run, result, seconds))
+        condition = seconds.measure("prove", lambda: condition_of(run))
+        verdict = _check_and_judge(run, options, seconds, view, spark, condition)
+    _present(run, verdict, options, seconds, condition)
+    if result.interrupted or result.exit_code == ExitCode.UNKNOWN:
+        sys.stderr.write(f"prozess: {result.error or 'the run was interrupted'}\n")
+        return Conducted(run, int(ExitCode.UNKNOWN), verdict, interrupted=result.interrupted)
+    return Conducted(run, int(EXIT_CODES[verdict.verdict]), verdict)
+
+
+def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
+    """Returns whether the schedule has done its last action, so that Spark may start without disturbing anything that
+    is timed."""
+    last_deed = max((number for number, step in enumerate(plan.steps) if step.do is not None), default=-1)
+    if event.get("event") == "step":
+        return int(event["number"]) >= last_deed >= 0
+    return event.get("event") == "phase" and event.get("name") == "heal"
+
+
+def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide: Sequence[str] = ()) -> int:
+    """Checks, judges and, if wanted, reports an existing run. Returns the exit code.
+
+    `oracle`: first ask for a second opinion; HarnessFailed if it differs. `decide`: names of the guarantees that
+    decide, instead of the plan's; BadInput for one that cannot. Who gives options has refused those that contradict one
+    another, before a run far away was read.
+    """
+    run.refuse_read_only()
+    named = parse_decide(decide)
+    seconds = Seconds(SystemClock())
+    condition = seconds.measure("prove", lambda: condition_of(run))
+    refuse_idle(plan_of(run, condition), named)  # before Spark is started for it
+    import prozess.checkers.registry  # noqa: F401 - it imports every kernel
+
+    gc.freeze()  # what was imported stays: Python need not look through it again and again
+    with ProgressView(quiet=options.quiet or options.as_json) as view:
+        spark = SparkAhead(options, view)
+        verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)
+        if options.out is not None:
+            seconds.measure("tables", lambda: write_judged_tables(run, condition))
+    _present(run, verdict, options, seconds, condition)
+    return int(EXIT_CODES[verdict.verdict])
+
+
+def heal_runs(path: Path | None, runs: Path, *, trust: bool = False) -> int:
+    """Heals one run, or every run under `runs`, and prints what was done. Returns the exit code.
+
+    `trust`: also what only the directory of the run says is done. BadInput if that is wanted of more than one run."""
+    from prozess.app.wiring import heal_run
+
+    if trust and path is None:
+        raise BadInput("--trust is for one run directory, whose list you have read. Name it.")
+    directories = [RunDirectory.existing(path)] if path else _runs_under(runs)
+    clean = True
+    for run in directories:
+        report = heal_run(run, clock=SystemClock(), trust=trust)
+        sys.stdout.write(f"{run.path.name}: {report}\n")
+        clean = clean and report.clean
+    if not directories:
+        sys.stdout.write(f"There are no runs under {runs}, so there is nothing to heal.\n")
+    return int(ExitCode.HELD if clean else ExitCode.HARNESS_FAILED)
+
+
+def heal_what_was_killed(runs: Path, clock: Clock) -> None:
+    """Heals runs in the same directory that were killed with their supervisor: their control groups are still there."""
+    from prozess.clusters.disks.volumes import runs_with_groups
+    from prozess.app.wiring import heal_run
+
+    for run in runs_with_groups(runs):
+        with suppress(ProzessError):  # it is alive, or `prozess heal` will say what is left of it
+            heal_run(run, clock=clock)
+
+
+def _runs_under(runs: Path) -> list[RunDirectory]:
+    return [RunDirectory(p.parent.resolve()) for p in sorted(runs.glob("*/plan.json"))]
+
+
+def new_run_directory(runs: Path, plan: Plan, clock: Clock) -> RunDirectory:
+    """Makes the directory `<runs>/<trial>-<seed>-<UTC time>`. BadInput if it cannot be made."""
+    from datetime import UTC, datetime
+
+    stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
+    for attempt in range(100):
+        suffix = f"-{attempt}" if attempt else ""
+        path = (runs / f"{plan.trial}-{plan.seed}-{stamp}{suffix}").resolve()
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise BadInput(f"--runs {str(runs)!r}: {path.name} cannot be made there ({error.strerror}).") from error
+        run = RunDirectory(path)
+        run.create()
+        return run
+    raise BadInput(f"--runs {str(runs)!r} already has a hundred runs of this second. Try again.")
+
+
+def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
+    """Fetches jars, Java and class archives, and returns the isolation level. Says so if that level costs anything."""
+    from prozess.clusters.install.jars import ensure_jars
+    from prozess.clusters.install.tools import ensure_toxiproxy, find_java
+    from prozess.clusters.install.wheels import ensure_library
+    from prozess.clusters.machine.archives import build_archives
+    from prozess.clusters.machine.sandbox import probe
+    from prozess.app.wiring import TOOLBOX
+    from prozess.workloads.library_check import check_libraries
+    from prozess.workloads.librdkafka import close
+
+    if plan.backend in ("local", "compose") and Capability.DELAY in capabilities_needed(plan):
+        ensure_toxiproxy(progress=view.note)  # built here: the sandbox has no network
+    for library in plan.libraries:  # fetched here: the sandbox has no network
+        if library.client == "librdkafka" and library.version is not None:
+            ensure_library(library.version, progress=view.note)
+        elif library.client == "java" and library.version is not None:
+            ensure_jars(library.version, progress=view.note)
+    check_libraries(plan, toolbox=TOOLBOX)
+    if plan.backend != "local":
+        _prepare_elsewhere(plan, view)
+        return "signals"
+    java = find_java()
+    versions = (*plan.variant.kafka_versions, plan.variant.kafka_version, *versions_installed(plan))
+    for version in dict.fromkeys(versions):
+        jars = ensure_jars(version, progress=view.note)
+        build_archives(version, java, jars, close=close, progress=view.note)
+    _prepare_agents(plan, view)
+    if wanted != "auto":
+        return wanted
+    support = probe()
+    if support.level != "namespaces":
+        view.note(" ".join((f"Isolation: {support.level}. {support.reason}", *support.costs)))
+    return str(support.level)
+
+
+def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
+    """Fetches or builds images before a run starts, so that this is not taken for a slow cluster."""
+    from prozess.clusters.compose.engine import find_image
+
+    if plan.backend != "compose" or plan.compose.file is not None:
+        return
+    compose = plan.compose
+    zookeeper = plan.variant.metadata_mode == "zookeeper"
+    for version in plan.variant.kafka_versions:
+        find_image("kafka", version, wanted=compose.kafka_image, zookeeper=zookeeper, progress=view.note)
+    if zookeeper:
+        find_image("zookeeper", plan.variant.kafka_version, wanted=compose.zookeeper_image, progress=view.note)
+    if plan.metrics:
+        _prepare_metrics(view)
+
+
+def _stamp(run: RunDirectory, plan: Plan) -> None:
+    from prozess.clusters.install.jars import jar_facts
+    from prozess.clusters.install.tools import tool_versions
+    from prozess.clusters.install.wheels import library_facts
+
+    stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
+
+
+def _prepare_agents(plan: Plan, view: ProgressView) -> None:
+    """Fetches the agents that the servers' JVMs get. BadInput if a step names a method that a version does not have."""
+    from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent
+    from prozess.clusters.install.tools import find_java
+    from prozess.clusters.methods.planned import refuse_bad_rules, refuse_missing_methods
+
+    if plan.metrics:
+        _prepare_metrics(view)
+    if plan.method_steps:
+        agent = ensure_agent(METHODS_AGENT, progress=view.note)
+        refuse_missing_methods(plan)
+        refuse_bad_rules(plan, agent=agent, java=find_java().executable)
+
+
+def _prepare_metrics(view: ProgressView) -> None:
+    """Fetches the JMX agent. Without it the trial runs all the same, and what only JMX tells is absent, never zero."""
+    from prozess.clusters.install.jars import ensure_agent
+
+    try:
+        ensure_agent(progress=view.note)
+    except HarnessFailed as error:
+        view.note(f"There will be no metrics from inside the servers: {error}")
+
+
+class SparkAhead:
+    """Starts Spark in a thread while the cluster is still busy, so that nobody waits for it later."""
+
+    def __init__(self, options: Options, view: ProgressView) -> None:
+        self._wanted = options.used_engine == "spark"
+        self._options, self._view = options, view
+        self._thread: threading.Thread | None = None
+        self._session: SparkSession | None = None
+        self._error: ProzessError | None = None
+
+    def start(self) -> None:
+        """Begins to start Spark, once."""
+        if self._wanted and self._thread is None:
+            self._thread = threading.Thread(target=self._start, name="spark-ahead", daemon=True)
+            self._thread.start()
+
+    def _start(self) -> None:
+        from prozess.clusters.install.tools import find_java, spark_java_home
+        from prozess.spark_checkers.session import local_master, start_session
+
+        master = self._options.master or local_master(self._options.workers)
+        try:
+            if self._options.remote is not None:
+                self._session = start_session(remote=self._options.remote, settings=self._options.conf)
+            else:
+                java_home = spark_java_home(find_java())
+                self._session = start_session(master=master, java_home=str(java_home), settings=self._options.conf)
+        except ProzessError as error:
+            self._error = error
+
+    def session(self) -> "SparkSession | None":
+        """Waits for the start and returns the session; None for other engines. Raises what went wrong."""
+        if not self._wanted:
+            return None
+        self.start()
+        assert self._thread is not None
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._session
+
+    def stop(self) -> None:
+        """Stops Spark if it was started."""
+        if self._thread is not None:
+            self._thread.join()
+            if self._session is not None:
+                self._session.stop()
+
+
+def _check_and_judge(
+    run: RunDirectory,
+    options: Options,
+    seconds: Seconds,
+    view: ProgressView,
+    spark: SparkAhead,
+    condition: Condition,
+    *,
+    oracle: bool = False,
+    decide: Sequence[str] = (),
+) -> TrialVerdict:
+    view.phase("check", engine=options.used_engine)
+    try:
+        session = seconds.measure("wait for Spark", spark.session) if condition.readable else None
+        check = CheckOptions(engine=options.used_engine, workers=options.workers, session=session)
+        findings = seconds.measure("check", lambda: check_run(run, check, condition))
+        if oracle and condition.damaged:
+            view.note("The second opinion was not asked for: files of the run are damaged.")
+        elif oracle:
+            left_out = seconds.measure(
+                "oracle", lambda: compare_with_oracle(run, workers=options.workers, session=session)
+            )
+            if left_out is not None:
+                view.note(left_out)
+    finally:
+        spark.stop()
+    verdict = seconds.measure("judge", lambda: judge_run(run, findings, condition, decide=decide))
+    view.phase_done("check", sum(seconds.parts.get(part, 0.0) for part in ("wait for Spark", "check", "judge")))
+    return verdict
+
+
+def _present(
+    run: RunDirectory, verdict: TrialVerdict, options: Options, seconds: Seconds, condition: Condition
+) -> None:
+    """Prints the verdict, then writes the report: to draw it takes longer than to check a small history."""
+    if not options.told:
+        pass
+    elif options.as_json:
+        sys.stdout.write(verdict.model_dump_json(indent=1) + "\n")
+    elif options.quiet:
+        said = verdict.sentence.removeprefix(f"{verdict.verdict}: ".capitalize())
+        sys.stdout.write(f"{verdict.verdict}: {said}\n")
+    else:
+        show_verdict(verdict, run)
+    sys.stdout.flush()
+    write_json(run.path / "seconds.json", seconds.parts)
+    if options.report:
+        seconds.measure("report", lambda: report_run(run, condition))
+        write_json(run.path / "seconds.json", seconds.parts)
+    run.keep_private()
+    if options.report and options.told and not options.as_json and not options.quiet:
+        sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
+
+
+def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:
+    write_json(run.path / "seconds.json", seconds.parts)
+    sys.stderr.write(f"prozess: {result.error}\nWhat was recorded is kept in {run.path}.\n")
+    return int(result.exit_code)
+
+
+Resolved = Sequence[Mapping[str, Any]]
+"""Entries of resolved.json: step_number, role (or the name of a parameter), nodes, and the parameters as they were
+used."""
+
+
+def replay_plan(run: RunDirectory, *, exact: bool) -> Plan:
+    """Returns the plan that repeats a run. `exact`: with the nodes that were hit then.
+
+    BadInput if the run cannot be repeated, or for `exact` if no fault struck in it. HistoryUnreadable if its files are
+    damaged.
+    """
+    refuse_damaged(run, run.plan, run.resolved)
+    try:
+        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    except OSError as error:
+        raise BadInput(f"{str(run.plan)!r} cannot be read: {error.strerror}. Give a run directory.") from error
+    if plan.origin != "trial":
+        raise BadInput(
+            f"{run.name} is a history that was {plan.origin}: it can be checked, but not run again. "
+            "Give a run of a trial."
+        )
+    if not exact:
+        return plan.model_copy(update={"replays": run.name})
+    if not run.resolved.exists():
+        raise BadInput(f"{run.name} has no resolved.json, because no fault struck in it. Replay it without --exact.")
+    return exact_replay(plan, read_resolved(run)).model_copy(update={"replays": f"{run.name}, exactly"})
+
+
+def exact_replay(plan: Plan, resolved: Resolved) -> Plan:
+    """Returns the plan with the nodes that were hit in place of roles, and the parameters that were used. A fault that
+    did not strike then does not strike now."""
+    clients = {client.name for client in plan.clients}
+    steps = tuple(
+        _exact_step(step, [entry for entry in resolved if entry["step_number"] == number], clients)
+        for number, step in enumerate(plan.steps)
+    )
+    return plan.model_copy(update={"steps": steps})
+
+
+def _exact_step(step: Step, entries: Resolved, clients: Collection[str]) -> Step:
+    action = step.do
+    if not isinstance(action, FaultAction):
+        return step
+    if not entries:
+        return step.model_copy(update={"do": None})
+    of_roles = {entry["role"]: entry["nodes"] for entry in entries}
+    targets = dict.fromkeys(text for role in action.targets for text in _exact_targets(role, of_roles, clients))
+    used = entries[0].get("parameters") or {}
+    # Beside roles and parameters there is what a seed drew, which the seed, a parameter too, draws again.
+    others = {name: nodes for name, nodes in of_roles.items() if name not in action.targets and name in used}
+    parameters = action.parameters | others | used
+    return step.model_copy(
+        update={"do": action.model_copy(update={"targets": tuple(targets), "parameters": parameters})}
+    )
+
+
+def _exact_targets(role: str, of_roles: Mapping[str, Sequence[str]], clients: Collection[str]) -> list[str]:
+    """Returns the nodes that a role meant in that run. `partition(…)` names exactly one thing already and stays."""
+    if parse_target(role).role == "partition":
+        return [role]
+    return [f"client:{name}" if name in clients else f"node:{name}" for name in of_roles.get(role, ())] or [role]
+
+
+def steps_not_struck(plan: Plan, exact: Plan) -> list[str]:
+    """Returns the names of the steps whose faults an exact replay leaves out."""
+    return [old.name for old, new in zip(plan.steps, exact.steps, strict=True) if old.do is not None and new.do is None]

@@ -1,0 +1,328 @@
+"""Stage two seen from outside: prepares the machine, starts the run stage in its sandbox, follows it, handles Ctrl-C.
+
+The outer process alone handles SIGINT. The run stage is a child in a session of its own; a supervisor in another session
+heals and tears down when this process is killed.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from prozess.harness import catalogue
+from prozess.app.run.supervisor import start_supervisor
+from prozess.harness.clock import SystemClock
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.errors import (
+    BadInput,
+    ExitCode,
+    HarnessFailed,
+    Interrupted,
+    MissingTool,
+    ProzessError,
+    UnsupportedFault,
+)
+from prozess.harness.interfaces import AnyFault, Capability, Cluster
+from prozess.harness.ledger import begin, record_of
+from prozess.harness.plan.checks import check_parameters, versions_installed
+from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.planning import make_plan, mixed_faults
+from prozess.harness.plan.schedule import FaultAction, MessagePassed, MixFault, alternatives
+from prozess.harness.plan.trial import Trial
+from prozess.harness.run_directory import RunDirectory, write_whole
+
+END_S = 60.0
+"""How long the stage may take to end after it said that it ends, or was told to stop for the second time."""
+
+
+@dataclass(slots=True)
+class RunResult:
+    """The way in which the run stage ended. `error`: its sentence for the user, if there is one."""
+
+    exit_code: int
+    error: str | None = None
+    interrupted: bool = False
+    ended: bool = False
+    """True if the stage said that it had reached its end. If not, it died."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Phase → the seconds that it took."""
+
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None:
+    """Refuses a schedule with a fault that the backend cannot make here, before anything starts. Raises
+    UnsupportedFault."""
+    cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=SystemClock(), isolation=isolation)
+    nodes = [node.name for node in cluster.nodes]
+    for step in plan.steps:
+        if isinstance(step.after, MessagePassed) and cluster.messages is None:
+            lacking = cluster.lacks.get(Capability.MESSAGES, "the backend has no proxy for messages")
+            raise UnsupportedFault(
+                f"Step {step.name!r} waits for a message, which the {plan.backend} backend cannot see: {lacking}."
+            )
+        if not isinstance(step.do, FaultAction):
+            continue
+        fault = catalogue.FAULTS.named(step.do.fault)
+        checked = check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
+        if (why := why_no_client_clocks(fault)) is not None:
+            raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r}: {why}.")
+        for capability in sorted(fault_needs(fault, checked)):
+            if capability not in cluster.capabilities:
+                why = cluster.lacks.get(capability, "it has no such capability")
+                raise UnsupportedFault(
+                    f"Step {step.name!r} needs {step.do.fault!r}, which the {plan.backend} backend cannot do here: {why}. "
+                    "Remove the step, or use a machine or a backend that can (`prozess doctor` says what this one offers)."
+                )
+        if (why := cluster.refusal_of(step.do.fault, step.do.parameters)) is not None:
+            raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r} on the {plan.backend} backend: {why}.")
+
+
+def why_no_client_clocks(fault: type[AnyFault]) -> str | None:
+    """Returns why this machine cannot move clients' clocks as the fault wants; None if it can, or if the fault moves
+    none."""
+    if not fault.moves_client_clocks:
+        return None
+    from prozess.clusters.disks.shim import client_shim
+
+    support = client_shim()
+    return None if support.path is not None else f"clocks of clients cannot be moved here: {support.reason}"
+
+
+def fault_needs(fault: type[AnyFault], parameters: Frozen) -> frozenset[Capability]:
+    """Returns the capabilities that a fault needs with these parameters: some need more with some of them, or less."""
+    made = fault()
+    return (made.needs | made.needs_for(parameters)) - made.spares(parameters)
+
+
+def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
+    """Returns those faults of the trial's mixes and lists that its backend cannot make here: label → the reason."""
+    from prozess.clusters.machine.sandbox import probe
+
+    faults = mixed_faults(trial)
+    if not faults:
+        return {}
+    if trial.backend != "local":
+        isolation = "signals"
+    elif isolation == "auto":
+        isolation = str(probe().level)
+    calm = trial.model_copy(update={"steps": (), "alerts": ()})
+    backend = catalogue.BACKENDS.named(trial.backend)
+    with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
+        run = RunDirectory(Path(directory))
+        cluster = backend(make_plan(calm, seed=0), run, clock=SystemClock(), isolation=isolation)
+        whys = {fault.label: _why_not(fault, cluster) for fault in faults}
+        return {label: why for label, why in whys.items() if why is not None}
+
+
+def _why_not(mixed: MixFault, cluster: Cluster) -> str | None:
+    """Returns why the backend cannot make the fault with one of the parameters that may be drawn; None if it can."""
+    fault = catalogue.FAULTS.named(mixed.fault)
+    for drawn in product(*(alternatives(value) for value in mixed.parameters.values())):
+        parameters = dict(zip(mixed.parameters, drawn, strict=True))
+        try:
+            needs = fault_needs(fault, fault.parameters_model.model_validate(parameters))
+        except ValidationError:
+            needs = fault.needs  # what is wrong with these parameters is reported when they are drawn
+        for capability in sorted(needs):
+            if capability not in cluster.capabilities:
+                return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
+        if (why := cluster.refusal_of(mixed.fault, parameters)) is not None:
+            return why
+    if (here := why_no_client_clocks(fault)) is not None:
+        return here
+    return fault.refusal(mixed.targets or mixed.one_of, [node.name for node in cluster.nodes])
+
+
+def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.Popen[str]:
+    """Starts the run stage, in a sandbox if this machine has one."""
+    from prozess.clusters.machine.sandbox import enter_command
+
+    run.create()
+    begin_plan(plan, run)
+    command = [sys.executable, "-P", "-m", "prozess.app.run.inside", str(run.path), "--isolation", isolation]
+    if isolation == "namespaces":
+        command = enter_command(command)
+    with (run.logs / "run_stage.log").open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+
+
+def begin_plan(plan: Plan, run: RunDirectory) -> None:
+    """Writes the plan of a run, into this machine's record first: from here on it may touch something."""
+    text = plan.model_dump_json(indent=1)
+    begin(run).keep_plan(text)
+    write_whole(run.plan, text)
+
+
+def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEvent) -> RunResult:
+    """Runs the run stage to its end, and passes each event to `on_event`. After Ctrl-C it heals and keeps what was
+    recorded; after the second one it ends at once."""
+    from prozess.clusters.existing.adoption import adopt_plan
+
+    plan = adopt_plan(plan, run, clock=SystemClock())
+    check_capabilities(plan, run, isolation=isolation)
+    stage = start_stage(plan, run, isolation=isolation)
+    supervisor = start_supervisor(run, stage.pid)
+    result = RunResult(exit_code=int(ExitCode.HARNESS_FAILED))
+    try:
+        _follow(stage, result, on_event)
+    finally:
+        _end(stage)
+        if not result.ended:
+            _clean_up(run)
+        supervisor.done()
+        if result.ended and result.exit_code == ExitCode.HELD and (record := record_of(run)) is not None:
+            record.settle()  # its teardown left nothing
+    if not result.ended:
+        raise HarnessFailed(_last_words(run, result.exit_code))
+    return result
+
+
+def _clean_up(run: RunDirectory) -> None:
+    """Heals after a stage that died without its sandbox. If that fails now, `prozess heal` can be tried again."""
+    from prozess.app.wiring import heal_run
+
+    with suppress(ProzessError):
+        # The kernel takes a moment to end a sandbox with all its servers.
+        heal_run(run, clock=SystemClock(), ends_within_s=END_S)
+
+
+def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) -> None:
+    assert stage.stdout is not None
+    while True:
+        try:
+            for line in stage.stdout:
+                _take(line, result, on_event)
+            code = stage.wait(timeout=END_S)
+            if not result.ended:  # else it has said with which code, whatever became of it then
+                result.exit_code = code
+            return
+        except KeyboardInterrupt:
+            if result.interrupted:
+                stage.kill()
+                raise Interrupted("ended at once. What was recorded is kept, and `prozess check` reads it.") from None
+            _ask_to_stop(stage)
+            result.interrupted = True
+            on_event({"event": "interrupt"})
+
+
+def _take(line: str, result: RunResult, on_event: OnEvent) -> None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return  # A torn last line of a stage that was killed.
+    if event.get("event") == "error":
+        result.error = event["text"]
+    elif event.get("event") == "end":
+        result.ended, result.exit_code = True, event["exit_code"]
+    elif event.get("event") == "phase-done":
+        result.phases[event["name"]] = event["took_s"]
+    on_event(event)
+
+
+def _ask_to_stop(stage: subprocess.Popen[str]) -> None:
+    assert stage.stdin is not None
+    with suppress(BrokenPipeError, ValueError):
+        stage.stdin.write("stop\n")
+        stage.stdin.flush()
+
+
+def _end(stage: subprocess.Popen[str]) -> None:
+    """Waits until the stage has ended, and kills it if it takes too long."""
+    if stage.stdin is not None:
+        with suppress(BrokenPipeError):
+            stage.stdin.close()
+    try:
+        stage.wait(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        stage.kill()
+        stage.wait(timeout=END_S)
+    if stage.stdout is not None:
+        stage.stdout.close()
+
+
+def _last_words(run: RunDirectory, exit_code: int) -> str:
+    log = run.logs / "run_stage.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:] if log.exists() else []
+    return (
+        f"The run stage ended with status {exit_code} and gave no reason. The last lines of its log: "
+        f"{' | '.join(lines) or 'none'}. What was recorded is in {run.path}; the log is {log}."
+    )
+
+
+# `prozess plan` refuses what `prozess run` would refuse, before a directory, a download or a cluster is made.
+
+ISOLATIONS = ("namespaces", "signals")
+LASTING = ("attach", "ssh")
+"""Backends whose cluster is there before the run: what it can do is found out when the run begins."""
+
+
+def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] | None = None) -> None:
+    """Refuses a plan that cannot be run here, before a directory, a download or a cluster is made.
+
+    Raises BadInput or UnsupportedFault; HarnessFailed if something that must be asked does not answer. `isolation`: as
+    the command line says, "auto" included.
+    """
+    from prozess.clusters.install.jars import refuse_unpublished
+    from prozess.clusters.install.wheels import refuse_library
+    from prozess.clusters.machine.server_properties import check_variant
+    from prozess.clusters.methods.planned import refuse_missing_methods
+    from prozess.app.wiring import TOOLBOX
+    from prozess.workloads.roles import refuse_bad_clients
+
+    level = isolation_of(plan, isolation)
+    if plan.backend == "local" or (plan.backend == "compose" and plan.compose.file is None):
+        check_variant(plan.variant)
+    if plan.backend == "compose" and plan.compose.file is None:
+        from prozess.clusters.compose.file import check_images  # Docker's client is imported for those who use it
+
+        check_images(plan.variant)
+    refuse_bad_clients(plan, toolbox=TOOLBOX)
+    if plan.backend not in LASTING and any(isinstance(step.do, FaultAction) for step in plan.steps):
+        with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
+            check_capabilities(plan, RunDirectory(Path(directory)), isolation=level)
+    _refuse_unknown_versions(plan, progress=progress)
+    refuse_missing_methods(plan)
+    for library in plan.libraries:
+        if library.client == "librdkafka" and library.version is not None:
+            refuse_library(library.version, progress=progress)
+        elif library.version is not None and library.version != plan.variant.kafka_version:
+            try:
+                refuse_unpublished(library.version, progress=progress)
+            except BadInput as error:
+                raise BadInput(f"client_version = {library.version!r} (java): {error}") from error
+
+
+def _refuse_unknown_versions(plan: Plan, *, progress: Callable[[str], None] | None) -> None:
+    """Raises BadInput for a version of the servers that is not there, or of which nobody can say whether it is."""
+    from prozess.clusters.install.jars import refuse_unpublished
+
+    if plan.backend != "local":
+        return
+    for version in dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan))):
+        try:
+            refuse_unpublished(version, progress=progress)
+        except MissingTool as error:  # nobody can be asked, and nobody could give its jars
+            raise BadInput(str(error)) from error
+
+
+def isolation_of(plan: Plan, wanted: str) -> str:
+    """Returns the isolation level that this backend has on this machine. BadInput for an unknown level."""
+    from prozess.clusters.machine.sandbox import probe
+
+    if wanted not in ("auto", *ISOLATIONS):
+        raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
+    if plan.backend != "local":
+        return "signals"
+    return str(probe().level) if wanted == "auto" else wanted

@@ -1,0 +1,285 @@
+"""Writes index.html of a campaign: verdicts by trial and variant, what did not hold and why, and every run with its
+report."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from prozess.campaigns.campaign_plan import (
+    BegunCampaign,
+    CampaignDirectory,
+    trials_in_all,
+)
+from prozess.campaigns.engine import TrialAttempt, size_of
+from prozess.harness.errors import ProzessError
+from prozess.harness.printable import printable
+from prozess.harness.report.html import environment
+from prozess.campaigns.comparing import RunSummary
+from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
+from prozess.harness.run_directory import RunDirectory, write_whole
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, worst
+
+CELLS_MAX = 2
+"""So many cells are named with a reason; the report has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """The facts of one run that the index shows: where it ran, what was found, and why it did not hold."""
+
+    variant: str
+    """Backend, metadata mode and versions; empty if there is no plan."""
+    forbidden: tuple[tuple[str, int], ...] = ()
+    permitted: tuple[tuple[str, int], ...] = ()
+    why: tuple[str, ...] = ()
+    """The reasons why it did not hold."""
+    by_defects: bool = False
+    """True if it was violated and known defects explain all of it."""
+
+
+NO_FACTS = RunFacts("")
+
+
+@lru_cache(maxsize=10_000)
+def facts_of(path: Path) -> RunFacts:
+    """Reads the facts of a run that is over."""
+    run = RunSummary.at(path)
+    try:
+        # What was attached to is not known here.
+        variant = run.plan.backend if run.plan.backend == "attach" else ", ".join((*run.place, run.versions))
+    except ProzessError:
+        return NO_FACTS
+    if (verdict := run.readable_verdict) is None:
+        return RunFacts(variant)
+    return RunFacts(
+        variant,
+        forbidden=tuple(run.counts("forbidden").items()),
+        permitted=tuple(run.counts("permitted").items()),
+        why=tuple(reasons_of(verdict)),
+        by_defects=run.by_known_defects,
+    )
+
+
+def reasons_of(verdict: TrialVerdict) -> Iterator[str]:
+    """Yields a sentence for each reason: what was violated, and in which cells; else why it is unknown."""
+    if verdict.verdict is Verdict.VIOLATED:
+        yield from _by_reason(verdict, AnomalyOutcome.VIOLATED)
+    elif verdict.verdict is Verdict.UNKNOWN:
+        of_cells = list(_by_reason(verdict, AnomalyOutcome.UNKNOWN))
+        told = {a.reason.rstrip(".").casefold() for _, a in _those(verdict, AnomalyOutcome.UNKNOWN)}
+        yield from of_cells
+        for reason in verdict.unknown_reasons:
+            if not any(said and said in reason.casefold() for said in told):
+                yield reason[:1].upper() + reason[1:] + "."
+
+
+def _those(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[tuple[CellVerdict, CellAnomaly]]:
+    for cell in verdict.cells:
+        for anomaly in cell.anomalies.values():
+            if anomaly.outcome is outcome:
+                yield cell, anomaly
+
+
+def _by_reason(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[str]:
+    """Yields each reason once, although it may stand behind many anomalies of many cells."""
+    grouped: dict[tuple[str, ...], list[tuple[CellVerdict, CellAnomaly]]] = defaultdict(list)
+    for cell, anomaly in _those(verdict, outcome):
+        own = (anomaly.anomaly,) if outcome is AnomalyOutcome.VIOLATED else ()
+        grouped[(anomaly.reason, *anomaly.defects, *own)].append((cell, anomaly))
+    for found in grouped.values():
+        cells = list(dict.fromkeys(cell.name for cell, _ in found))
+        _, first = found[0]
+        names = list(dict.fromkeys(anomaly.anomaly for _, anomaly in found))
+        what = _what(names, sum(anomaly.forbidden for _, anomaly in found))
+        unsaid = [defect for defect in first.defects if defect not in first.reason]
+        known = f" Known: {'; '.join(unsaid)}." if unsaid else ""
+        yield f"{what} in {_cells(cells, len(verdict.cells))}: {first.reason}{known}"
+
+
+def _what(names: Sequence[str], count: int) -> str:
+    if count:
+        return f"{names[0]} {count:,}"
+    return " and ".join(names) if len(names) <= CELLS_MAX else f"{len(names)} anomalies"
+
+
+def _cells(names: Sequence[str], of: int) -> str:
+    if len(names) == of > CELLS_MAX:
+        return f"all {of} cells"
+    more = f" and {len(names) - CELLS_MAX} more" if len(names) > CELLS_MAX else ""
+    return ", ".join(names[:CELLS_MAX]) + more
+
+
+# index.html of a campaign: what needs a look and why, verdicts by trial and variant, every run with a link to its
+# report.
+
+CONCERNS_MAX = 100
+"""So many runs are described at the top of the page; all are in the table."""
+_BEGINNING = "not begun"
+"""The place of a trial that failed before it had a plan."""
+_OF_VARIANT = ("backend", "variant.metadata_mode", "variant.kafka_version")
+"""Drawn settings that the variant's name says already."""
+_ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_JUDGED)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One attempt, with what its run says."""
+
+    attempt: TrialAttempt
+    facts: RunFacts
+    variant: str
+    bytes: int | None
+    """The bytes that it takes on the disk. None: it left nothing."""
+    report: str | None
+    """The path of its report, seen from the index."""
+    replaced: bool
+    """True if prozess itself failed, and the trial was tried again."""
+    again: str | None
+    """The command that runs its plan again. None: it left no plan."""
+
+
+@dataclass(slots=True)
+class TrialPlace:
+    """The runs of one trial on one variant."""
+
+    lines: list[RunLine] = field(default_factory=list)
+
+    @property
+    def counts(self) -> list[tuple[Verdict, int, RunLine]]:
+        """Returns each verdict, how many runs have it, and the newest of them; the worst first."""
+        found = Counter(line.attempt.verdict for line in self.lines if line.attempt.verdict is not None)
+        return [
+            (v, found[v], next(line for line in reversed(self.lines) if line.attempt.verdict == v))
+            for v in _ORDER
+            if v in found
+        ]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The worst verdict. None: prozess itself failed each time."""
+        verdicts = [line.attempt.verdict for line in self.lines if line.attempt.verdict is not None]
+        return worst(verdicts) if verdicts else None
+
+    @property
+    def failed(self) -> int:
+        """The number of attempts that gave no verdict."""
+        return sum(line.attempt.failed for line in self.lines)
+
+    @property
+    def median_s(self) -> float:
+        """The median seconds of the attempts that gave a verdict, if any did."""
+        took = sorted(line.attempt.took_s for line in self.lines if not line.attempt.failed or self.verdict is None)
+        return took[len(took) // 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The content of the page: all runs, by trial and variant."""
+
+    lines: tuple[RunLine, ...]
+    variants: tuple[str, ...]
+    places: dict[str, dict[str, TrialPlace]]
+    """Trial → variant → its runs."""
+
+    @property
+    def concerns(self) -> list[RunLine]:
+        """The runs that did not hold, the worst first, then the newest; without those that were tried again."""
+        bad = [line for line in reversed(self.lines) if line.attempt.verdict != Verdict.HELD and not line.replaced]
+        return sorted(bad, key=lambda line: 2 if line.attempt.verdict is None else _ORDER.index(_verdict(line)))
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """The number of trials with each verdict, each by its last attempt."""
+        found = Counter(_verdict(line) for line in self.lines if line.attempt.verdict is not None)
+        return {verdict: found[verdict] for verdict in _ORDER if found[verdict]}
+
+    @property
+    def by_defects(self) -> int:
+        """The number of trials that are violated by known defects alone."""
+        return sum(line.facts.by_defects for line in self.lines)
+
+    @property
+    def failed(self) -> int:
+        """The number of attempts in which prozess itself failed."""
+        return sum(line.attempt.failed for line in self.lines)
+
+    @property
+    def left_without(self) -> int:
+        """The number of these attempts that were not tried again."""
+        return sum(line.attempt.failed and not line.replaced for line in self.lines)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of the campaign so far."""
+        if self.left_without and Verdict.VIOLATED not in self.counts:
+            return Verdict.UNKNOWN
+        return worst(self.counts)
+
+
+def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) -> Overview:
+    """Puts the page together from the attempts and the files of their runs."""
+    drawn_again = Counter(attempt.job.number for attempt in attempts)
+    facts = [NO_FACTS if a.run is None else facts_of(directory.runs / a.run) for a in attempts]
+    by_settings = {_settings(a): f.variant for a, f in zip(attempts, facts, strict=True) if f.variant}
+    lines = []
+    for attempt, own in zip(attempts, facts, strict=True):
+        drawn_again[attempt.job.number] -= 1
+        run = None if attempt.run is None else directory.runs / attempt.run
+        there = run is not None and run.is_dir()
+        planned = None if run is None else RunDirectory(run)
+        lines.append(
+            RunLine(
+                attempt,
+                own,
+                own.variant or by_settings.get(_settings(attempt), _BEGINNING),
+                size_of(run) if run is not None and there else None,
+                f"runs/{attempt.run}/report.html" if run is not None and (run / "report.html").exists() else None,
+                replaced=attempt.failed and drawn_again[attempt.job.number] > 0,
+                again=reproduce(planned) if planned is not None and planned.plan.is_file() else None,
+            )
+        )
+    places: dict[str, dict[str, TrialPlace]] = defaultdict(lambda: defaultdict(TrialPlace))
+    for line in lines:
+        places[line.attempt.job.trial][line.variant].lines.append(line)
+    return Overview(
+        tuple(lines),
+        tuple(sorted({line.variant for line in lines})),
+        {trial: dict(places[trial]) for trial in sorted(places)},
+    )
+
+
+def write_index(directory: CampaignDirectory, begun: BegunCampaign, attempts: Sequence[TrialAttempt]) -> Path:
+    """Writes index.html and returns its path."""
+    overview = overview_of(directory, attempts)
+    text = (
+        environment("prozess.campaigns")
+        .get_template("campaign.html.j2")
+        .render(
+            begun=begun,
+            overview=overview,
+            concerns=overview.concerns[:CONCERNS_MAX],
+            in_all=trials_in_all(begun.campaign),
+            signs=VERDICT_SIGNS,
+            took_s=sum(a.took_s for a in attempts),
+            roughly=roughly,
+            gib=sum(line.bytes or 0 for line in overview.lines) / 2**30,
+            memory=[a.own_memory_bytes for a in attempts if a.own_memory_bytes],
+            largest=max((a.memory_bytes for a in attempts), default=0),
+            of_variant=_OF_VARIANT,
+            at=lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"),
+        )
+    )
+    write_whole(directory.index, printable(text))
+    return directory.index
+
+
+def _verdict(line: RunLine) -> Verdict:
+    assert line.attempt.verdict is not None
+    return line.attempt.verdict
+
+
+def _settings(attempt: TrialAttempt) -> tuple[object, ...]:
+    return (attempt.job.trial, *sorted(attempt.job.settings.items()))

@@ -1,0 +1,352 @@
+"""Runs a campaign: trial after trial, each by `prozess run` in a process of its own, so that nothing of one stays in
+the next."""
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prozess.app.run_process import RUN
+from prozess.campaigns.campaign_index import write_index
+from prozess.campaigns.campaign_plan import (
+    ALL_TRIALS,
+    CAMPAIGN_FILE,
+    NOTHING_GIVEN,
+    BegunCampaign,
+    Campaign,
+    CampaignDirectory,
+    Entry,
+    GivenToEach,
+    Shard,
+    combinations,
+    draw,
+    is_over,
+    load_campaign,
+    next_number,
+    parse_duration,
+    trials_in_all,
+    with_settings,
+)
+from prozess.campaigns.engine import (
+    TrialAttempt,
+    TrialJob,
+    engine_in,
+    exit_code_of,
+    make_room,
+    refuse_strangers,
+    tidy,
+)
+from prozess.campaigns.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
+from prozess.app.webhook import Webhook, message, of_many, of_verdict, told
+from prozess.harness.clock import NS_PER_S, Clock, SystemClock
+from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
+from prozess.campaigns.comparing import RunSummary
+from prozess.harness.report.words import roughly, time_left_s
+from prozess.harness.verdict import Verdict
+
+Following = Callable[[BegunCampaign, list[TrialAttempt]], TrialJob | None]
+"""Returns the next trial; None if there is none."""
+
+
+def drawn_next(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob | None:
+    """Draws the next trial by the campaign's seed; None if its time or its rounds are over."""
+    number, attempt = next_number(attempts, begun.campaign.retries, begun.shard)
+    if not _time_is_left(begun, attempts) or is_over(begun.campaign, number):
+        return None
+    return draw(begun.campaign, begun.seed, number).model_copy(update={"attempt": attempt})
+
+
+def run_campaign(
+    directory: CampaignDirectory,
+    *,
+    clock: Clock,
+    runner: tuple[str, ...] = RUN,
+    following: Following = drawn_next,
+    planned: int | None = None,
+    webhook: Webhook | None = None,
+) -> int:
+    """Runs trials until nothing follows, and returns the exit code. `runner`: the command that runs a trial. `planned`: how
+    many trials there are in all, for the estimate; None: as many as the campaign's rounds have, if it has rounds. `webhook`:
+    who is told of each violation, and of the end.
+
+    The exit code is 1 if a trial was violated; else 2 if one was unknown, prozess itself failed for good, or the
+    campaign was interrupted; else 0.
+    """
+    code: list[int] = []
+
+    def ended() -> str | None:
+        assert webhook is not None, "who is told has a webhook"
+        name = directory.begun().campaign.name
+        return of_many(name, code[0], summary(directory.attempts()), str(directory.index), webhook.host)
+
+    with told(webhook, directory.path.name, ended):
+        code.append(_run_campaign(directory, clock, runner, following, planned, webhook))
+    return code[0]
+
+
+def _run_campaign(
+    directory: CampaignDirectory,
+    clock: Clock,
+    runner: tuple[str, ...],
+    following: Following,
+    planned: int | None,
+    webhook: Webhook | None,
+) -> int:
+    begun = directory.begun()
+    keep, failures_max, in_a_row = begun.campaign.keep, begun.campaign.failures_in_a_row_max, 0
+    if planned is None and (in_all := trials_in_all(begun.campaign)) is not None:
+        planned = sum(begun.shard.has(number) for number in range(in_all))
+    words = (*runner, *begun.options)
+    with engine_in(directory, clock=clock, runner=words, timeout_s=begun.campaign.trial_timeout_s) as engine:
+        attempts = engine.attempts
+
+        def next_job() -> TrialJob | None:
+            if (job := following(begun, attempts)) is not None:
+                _tell_begin(job, progress(attempts, planned, begun.duration_s))
+            return job
+
+        def over(done: TrialAttempt) -> None:
+            nonlocal in_a_row
+            tell_over(done)
+            _post(webhook, done, str(directory.runs))
+            tidy(directory.runs, done, keep)
+            kept = make_room(directory.runs, attempts, keep)
+            write_index(directory, begun, attempts)
+            in_a_row = in_a_row + 1 if done.failed else 0
+            if kept.full:
+                raise HarnessFailed(
+                    f"{directory.path} holds more than {keep.disk_max_gib:g} GiB of runs that may not be removed. "
+                    "Move some away, or raise keep.disk_max_gib in campaign.json, and continue with --resume."
+                )
+            if in_a_row >= failures_max:
+                raise HarnessFailed(
+                    f"{in_a_row} trials in a row gave no verdict. The reason of the last one: {done.why}"
+                )
+
+        engine.work(next_job, over)
+        return int(ExitCode.UNKNOWN if engine.stop.asked else exit_code(attempts))
+
+
+def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
+    """Posts that a trial was violated, if it was. `runs`: the directory of the runs, or its URI."""
+    if webhook is None or done.verdict is not Verdict.VIOLATED:
+        return
+    run, what = f"{runs}/{done.run}", f"{done.job.trial}, seed {done.job.seed}"
+    verdict = RunSummary.at(Path(run)).readable_verdict
+    webhook.post(
+        message(f"✗ *violated* {what}", [f"run: {run}"], webhook.host)
+        if verdict is None
+        else of_verdict(what, verdict, Path(run), webhook.host)
+    )
+
+
+def teller_of_results(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
+    """Returns what tells of a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
+    the runs, or its URI."""
+
+    def tell(attempt: TrialAttempt, host: str) -> None:
+        tell_over(attempt, f" on {host}")
+        _post(webhook, attempt, runs)
+
+    return tell
+
+
+def exit_code(attempts: list[TrialAttempt]) -> ExitCode:
+    """Returns the exit code of all attempts. A trial that was tried again counts by its last attempt."""
+    last = {attempt.job.number: attempt.verdict for attempt in attempts}
+    return exit_code_of(last.values())
+
+
+def summary(attempts: list[TrialAttempt]) -> str:
+    """Returns one line: how many of each verdict, and how often prozess itself failed."""
+    verdicts = Counter(attempt.verdict for attempt in attempts if attempt.verdict)
+    told = [f"{count} {verdict}" for verdict, count in verdicts.most_common()]
+    failed = sum(attempt.failed for attempt in attempts)
+    return (
+        ", ".join([*told, *([f"{failed} without a verdict, because prozess failed"] if failed else [])])
+        or "none was run"
+    )
+
+
+def _time_is_left(begun: BegunCampaign, attempts: list[TrialAttempt]) -> bool:
+    return begun.duration_s is None or sum(attempt.took_s for attempt in attempts) < begun.duration_s
+
+
+def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: float | None) -> str:
+    """Returns how far a campaign is: how many trials are over, and about how long it still takes.
+
+    The estimate is the mean time of the trials so far. `planned`: how many there are in all; `duration_s`: how long it may
+    take in all. None: there is no such end.
+    """
+    over, spent_s = len({attempt.job.number for attempt in attempts}), sum(attempt.took_s for attempt in attempts)
+    told = (
+        f"{over} of {number_of(planned, 'trial')} over" if planned is not None else f"{number_of(over, 'trial')} over"
+    )
+    left_s = time_left_s(over, planned, spent_s=spent_s, limit_s=duration_s)
+    return told + (f", about {roughly(left_s)} left" if left_s is not None else "")
+
+
+def _tell_begin(job: TrialJob, so_far: str) -> None:
+    """Says that a trial begins, which may take minutes and says nothing itself."""
+    settings = "".join(f" {key}={value}" for key, value in job.settings.items())
+    sys.stderr.write(f"{job.number:4} {job.trial} seed {job.seed}{settings} begins; {so_far}\n")
+    sys.stderr.flush()
+
+
+def tell_status(line: str) -> None:
+    """Prints a line about all trials of the command."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def tell_over(done: TrialAttempt, where: str = "") -> None:
+    """Prints what came of a trial, and where it ran if that was not here."""
+    settings = " ".join(f"{key}={value}" for key, value in done.job.settings.items())
+    what = done.verdict or f"no verdict (exit {done.exit_code}): {done.why}"
+    sys.stdout.write(
+        f"{done.job.number:4} {done.job.trial} seed {done.job.seed} {settings} {what} {done.took_s:.0f} s{where}\n"
+    )
+    sys.stdout.flush()
+
+
+def campaign(  # noqa: PLR0913 - the options of a command
+    name: str,
+    *,
+    seed: int,
+    runs: Path,
+    duration: str | None,
+    resume: Path | None,
+    rounds: int | None = None,
+    shard: Shard = ALL_TRIALS,
+    each: GivenToEach = NOTHING_GIVEN,
+    webhook: Webhook | None = None,
+    trust: bool = False,
+) -> int:
+    """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
+
+    0: all held; 1: a trial was violated; 2: unknown or interrupted. It ends when `duration` or `rounds` are over,
+    whichever is first. `shard`: it runs every n-th trial alone, and other machines the others. A campaign that is continued
+    gives each trial what it gave from its beginning.
+    """
+    clock = SystemClock()
+    if resume is not None:
+        if given := each.words():
+            raise BadInput(
+                "--resume goes on with the settings and options that the campaign was begun with. Leave out "
+                f"{' '.join(given)}."
+            )
+        directory = _resumed(resume, name, duration, rounds, shard)
+        refuse_strangers(directory, trust=trust, what="campaign")
+    else:
+        found = _wanted_campaign(name, rounds, each.settings)
+        seconds = None if duration is None else parse_duration(duration)
+        stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
+        share = "" if shard == ALL_TRIALS else f"-{shard.number}-of-{shard.of}"
+        directory = CampaignDirectory((runs / f"{found.name}{share}-{stamp}").resolve())
+        begun = BegunCampaign(campaign=found, seed=seed, duration_s=seconds, shard=shard, options=each.options)
+        directory.begin(begun)
+    sys.stdout.write(f"campaign   {directory.path}\n")
+    sys.stdout.flush()
+    try:
+        return run_campaign(directory, clock=clock, webhook=webhook)
+    finally:
+        attempts = directory.attempts()
+        sys.stdout.write(f"trials     {summary(attempts)}\nindex      {directory.index}\n")
+        if drawn_next(directory.begun(), attempts) is not None:
+            sys.stdout.write(
+                f"resume     prozess run {directory.begun().campaign.name} --resume {shlex.quote(str(directory.path))}\n"
+            )
+
+
+def campaign_on_spark(
+    name: str,
+    *,
+    seed: int,
+    runs: str,
+    rounds: int | None,
+    master: str,
+    cores: int,
+    settings: Mapping[str, object] | None = None,
+    webhook: Webhook | None = None,
+) -> int:
+    """Begins a campaign that has rounds on the machines of a Spark cluster, or continues it, each trial a task. Returns the
+    exit code. `runs`: a directory of its own that the machines share, or a URI. `settings`: as for `campaign`; `webhook`: as
+    for `run_campaign`."""
+    found = _wanted_campaign(name, rounds, settings or {})
+    if (count := trials_in_all(found)) is None:
+        raise BadInput(
+            f"--master runs trials at once, so {name} needs an end that is no time: give --rounds, such as --rounds 10."
+        )
+    shared, begun = SharedPlace.at(runs), BegunCampaign(campaign=found, seed=seed)
+    wanted, there = begun.model_dump_json(indent=1).encode(), shared.read(CAMPAIGN_FILE)
+    if there is None:
+        shared.write(CAMPAIGN_FILE, wanted)
+    elif BegunCampaign.model_validate_json(there) != begun:
+        raise BadInput(
+            f"--runs {shared.address} holds another campaign, or this one with another seed. Give a new place."
+        )
+    jobs = [draw(found, seed, number) for number in range(count)]
+    with opened_results(runs) as directory:
+        known = {attempt.job.number for attempt in directory.attempts()}
+    done = run_on_spark(
+        SparkTrials.of(found, shared),
+        [job for job in jobs if job.number not in known],
+        master=master,
+        cores=cores,
+        plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
+        told=teller_of_results(webhook, f"{shared.address}/runs"),
+        status=tell_status,
+    )
+    with opened_results(runs) as directory:
+        attempts = directory.attempts()
+        write_index(directory, begun, attempts)
+        index = f"{shared.address}/{directory.index.name}"
+        sys.stdout.write(f"trials     {summary(attempts)}\nindex      {index}\n")
+        code = int(exit_code(attempts) if done else ExitCode.UNKNOWN)
+    if webhook is not None:
+        webhook.post(of_many(found.name, code, summary(attempts), index, webhook.host))
+    return code
+
+
+def find_campaign(name: str) -> Campaign:
+    """Returns a campaign by name or file. The name of a trial is a campaign of that trial alone. BadInput if it is
+    neither."""
+    if name.endswith(".toml") or "/" in name:
+        return load_campaign(Path(name))
+    if name in (campaigns := known_campaigns()):
+        return load_campaign(campaigns[name])
+    if name in (trials := known_trials()):
+        return Campaign(name=name, title=load_trial(name).title, entries=(Entry(trial=name),))
+    raise BadInput(f"There is no campaign and no trial {name!r}. Known: {', '.join([*campaigns, *sorted(trials)])}.")
+
+
+def _wanted_campaign(name: str, rounds: int | None, settings: Mapping[str, object]) -> Campaign:
+    """Returns the campaign as the command line has it. Raises BadInput now and not in the middle of the night if a trial
+    cannot be loaded with a combination of its values. `rounds`: None = as many as the campaign's file says."""
+    found = find_campaign(name)
+    found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), settings)
+    for entry in found.entries:
+        for laid_over in combinations(entry):
+            load_trial(entry.trial, laid_over)
+    return found
+
+
+def _resumed(path: Path, name: str, duration: str | None, rounds: int | None, shard: Shard) -> CampaignDirectory:
+    directory = CampaignDirectory(path.resolve())
+    begun = directory.begun()
+    if name not in (begun.campaign.name, "-"):
+        raise BadInput(
+            f"{path} holds the campaign {begun.campaign.name!r}, not {name!r}. Give its name, or another directory."
+        )
+    if duration is not None or rounds is not None:
+        raise BadInput("--resume continues a campaign for as long as it was to take. Leave --for and --rounds out.")
+    if shard not in (ALL_TRIALS, begun.shard):
+        raise BadInput(
+            f"{path} holds the share {begun.shard}, not {shard}. Leave --shard out: --resume keeps the share."
+        )
+    return directory

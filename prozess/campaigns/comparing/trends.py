@@ -1,0 +1,254 @@
+"""Trends over many runs: what each night's trials said, what recovery took, and what got worse. Values, and a pure judgement;
+the numbers come from Spark (`prozess.spark_checkers.trends`).
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from prozess.harness.console import console
+from prozess.harness.errors import ExitCode, NotJudged
+from prozess.harness.history.store import StoredRun, place_of, runs_below
+from prozess.harness.printable import printable
+from prozess.harness.report.html import environment
+from prozess.campaigns.comparing import run_directories
+from prozess.harness.report.words import VERDICT_SIGNS
+
+NIGHTS_MIN = 3
+"""So many earlier nights are needed before a number counts as worse than they were."""
+WORSE_BY = 1.5
+"""Beyond the median of the earlier nights by this factor, and beyond the worst of them, is worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightOfTrial:
+    """All runs of one trial in one night. A night is named by the day on which it began: noon to noon, UTC."""
+
+    trial: str
+    night: str
+    held: int = 0
+    violated: int = 0
+    unknown: int = 0
+    """Unknown verdicts of runs that nobody stopped."""
+    findings: tuple[tuple[str, int], ...] = ()
+    """(anomaly, how many), of those that were found."""
+    interrupted: int = 0
+    """Unknown because somebody stopped them: that says nothing of Kafka."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of one trial in one night, over its runs."""
+
+    trial: str
+    night: str
+    name: str
+    """ "recovery after kill", "longest gap in pause", "throughput" """
+    value: float
+    unit: str
+    runs: int
+    higher_is_worse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trends:
+    """The trends of all runs that were found."""
+
+    nights: tuple[NightOfTrial, ...]
+    measures: tuple[Measure, ...]
+    runs: int
+    without_verdict: int
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """Describes what the last night of a trial had worse than the nights before."""
+
+    trial: str
+    night: str
+    what: str
+
+
+def runs_among(places: Sequence[str]) -> list[Path | StoredRun]:
+    """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
+    are in directories here, and none has a verdict."""
+    told = [place_of(place) for place in places]
+    here = [place for place in told if isinstance(place, Path)]
+    found: list[Path | StoredRun] = [*run_directories(here)] if here else []
+    stored = [run for place in told if isinstance(place, str) for run in runs_below(place)]
+    if not stored and not any((run / "verdict.json").is_file() for run in found if isinstance(run, Path)):
+        raise nothing_judged(found)
+    return [*found, *stored]
+
+
+def nothing_judged(runs: Sequence[Path | StoredRun]) -> NotJudged:
+    """Makes the error for runs without any verdict."""
+    first = runs[0] if isinstance(runs[0], Path) else runs[0].address
+    return NotJudged(
+        f"There is nothing to show: {len(runs):,} runs were found, and none has a verdict (verdict.json is missing or torn). "
+        f"`prozess check {first}` makes one."
+    )
+
+
+def regressions(trends: Trends) -> list[Regression]:
+    """Verdicts that no earlier night of the trial had, anomalies that are new, numbers that are worse than ever."""
+    found = list(_worse_verdicts(trends.nights))
+    for (trial, name), measures in _series(trends.measures).items():
+        if (why := _worse(measures)) is not None:
+            found.append(Regression(trial, measures[-1].night, f"{name} {why}"))
+    return sorted(found, key=lambda regression: (regression.trial, regression.what))
+
+
+def _worse_verdicts(nights: Sequence[NightOfTrial]) -> Iterator[Regression]:
+    by_trial: dict[str, list[NightOfTrial]] = defaultdict(list)
+    for night in sorted(nights, key=lambda n: n.night):
+        by_trial[night.trial].append(night)
+    for trial, (*earlier, last) in by_trial.items():
+        if not earlier:
+            continue
+        for verdict in ("violated", "unknown"):
+            count, before = getattr(last, verdict), sum(getattr(n, verdict) for n in earlier)
+            if count and not before:
+                yield Regression(trial, last.night, f"{count} {verdict}, never before")
+        known = {name for night in earlier for name, _ in night.findings}
+        for name, count in last.findings:
+            if name not in known:
+                yield Regression(trial, last.night, f"{name} was found {count:,} times, never before")
+
+
+def _series(measures: Sequence[Measure]) -> Mapping[tuple[str, str], list[Measure]]:
+    found: dict[tuple[str, str], list[Measure]] = defaultdict(list)
+    for measure in sorted(measures, key=lambda m: m.night):
+        found[measure.trial, measure.name].append(measure)
+    return found
+
+
+def _worse(series: Sequence[Measure]) -> str | None:
+    """Returns how the last is worse than all before; None = it is not, or there are too few to say."""
+    *earlier, last = series
+    values = [measure.value for measure in earlier]
+    if len(values) < NIGHTS_MIN:
+        return None
+    usual = median(values)
+    if last.higher_is_worse:
+        worse = last.value > usual * WORSE_BY and last.value > max(values)
+    else:
+        worse = last.value < usual / WORSE_BY and last.value < min(values)
+    return (
+        f"was {last.value:,.1f} {last.unit}; the median of {len(values)} nights before was {usual:,.1f}"
+        if worse
+        else None
+    )
+
+
+def tell_trends(
+    places: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
+) -> int:
+    """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. `places`:
+    directories and URIs. `find`: the trends of these runs."""
+    runs = runs_among(places)
+    trends = find(runs)
+    if not trends.nights:
+        raise nothing_judged(runs)
+    worse = regressions(trends)
+    show_trends(trends, worse)
+    sys.stdout.write(f"page   {write_trends(trends, worse, out)}\n")
+    return int(ExitCode.VIOLATED if worse and strict else ExitCode.HELD)
+
+
+# Numbers over nights as small SVG charts: a panel per number, drawn without scripts in the colours of the page.
+
+
+WIDTH, HEIGHT = 250, 90
+TOP, BOTTOM = 6, 84
+LEFT, RIGHT = 6, 244
+
+
+@dataclass(frozen=True, slots=True)
+class NightChart:
+    """One number of a trial. `points`: (x, y, night, value) in the drawing."""
+
+    name: str
+    unit: str
+    points: Sequence[tuple[float, float, str, float]]
+    highest: float
+
+    @property
+    def line(self) -> str:
+        """The points of the line, as SVG wants them."""
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in self.points)
+
+    @property
+    def words(self) -> str:
+        """The chart in words, for readers who cannot see it."""
+        first, last = self.points[0], self.points[-1]
+        nights = f"{len(self.points)} nights" if len(self.points) > 1 else "one night"
+        told = f"{self.name}, {self.unit}, {nights}: from {first[3]:,.1f} ({first[2]}) to {last[3]:,.1f} ({last[2]})"
+        return f"{told}; at most {self.highest:,.1f}"
+
+
+def night_charts(measures: Sequence[Measure]) -> list[NightChart]:
+    """Returns the charts of one trial; the axis of values begins at zero."""
+
+    def key(measure: Measure) -> tuple[str, str]:
+        return measure.name, measure.unit
+
+    return [
+        _chart(*name, list(group)) for name, group in groupby(sorted(measures, key=lambda m: (*key(m), m.night)), key)
+    ]
+
+
+def _chart(name: str, unit: str, measures: Sequence[Measure]) -> NightChart:
+    highest = max(measure.value for measure in measures)
+    step = (RIGHT - LEFT) / max(len(measures) - 1, 1)
+    points = [
+        (LEFT + place * step, BOTTOM - (BOTTOM - TOP) * m.value / (highest or 1), m.night, m.value)
+        for place, m in enumerate(measures)
+    ]
+    return NightChart(name, unit, points, highest)
+
+
+# What `prozess trends` shows: tables for the terminal, and trends.html with a chart per number.
+
+
+def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
+    """A line per trial and night, then what got worse."""
+    out = console()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("trial", "night", "held", "violated", "unknown", "interrupted", "found"):
+        table.add_column(heading, justify="left" if heading in ("trial", "night", "found") else "right")
+    for night in trends.nights:
+        found = ", ".join(f"{name} {count:,}" for name, count in night.findings)
+        counts = (str(night.held), str(night.violated), str(night.unknown), str(night.interrupted))
+        table.add_row(night.trial, night.night, *counts, escape(found))
+    out.print(table)
+    for regression in worse:
+        out.print(
+            f"[yellow]worse[/yellow]  {regression.trial}, {regression.night}: {escape(regression.what)}", soft_wrap=True
+        )
+    without = f", {trends.without_verdict} of them without a verdict" if trends.without_verdict else ""
+    out.print(f"{trends.runs} runs{without}; {len(worse)} regressions")
+
+
+def write_trends(trends: Trends, worse: Sequence[Regression], path: Path) -> Path:
+    """Writes trends.html: one file, nothing loaded; returns its path."""
+    trials = sorted({night.trial for night in trends.nights})
+    template = environment("prozess.harness.report").get_template("trends.html.j2")
+    text = template.render(
+        trends=trends,
+        worse=worse,
+        charts={trial: night_charts([m for m in trends.measures if m.trial == trial]) for trial in trials},
+        signs=VERDICT_SIGNS,
+        width=WIDTH,
+        height=HEIGHT,
+    )
+    path.write_text(printable(text), encoding="utf-8")
+    return path

@@ -1,0 +1,439 @@
+"""Runs the trials of a matrix in a directory, one process each, as a campaign whose next trial is that of the matrix. What
+was run is in the campaign's files, so that it goes on after any interruption.
+
+matrix.json    what the matrix is: to be told from another, and for the table
+plans/         plan of each trial that was begun
+matrix.html    what these settings are worth; result.json is the same as data
+"""
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from prozess.app.run.outside import check_capabilities
+from prozess.app.run_process import RUN
+from prozess.campaigns.campaign_plan import (
+    ALL_TRIALS,
+    CAMPAIGN_FILE,
+    BegunCampaign,
+    Campaign,
+    CampaignDirectory,
+    Entry,
+    Shard,
+    parse_duration,
+    parse_shard,
+)
+from prozess.campaigns.campaign_runner import run_campaign, tell_status, teller_of_results
+from prozess.campaigns.engine import Keep, TrialAttempt, TrialJob, refuse_strangers
+from prozess.campaigns.matrix_layout import (
+    MATRIX_FILE,
+    BegunMatrix,
+    CellCount,
+    MatrixLayout,
+    MatrixTrial,
+    load_matrix,
+    read_matrix_file,
+)
+from prozess.campaigns.matrix_merge import merge
+from prozess.campaigns.matrix_results import compare, read_results, show_difference, show_results, write_page
+from prozess.campaigns.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
+from prozess.app.webhook import Webhook, of_many
+from prozess.harness.clock import Clock, SystemClock
+from prozess.harness.console import console
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.history.store import place_of
+from prozess.harness.plan.plan import Plan
+from prozess.harness.run_directory import RunDirectory, write_json, write_whole
+
+RUNNER = (*RUN, "--engine", "local", "--trust")
+"""The plans that it carries out are written by this command."""
+"""Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to check them."""
+FOREVER_S = 10 * 365 * 86_400.0
+PLANS = "plans"
+MERGE = "merge"
+"""The word that stands where else the name of a matrix stands, to merge shares."""
+BEGUN_FILES = (CAMPAIGN_FILE, MATRIX_FILE)
+
+
+def run_matrix(
+    layout: MatrixLayout,
+    path: Path,
+    *,
+    clock: Clock,
+    seconds: float | None,
+    shard: Shard = ALL_TRIALS,
+    webhook: Webhook | None = None,
+) -> int:
+    """Begins or continues a matrix, until every trial of this share was run or `seconds` are over. Returns the campaign's
+    exit code. `webhook`: as for `run_campaign`."""
+    directory = CampaignDirectory(path)
+    trials = layout.trials
+    if (path / MATRIX_FILE).exists():
+        refuse_strangers(directory, trust=False, what="matrix")
+    begin_matrix(layout, directory, shard)
+    before = directory.attempts()
+
+    def following(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob | None:
+        late = seconds is not None and sum(attempt.took_s for attempt in attempts[len(before) :]) > seconds
+        if late or (job := _next(trials, attempts, begun)) is None:
+            return None
+        return _with_plan(layout, trials[job.number], path, job)
+
+    mine = sum(directory.begun().shard.has(trial.number) for trial in trials)
+    sys.stdout.write(
+        f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {mine} trials were run before\n"
+    )
+    sys.stdout.flush()
+    return run_campaign(directory, clock=clock, runner=RUNNER, following=following, planned=mine, webhook=webhook)
+
+
+def _next(trials: Sequence[MatrixTrial], attempts: Sequence[TrialAttempt], begun: BegunCampaign) -> TrialJob | None:
+    """Returns the first trial of the share that was not run, or in which prozess itself failed and may try again. None: there
+    is none."""
+    last = {attempt.job.number: attempt for attempt in attempts}
+    for trial in (trial for trial in trials if begun.shard.has(trial.number)):
+        over = last.get(trial.number)
+        if over is None:
+            return TrialJob(number=trial.number, trial="", seed=trial.seed)
+        if over.failed and over.job.attempt < begun.campaign.retries:
+            return TrialJob(number=trial.number, attempt=over.job.attempt + 1, trial="", seed=trial.seed)
+    return None
+
+
+def _with_plan(layout: MatrixLayout, trial: MatrixTrial, path: Path, job: TrialJob) -> TrialJob:
+    plan = layout.plan(trial)
+    file = path / PLANS / f"{plan.trial}.json"
+    file.parent.mkdir(exist_ok=True)
+    write_whole(file, plan.model_dump_json())
+    return job.model_copy(update={"trial": str(file)})
+
+
+def run_matrix_on_spark(
+    layout: MatrixLayout, place: str, *, master: str, cores: int, webhook: Webhook | None = None
+) -> int:
+    """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `place`: a directory that they
+    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: who is told of
+    each violation."""
+    shared, trials = SharedPlace.at(place), {trial.number: trial for trial in layout.trials}
+    _begin_shared(layout, shared)
+    with opened_results(place) as directory:
+        begun = directory.begun()
+        known = {attempt.job.number for attempt in directory.attempts()}
+    sys.stdout.write(f"matrix     {shared.address}: {len(known)} of {len(trials)} trials were run before\n")
+    sys.stdout.flush()
+    jobs = [
+        TrialJob(number=number, trial=f"{layout.matrix.name}-{number:03}", seed=trial.seed)
+        for number, trial in trials.items()
+        if number not in known
+    ]
+    done = run_on_spark(
+        SparkTrials.of(begun.campaign, shared),
+        jobs,
+        master=master,
+        cores=cores,
+        plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
+        told=teller_of_results(webhook, f"{shared.address}/runs"),
+        status=tell_status,
+    )
+    return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
+
+
+def _begin_shared(layout: MatrixLayout, shared: SharedPlace) -> None:
+    """Writes matrix.json and campaign.json into a place that is new. BadInput if another matrix is there."""
+    with tempfile.TemporaryDirectory(prefix="prozess-") as scratch:
+        directory = CampaignDirectory(Path(scratch) / "new")
+        there = {name: shared.read(name) for name in BEGUN_FILES}
+        if any(content is not None for content in there.values()):
+            directory.path.mkdir()
+            for name, content in there.items():
+                (directory.path / name).write_bytes(content or b"")
+            try:
+                begin_matrix(layout, directory)
+            except BadInput as error:
+                raise BadInput(str(error).replace(str(directory.path), shared.address)) from error
+            return
+        begin_matrix(layout, directory)
+        for name in BEGUN_FILES:
+            shared.write(name, (directory.path / name).read_bytes())
+
+
+def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shard = ALL_TRIALS) -> None:
+    """Writes matrix.json and campaign.json into a new directory. BadInput if there is something else."""
+    matrix, trials = layout.matrix, layout.trials
+    begun = BegunMatrix(
+        name=matrix.name,
+        title=matrix.title,
+        values=matrix.spec.values,
+        trials=[{"number": t.number, "row": t.row, "seed": t.seed, "part": t.part, "parts": t.parts} for t in trials],
+        document=json.loads(json.dumps(matrix.document, default=str)),
+    )
+    file = directory.path / MATRIX_FILE
+    if file.exists():
+        if read_matrix_file(directory.path) != begun:
+            raise BadInput(
+                f"{directory.path} holds results of another matrix, or of this one before it was changed. Give another "
+                "directory to --run."
+            )
+        if directory.begun().shard != shard:
+            raise BadInput(
+                f"{directory.path} holds the share {directory.begun().shard}, not {shard}. Give the same --shard as before, "
+                "or another directory to --run."
+            )
+        return
+    if directory.path.exists() and any(directory.path.iterdir()):
+        raise BadInput(
+            f"--run {directory.path}: this directory holds something else. Give a new one, or one of this matrix."
+        )
+    campaign = Campaign(
+        name=matrix.name,
+        title=matrix.title,
+        entries=(Entry(trial=matrix.name),),
+        keep=Keep(held="history", disk_max_gib=40),
+    )
+    directory.begin(BegunCampaign(campaign=campaign, seed=0, duration_s=FOREVER_S, shard=shard))
+    write_json(file, begun.model_dump(mode="json"))
+
+
+_REASONS = 12
+"""So many reasons of each list of exclusions are shown; the rest is counted."""
+
+
+def show_matrix(layout: MatrixLayout) -> None:
+    """Prints what a matrix is: cells, exclusions with reasons, axes, what the trials cover, and about how long they
+    take."""
+    out = console()
+    matrix = layout.matrix
+    out.print(f"[bold]{matrix.name}[/bold]  {matrix.title}", markup=True)
+    _show_cells(out, layout)
+    _show_trials(out, layout)
+
+
+def _show_cells(out: Console, layout: MatrixLayout) -> None:
+    first = layout.rows[0]
+    out.print(f"\nCells (on the first cluster: {', '.join(list(first.values())[:-1])}):")
+    table = Table(box=None, pad_edge=False)
+    columns = ("workload", "raw product", "valid", "strength", "run", "pairs or triples covered", "per trial", "parts")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("workload", "strength") else "right")
+    counts = layout.counts(first)
+    workloads = layout.matrix.trial(first).workloads
+    for count, workload in zip(counts, workloads, strict=True):
+        covered = "all" if count.pairs is None else f"{count.pairs[0]:,} of {count.pairs[1]:,}"
+        cells = (f"{n:,}" for n in (count.raw, count.valid))
+        table.add_row(
+            count.kind,
+            *cells,
+            str(workload.strength),
+            f"{count.chosen:,}",
+            covered,
+            f"{count.of_trial:,}",
+            str(count.parts),
+        )
+    table.add_row(
+        "together",
+        *(f"{sum(getattr(c, name) for c in counts):,}" for name in ("raw", "valid")),
+        "",
+        f"{sum(c.chosen for c in counts):,}",
+        "",
+        f"{sum(c.of_trial for c in counts):,}",
+        "",
+    )
+    out.print(table)
+    for count in counts:
+        _show_reasons(out, f"Excluded combinations of {count.kind} cells", _reasons(count))
+
+
+def _reasons(count: CellCount) -> Iterable[str]:
+    return (exclusion.reason for exclusion in count.exclusions)
+
+
+def _show_reasons(out: Console, title: str, reasons: Iterable[str]) -> None:
+    counted = Counter(reasons).most_common()
+    if not counted:
+        return
+    out.print(f"\n{title} ({sum(n for _, n in counted):,}):")
+    for reason, count in counted[:_REASONS]:
+        out.print(f"  {count:6,}  {reason}", markup=False, soft_wrap=True)
+    if len(counted) > _REASONS:
+        out.print(f"          and {len(counted) - _REASONS} more reasons")
+
+
+def _show_trials(out: Console, layout: MatrixLayout) -> None:
+    spec = layout.matrix.spec
+    out.print("\nAxes whose values need a trial each:")
+    for axis, values in spec.values.items():
+        out.print(f"  {axis}: {'; '.join(values)}", markup=False, soft_wrap=True)
+    _show_reasons(out, "Excluded choices", (why for _, why in layout.excluded))
+    done, possible, impossible = layout.coverage()
+    strength = 2 if spec.strength == "full" else spec.strength
+    what = {2: "pairs", 3: "triples"}[strength]
+    raw = len(layout.valid) + len(layout.excluded)
+    out.print(
+        f"\nChoices: {raw:,} in all, {len(layout.valid):,} are valid, {len(layout.rows):,} are run (strength "
+        f"{spec.strength}). They cover {done:,} of {possible:,} valid {what} of values.",
+        soft_wrap=True,
+    )
+    if impossible:
+        out.print(f"No valid choice has these {len(impossible):,} {what}:")
+        for apart in impossible[: 2 * _REASONS]:
+            named = ", ".join(f"{axis}={value}" for axis, value in apart.items())
+            out.print(f"  {named}: {layout.why_impossible(apart)}", markup=False, soft_wrap=True)
+        if len(impossible) > 2 * _REASONS:
+            out.print(f"  and {len(impossible) - 2 * _REASONS} more")
+    trials = layout.trials
+    cells, clients = layout.size(trials[0])
+    hours = sum(layout.seconds(trial) for trial in trials) / 3600
+    time = (
+        f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:,.1f} hours" if hours < 72 else f"{hours / 24:,.0f} days"
+    )
+    out.print(
+        f"\nTrials: {len(trials):,}, each with {number_of(len(spec.seeds), 'seed')}. The first has {cells:,} cells and "
+        f"{clients:,} clients. They take about {time} on two cores.",
+        soft_wrap=True,
+    )
+
+
+@dataclass(frozen=True)
+class MatrixRequest:
+    """What `prozess matrix` was asked for."""
+
+    name: str | None
+    merged: Sequence[Path] = ()
+    """After `merge`: the new directory, and the shares."""
+    run: str | None = None
+    diff: tuple[str, str] | None = None
+    duration: str | None = None
+    shard: str | None = None
+    master: str | None = None
+    cores: int = 2
+    as_json: bool = False
+    webhook: Webhook | None = None
+
+
+def matrix(asked: MatrixRequest) -> int:
+    """`prozess matrix`: describes a matrix, runs or continues it, prints its results, or compares two results.
+
+    Returns the exit code: that of a campaign if something is run or its results are printed, 1 for a regression, else
+    0.
+    """
+    name, run, as_json = asked.name, asked.run, asked.as_json
+    _refuse_contradictions(asked)
+    if asked.diff is not None:
+        return _compare(*asked.diff, as_json=as_json)
+    if name is None:
+        raise BadInput("Give the name or file of a matrix, a directory of its results, or --diff OLD NEW.")
+    if name == MERGE:
+        if not asked.merged:
+            raise BadInput("`prozess matrix merge` needs a new directory, and then the shares.")
+        merge(asked.merged[0], asked.merged[1:])
+        return _tell(asked.merged[0], as_json=as_json)
+    if Path(name).is_dir() or not isinstance(place_of(name), Path):
+        if run is not None:
+            raise BadInput(
+                f"{name} is a directory of results. --run needs the matrix itself: prozess matrix FILE --run {name}."
+            )
+        return _tell(name, as_json=as_json)
+    layout = MatrixLayout(load_matrix(name), able=_able)
+    if run is None:
+        _say(layout, as_json=as_json)
+        return int(ExitCode.HELD)
+    if asked.master is not None:
+        code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores, webhook=asked.webhook)
+        code = max(code, _tell(run, as_json=as_json))
+        if (webhook := asked.webhook) is not None:
+            webhook.post(of_many(layout.matrix.name, code, "the matrix is over", run, webhook.host))
+        return code
+
+    seconds = None if asked.duration is None else parse_duration(asked.duration)
+    shard = ALL_TRIALS if asked.shard is None else parse_shard(asked.shard)
+    code = run_matrix(
+        layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard, webhook=asked.webhook
+    )
+    return max(code, _tell(run, as_json=as_json)) if code != ExitCode.HELD else _tell(run, as_json=as_json)
+
+
+def _refuse_contradictions(asked: MatrixRequest) -> None:
+    """Raises BadInput for options that do not go together."""
+    if asked.diff is not None and (asked.name is not None or asked.run is not None):
+        raise BadInput("--diff compares two directories of results. Leave the matrix and --run out.")
+    if asked.merged and asked.name != MERGE:
+        raise BadInput(f"One matrix at a time: leave {asked.merged[0]} out, or merge shares by `prozess matrix merge`.")
+    if asked.run is None:
+        for option, value in (("--for", asked.duration), ("--shard", asked.shard), ("--master", asked.master)):
+            if value is not None:
+                raise BadInput(f"{option} says how to run a matrix, so it needs --run DIRECTORY.")
+    elif asked.master is None and not isinstance(place_of(asked.run), Path):
+        raise BadInput(
+            f"--run {asked.run}: one machine runs a matrix into a directory. A URI is for --master, whose machines write "
+            "there."
+        )
+    if asked.master is not None and (asked.shard is not None or asked.duration is not None):
+        raise BadInput("--master shares the trials out itself, and runs all of them. Leave --shard and --for out.")
+
+
+def _able(plan: Plan) -> None:
+    """Raises UnsupportedFault if the plan's backend cannot make one of its faults on this machine."""
+    from prozess.clusters.machine.sandbox import probe
+
+    isolation = str(probe().level) if plan.backend == "local" else "signals"
+    with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
+        check_capabilities(plan, RunDirectory(Path(directory)), isolation=isolation)
+
+
+def _say(layout: MatrixLayout, *, as_json: bool) -> None:
+    if not as_json:
+        show_matrix(layout)
+        return
+    done, possible, impossible = layout.coverage()
+    counts = [
+        {"workload": c.kind, "raw": c.raw, "valid": c.valid, "run": c.chosen, "per_trial": c.of_trial, "parts": c.parts}
+        for c in layout.counts(layout.rows[0])
+    ]
+    said = {
+        "name": layout.matrix.name,
+        "cells": counts,
+        "choices": {
+            "raw": len(layout.valid) + len(layout.excluded),
+            "valid": len(layout.valid),
+            "run": len(layout.rows),
+        },
+        "covered": done,
+        "can_be_covered": possible,
+        "impossible": impossible,
+        "trials": [
+            {"number": t.number, "seed": t.seed, "part": t.part, "parts": t.parts, **t.row} for t in layout.trials
+        ],
+        "seconds": round(sum(layout.seconds(t) for t in layout.trials)),
+    }
+    sys.stdout.write(json.dumps(said, indent=1) + "\n")
+
+
+def _tell(place: Path | str, *, as_json: bool) -> int:
+    with opened_results(place) as directory:
+        results = read_results(directory)
+        pages = [page.name for page in write_page(directory.path, results)]
+    if as_json:
+        sys.stdout.write(results.model_dump_json(indent=1) + "\n")
+    else:
+        show_results(results)
+        sys.stdout.write("".join(f"{SharedPlace.at(place).address}/{page}\n" for page in pages))
+    return int(results.exit_code)
+
+
+def _compare(old: str, new: str, *, as_json: bool) -> int:
+    with opened_results(old) as one, opened_results(new) as other:
+        before, after = read_results(one), read_results(other)
+    difference = compare(before, after)
+    if as_json:
+        sys.stdout.write(difference.model_dump_json(indent=1) + "\n")
+    else:
+        show_difference(difference)
+    return int(ExitCode.VIOLATED if difference.regressions else ExitCode.HELD)

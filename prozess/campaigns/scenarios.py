@@ -1,0 +1,455 @@
+"""`prozess scenarios`: runs every trial of the scenarios once, in one directory, and writes the table of what they said.
+
+It continues where it was interrupted.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from prozess.app.run_process import RUN
+from prozess.campaigns.engine import (
+    JobDirectory,
+    Keep,
+    TrialAttempt,
+    TrialEngine,
+    TrialJob,
+    engine_in,
+    exit_code_of,
+    tidy,
+)
+from prozess.harness.clock import NS_PER_S, SystemClock
+from prozess.harness.errors import BadInput, ExitCode, ProzessError
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, Timeline, fault_records, timelines
+from prozess.harness.history.reader import History
+from prozess.harness.ledger import begin
+from prozess.harness.plan.trial import SCENARIOS
+from prozess.harness.plan.trial_files import known_trials, load_trial
+from prozess.harness.recording.codes import read_texts
+from prozess.campaigns.comparing import RunSummary
+from prozess.campaigns.comparing.measured import write_between
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import NONE, Tristate
+from prozess.harness.verdict import TrialVerdict, Verdict
+
+# What a run says about its scenarios, from its own files: verdict, controls, and what Kafka did. Any run can be asked.
+
+
+_LOSING = ("kill", "stop", "pause", "partition", "half-open", "power-loss", "disk-full", "disk-error", "wipe")
+"""Faults after which somebody else should lead."""
+_COUNTED = (
+    "lost",
+    "duplicate",
+    "reordered",
+    "dirty-read",
+    "aborted-read",
+    "torn",
+    "unprocessed",
+    "reprocessed",
+    "stalled",
+)
+"""Findings that a line shows, of those that were found."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLeaders:
+    """Says how long it took until another node led a partition whose leader a fault hit."""
+
+    elections: int
+    median_s: float
+    slowest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FaultCost:
+    """One fault: the step that made it, and what it cost."""
+
+    step: str
+    new_leaders: NewLeaders | None
+    longest_s: float | None
+    """The longest time without an acknowledgement that is put down to it; None: never for a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """Controls that a trial names: how many of them fired, and what they showed."""
+
+    fired: int
+    named: int
+    shown: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioRow:
+    """Describes what one run says about its scenarios: a line of the table."""
+
+    run: str
+    began: str
+    """When the run began (UTC), as the name of its directory says."""
+    scenarios: tuple[str, ...]
+    trial: str
+    seed: int
+    backend: str
+    metadata_mode: str
+    versions: str
+    verdict: Verdict
+    controls: Controls
+    seconds: float | None
+    """From the command to the verdict; None: not noted."""
+    longest_s: float | None
+    """The longest time that a partition acknowledged nothing although it was sent something; None: never for a second."""
+    open_windows: int
+    """Partitions that took nothing until the end."""
+    new_leaders: NewLeaders | None
+    """None: no fault hit a leader, or there is no ground truth."""
+    permitted: Mapping[str, int]
+    """Anomaly → how many that the configuration allows."""
+    forbidden: Mapping[str, int]
+    unknown_reasons: tuple[str, ...] = ()
+    defects: tuple[str, ...] = ()
+    """Known defects that all of what is forbidden is proven to come of; none = not all of it is."""
+    faults: tuple[FaultCost, ...] = ()
+
+
+def row_of(path: Path) -> ScenarioRow | None:
+    """Returns what this run says; None if it was not judged, or its files cannot be read."""
+    run = RunSummary.at(path)
+    try:
+        plan, verdict, impact = run.plan, run.verdict, run.impact
+    except ProzessError:
+        return None
+    if verdict is None or impact is None:
+        return None
+    faults, truth = _what_happened(run.run)
+    longest_s = {fault.fault: fault.longest_s for fault in impact.faults}
+    permitted, forbidden = run.counts("permitted"), run.counts("forbidden")
+    ended = [w.end_s - w.begin_s for w in impact.windows if w.end_s is not None]
+    return ScenarioRow(
+        run=path.name,
+        began=run.began,
+        scenarios=plan.scenarios,
+        trial=plan.trial,
+        seed=plan.seed,
+        backend=plan.backend,
+        metadata_mode=plan.variant.metadata_mode,
+        versions=run.versions,
+        verdict=verdict.verdict,
+        controls=controls_of(verdict),
+        seconds=run.took_s,
+        longest_s=max(ended, default=None),
+        open_windows=impact.windows_open,
+        new_leaders=new_leaders(faults, truth),
+        permitted={name: permitted[name] for name in _COUNTED if name in permitted},
+        forbidden={name: forbidden[name] for name in (*_COUNTED, *forbidden) if name in forbidden},
+        unknown_reasons=verdict.unknown_reasons,
+        defects=_defects(verdict),
+        faults=tuple(
+            FaultCost(plan.steps[fault.step].name, new_leaders([fault], truth), longest_s.get(fault.number))
+            for fault in faults
+            if 0 <= fault.step < len(plan.steps)
+        ),
+    )
+
+
+def _defects(verdict: TrialVerdict) -> tuple[str, ...]:
+    named = (d for c in verdict.cells for a in c.anomalies.values() for d in a.defects)
+    return tuple(dict.fromkeys(named)) if verdict.by_known_defects else ()
+
+
+def rows_of(paths: Iterable[Path]) -> list[ScenarioRow]:
+    """Returns the row of every judged run directly in these directories, the oldest first."""
+    found = (row_of(plan.parent) for path in paths for plan in sorted(path.glob("*/plan.json")))
+    return sorted((row for row in found if row is not None), key=lambda row: row.began)
+
+
+def controls_of(verdict: TrialVerdict) -> Controls:
+    named = [control for control in verdict.controls if control.required]
+    shown: Counter[str] = Counter()
+    for control in named:
+        shown[control.anomaly] += control.count
+    return Controls(sum(control.fired for control in named), len(named), +shown)
+
+
+def _what_happened(run: RunDirectory) -> tuple[tuple[FaultRecord, ...], Mapping[int, Timeline]]:
+    """Faults, and per partition who led; nothing where the history cannot be read."""
+    try:
+        history = History.open(run)
+        return fault_records(history.table("faults"), read_texts(run.dictionaries)), timelines(
+            history.table("metadata")
+        )
+    except ProzessError:
+        return (), {}
+
+
+def new_leaders(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> NewLeaders | None:
+    """Over these faults; None: none of them made anybody else lead."""
+    found_s = np.array(list(took_s(faults, truth)))
+    if not len(found_s):
+        return None
+    return NewLeaders(len(found_s), float(np.median(found_s)), float(found_s.max()))
+
+
+def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iterable[float]:
+    """Returns for each fault, and each partition that one of its nodes led, the time: until another one did. What never
+    came, or came only after the fault was over, is left out: that is no election, but a return."""
+    for fault in faults:
+        if fault.kind not in _LOSING or fault.effective is not Tristate.YES:
+            continue
+        for timeline in truth.values():
+            leader = int(timeline.leader_at(np.asarray(fault.begin_ns)))
+            if leader == NONE or leader not in fault.hit:
+                continue
+            others = (timeline.time_ns >= fault.begin_ns) & (timeline.leader != NONE) & (timeline.leader != leader)
+            rows = np.flatnonzero(others)
+            if len(rows) and (moved_ns := int(timeline.time_ns[rows[0]])) <= fault.end_ns:
+                yield (moved_ns - fault.begin_ns) / NS_PER_S
+
+
+# The table of scenarios: a line per trial, from what its run said, in Markdown.
+
+
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+"""What is between them is written anew."""
+_HEADINGS = (
+    "scenarios",
+    "trial",
+    "where",
+    "verdict",
+    "control",
+    "s",
+    "longest gap",
+    "new leader",
+    "lost and other costs",
+)
+
+
+def table_text(rows: Iterable[ScenarioRow]) -> str:
+    """A line per trial, in the order of its first scenario; then what was run on several metadata modes, side by side."""
+    lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
+    ordered = sorted(rows, key=_order)
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in ordered]
+    alike = {row.trial: [other for other in ordered if other.trial == row.trial] for row in ordered}
+    compared = [side_by_side(several) for several in alike.values() if len(several) > 1]
+    return "\n\n".join(["\n".join(lines), *compared]).rstrip("\n") + "\n"
+
+
+def cells(row: ScenarioRow) -> tuple[str, ...]:
+    """Returns the texts of the columns."""
+    return (
+        " ".join(row.scenarios),
+        row.trial + (f" (seed {row.seed})" if row.seed != 1 else ""),
+        f"{row.backend}, {row.metadata_mode} {row.versions}",
+        row.verdict + (", by a known defect" if row.verdict == "violated" and row.defects else ""),
+        _control(row),
+        "–" if row.seconds is None else f"{row.seconds:.0f}",
+        _gap(row),
+        _leaders(row.new_leaders),
+        _costs(row),
+    )
+
+
+def line_of(row: ScenarioRow) -> str:
+    """One line for a terminal, when the run is over."""
+    what = f"{row.trial}, {row.metadata_mode}, seed {row.seed}: {row.verdict}; control {_control(row)}"
+    took = f"longest gap {_gap(row)}; new leader {_leaders(row.new_leaders)}"
+    why = f"; {row.unknown_reasons[0]}" if row.unknown_reasons else ""
+    return f"{what}; {took}; {_costs(row)}{why}"
+
+
+def write_table(path: Path, rows: Iterable[ScenarioRow]) -> None:
+    """Write the table anew between its marks. BadInput if the file has none."""
+    write_between(path, BEGIN, END, table_text(rows))
+
+
+def side_by_side(rows: Sequence[ScenarioRow]) -> str:
+    """Runs of one trial on several metadata modes: a line per fault and for the whole, a column per mode."""
+    steps = list(dict.fromkeys(cost.step for row in rows for cost in row.faults))
+    lines = [f"| {rows[0].trial} | " + " | ".join(f"{r.metadata_mode} {r.versions}" for r in rows) + " |"]
+    lines.append("|" + "---|" * (len(rows) + 1))
+    lines += [f"| {step} | " + " | ".join(_cost_of(row, step) for row in rows) + " |" for step in steps]
+    lines.append("| verdict | " + " | ".join(row.verdict for row in rows) + " |")
+    lines.append("| control | " + " | ".join(map(_control, rows)) + " |")
+    lines.append("| costs | " + " | ".join(map(_costs, rows)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cost_of(row: ScenarioRow, step: str) -> str:
+    cost = next((cost for cost in row.faults if cost.step == step), None)
+    if cost is None:
+        return "not struck"
+    gap = "gap under 1 s" if cost.longest_s is None else f"gap {cost.longest_s:.1f} s"
+    return gap if cost.new_leaders is None else f"new leader {_leaders(cost.new_leaders)}; {gap}"
+
+
+def _order(row: ScenarioRow) -> tuple[int, str, str]:
+    numbers = list(SCENARIOS)
+    places = [numbers.index(number) for number in row.scenarios if number in SCENARIOS]
+    return min(places, default=len(numbers)), row.trial, row.metadata_mode
+
+
+def _control(row: ScenarioRow) -> str:
+    if not row.controls.named:
+        return "none named"
+    told = f"{row.controls.fired} of {row.controls.named} fired"
+    return f"{told}: {_counted(row.controls.shown)}" if row.controls.shown else told
+
+
+def _gap(row: ScenarioRow) -> str:
+    told = "under 1 s" if row.longest_s is None else f"{row.longest_s:.1f} s"
+    return f"{told}, {row.open_windows} to the end" if row.open_windows else told
+
+
+def _leaders(found: NewLeaders | None) -> str:
+    if found is None:
+        return "–"
+    if found.elections == 1:
+        return f"{found.slowest_s:.1f} s"
+    return f"{found.median_s:.1f} s, slowest {found.slowest_s:.1f} s"
+
+
+def _costs(row: ScenarioRow) -> str:
+    parts = [f"permitted: {_counted(row.permitted)}"] if row.permitted else []
+    parts += [f"**forbidden: {_counted(row.forbidden)}**"] if row.forbidden else []
+    parts += [f"known defect: {defect}" for defect in row.defects]
+    return "; ".join(parts) or "nothing"
+
+
+def _counted(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in found.items())
+
+
+# Running them.
+
+
+FIRST_SEED = 1
+TRIES = 2
+"""A trial that is unknown is run once more, with the next seed."""
+KEEP = Keep(held="history")
+CUT_SHORT = "interrupted"
+"""The folder of runs that Ctrl-C ended. They say nothing about their trial, which is run again."""
+
+
+def scenarios(
+    names: Sequence[str],
+    runs: Path,
+    *,
+    table: Path | None,
+    engine: str,
+    only_table: bool,
+    runner: tuple[str, ...] = RUN,
+) -> int:
+    """Runs what is left of these trials (none named: every trial with a scenario), prints the table, and writes it to
+    `table`.
+
+    Returns the exit code of the worst verdict: 1 violated, else 2 unknown, not run or interrupted, else 0. `runner`:
+    the command that runs a trial.
+    """
+    wanted = [(name, mode) for name in _wanted(names) for mode in _modes(name)]
+    runs.mkdir(parents=True, exist_ok=True)
+    interrupted = False
+    if not only_table:
+        begin(RunDirectory(runs))
+        with engine_in(ScenarioDirectory(runs), clock=SystemClock(), runner=(*runner, "--engine", engine)) as working:
+            _run(wanted, working)
+            interrupted = working.stop.asked
+    rows = newest(rows_of([runs]))
+    shown = [row for row in rows.values() if not names or row.trial in names]
+    sys.stdout.write(table_text(shown))
+    if table is not None:
+        write_table(table, rows.values())
+        sys.stdout.write(f"\ntable  {table}\n")
+    if interrupted:
+        return int(ExitCode.UNKNOWN)
+    return int(exit_code_of(_as_expected(key[0], rows[key].verdict) if key in rows else None for key in wanted))
+
+
+def newest(rows: Iterable[ScenarioRow]) -> dict[tuple[str, str], ScenarioRow]:
+    """Returns (trial, metadata mode) → its last run."""
+    return {(row.trial, row.metadata_mode): row for row in rows}
+
+
+def next_seed(rows: Sequence[ScenarioRow], trial: str, mode: str) -> int | None:
+    """Returns the seed with which to run the trial now; None if it has its verdict, or was unknown often enough."""
+    own = [row for row in rows if (row.trial, row.metadata_mode) == (trial, mode)]
+    if not own:
+        return FIRST_SEED
+    if own[-1].verdict != Verdict.UNKNOWN or len(own) >= TRIES:
+        return None
+    return own[-1].seed + 1
+
+
+def _wanted(names: Sequence[str]) -> list[str]:
+    known = known_trials()
+    if unknown := [name for name in names if name not in known]:
+        raise BadInput(f"There is no trial {unknown[0]!r}. Known: {', '.join(sorted(known))}.")
+    return list(names) or [name for name, path in sorted(known.items()) if load_trial(str(path)).scenarios]
+
+
+def _modes(name: str) -> list[str]:
+    trial = load_trial(name)
+    return list(trial.side_by_side) or [trial.variant.metadata_mode]
+
+
+@dataclass(frozen=True)
+class ScenarioDirectory(JobDirectory):
+    """The directory with the runs of the scenarios. A run that you made there by hand counts, too."""
+
+    @property
+    def runs(self) -> Path:
+        return self.path
+
+
+def _run(wanted: Sequence[tuple[str, str]], engine: TrialEngine) -> None:
+    """Runs each trial until it has a verdict. A trial that gives none (exit 254, 255) is named, and left for the next
+    time."""
+    runs = engine.directory.runs
+    for plan in runs.glob("*/plan.json"):
+        if RunDirectory(plan.parent).interrupted.exists():
+            _set_aside(plan.parent)
+    rows, gave_none = rows_of([runs]), set()
+
+    def following() -> TrialJob | None:
+        for name, mode in wanted:
+            if (name, mode) not in gave_none and (seed := next_seed(rows, name, mode)) is not None:
+                variant = mode if load_trial(name).side_by_side else None
+                return TrialJob(number=len(engine.attempts), trial=name, seed=seed, variant=variant)
+        return None
+
+    def over(done: TrialAttempt) -> None:
+        row = None if done.run is None else row_of(runs / done.run)
+        if row is None:
+            mode = done.job.variant or load_trial(done.job.trial).variant.metadata_mode
+            gave_none.add((done.job.trial, mode))
+            what = f"{done.job.trial}, {mode}, seed {done.job.seed}: no verdict (exit {done.exit_code}): {done.why}"
+        else:
+            tidy(runs, done, KEEP)
+            rows.append(row)
+            what = line_of(row)
+        sys.stdout.write(f"{what}\n")
+        sys.stdout.flush()
+
+    def cut_short(done: TrialAttempt) -> None:
+        if done.run is not None:
+            _set_aside(runs / done.run)
+
+    engine.work(following, over, cut_short)
+
+
+def _set_aside(run: Path) -> None:
+    """Moves a run that was cut short into a folder of its own: you may look at it, and it does not count."""
+    aside = run.parent / CUT_SHORT / run.name
+    aside.parent.mkdir(exist_ok=True)
+    run.replace(aside)
+    sys.stdout.write(f"interrupted: what was recorded is in {aside}. The same command continues.\n")
+
+
+def _as_expected(name: str, verdict: Verdict) -> Verdict:
+    """Returns held for a trial that was to be violated and is."""
+    expected = load_trial(name).expects
+    if verdict == expected:
+        return Verdict.HELD
+    return Verdict.VIOLATED if verdict == Verdict.HELD else verdict

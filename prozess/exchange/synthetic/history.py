@@ -1,0 +1,370 @@
+"""Generates histories that are valid but for exactly what was planted. For benchmarks, and to see that the checker bites.
+
+The same options and seed give the same history. It is written partition by partition in chunks, so that its length costs
+disk and time, never memory; sends and reads at the same time.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from prozess.exchange.synthetic import cells as tables
+from prozess.exchange.synthetic import members, waits
+from prozess.exchange.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
+from prozess.exchange.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
+from prozess.exchange.synthetic.plants import PLANTS, expected_findings
+from prozess.exchange.synthetic.witnesses import write_planted
+from prozess.harness.errors import BadInput
+from prozess.harness.history.manifest import seal_recorded
+from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
+from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell, Plan, PlannedClient
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.recording.codes import Dictionaries
+from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.schema import NONE, TABLES, Isolation, Role, role_named
+
+CHUNK = 1 << 20
+"""Positions."""
+PRODUCERS = 4
+ROWS_MAX = 10**11
+PARTITIONS_MAX = 10_000
+KINDS = ("log", "transactions", "group", "compaction")
+_ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "compaction": 3}
+_ROUNDS = 8
+"""Of a compacted topic's keys; the last two stay."""
+_TOMBSTONES = 8
+_RELIABLE = {"producer.acks": "all", "producer.enable_idempotence": True, "topic.min_insync_replicas": 2}
+_WORKLOADS: Mapping[str, dict[str, Any]] = {
+    "log": {
+        "traffic": {"producers": PRODUCERS},
+        "base": _RELIABLE,
+        "isolation_levels": ["read_uncommitted"],
+        "delivery": {"latency_s": LATE_S, "window_s": LATE_S, "except_during_faults": False},
+    },
+    "transactions": {
+        "base": {"transaction.transactional_ids": PRODUCERS, "topic.min_insync_replicas": 2},
+        "isolation_levels": ["read_committed"],
+    },
+    "group": {
+        "traffic": {"producers": PRODUCERS},
+        "base": _RELIABLE
+        | {
+            "group.max_poll_interval_ms": members.POLL_MS,
+            "group.session_timeout_ms": members.SESSION_MS,
+            "group.properties.heartbeat.interval.ms": str(members.HEARTBEAT_MS),
+        },
+        "isolation_levels": [],
+    },
+    "compaction": {
+        "base": _RELIABLE | {"topic.cleanup_policy": "compact"},
+        "isolation_levels": ["read_uncommitted"],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """The options of `prozess generate`. `rows`: of sends, reads and processed records together, about; `partitions`: of each
+    cell."""
+
+    rows: int
+    partitions: int = 4
+    planted: Mapping[str, int] = field(default_factory=dict)
+    kinds: Sequence[str] = ()
+    """Kinds of cells; those that the plants need are added. Empty: log."""
+    seed: int = 1
+    transaction_records: int | None = None
+    """Transactions have so many records, each in another partition, and read meanwhile. None: a batch in every partition, and
+    they read nothing."""
+
+
+def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> dict[str, Any]:
+    """Writes a generated run, with every planted witness in planted.parquet, and returns its manifest, which is in
+    `source.json` too. BadInput for what cannot be planted."""
+    kinds = _kinds(options)
+    plan = _plan(kinds, options)
+    cells = _cells(plan, kinds, options)
+    rng = np.random.default_rng(options.seed)
+    for cell in cells:
+        cell.plant(rng)
+    run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+    write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 0})
+    write_json(run.cluster, {"kafka_version": plan.variant.kafka_version, "settings": {}})
+    audits = _audits(plan)
+    received: Counter[int] = Counter()
+    writers: list[Callable[[], int]] = [
+        lambda: _write_sends(run, cells),
+        lambda: _write_reads(run, cells, audits, received),
+        lambda: _write_others(run, cells, audits, options),
+    ]
+    with ThreadPoolExecutor(len(writers), thread_name_prefix="generate") as pool:
+        rows = sum(pool.map(lambda write: write(), writers))
+    _write_clients(run, plan, cells, received)
+    _write_planned(run, plan)
+    write_planted(run, cells, options.planted)
+    ensure_every_table(run)
+    manifest = {
+        "command": command,
+        "seed": options.seed,
+        "rows": rows,
+        "planted": dict(options.planted),
+        "expected": expected_findings(options.planted, cells=len(cells)),
+    }
+    write_json(run.source, manifest)
+    seal_recorded(run)
+    return manifest
+
+
+def _kinds(options: GenerateOptions) -> list[str]:
+    for kind in options.kinds:
+        if kind not in KINDS:
+            raise BadInput(f"--workload {kind!r} cannot be generated. Known: {', '.join(KINDS)}.")
+    if not 1 <= options.partitions <= PARTITIONS_MAX:
+        raise BadInput(f"--partitions {options.partitions} is not between 1 and {PARTITIONS_MAX:,}.")
+    if not 1 <= options.rows <= ROWS_MAX:
+        raise BadInput(f"--rows {options.rows} is not between 1 and {ROWS_MAX:,}.")
+    spread = options.transaction_records
+    if spread is not None and (spread < 2 or options.partitions % (spread * PRODUCERS)):
+        raise BadInput(
+            f"--transaction-records {spread} with --partitions {options.partitions}: give 2 or more records, and a multiple "
+            f"of {PRODUCERS} times as many partitions (such as {PRODUCERS * max(2, spread)}): so many producers write."
+        )
+    if options.planted.get("misplaced") and options.partitions < 2:
+        raise BadInput("--plant misplaced needs another partition. Give --partitions 2 or more.")
+    needed = {PLANTS[name].kind for name in options.planted}
+    wanted = needed | set(options.kinds)
+    return [kind for kind in KINDS if kind in wanted] or ["log"]
+
+
+def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
+    document = {
+        "name": "generated",
+        "title": "A generated history",
+        "metrics": False,
+        "workloads": [
+            {"kind": kind, "topics": {"partitions": options.partitions}, **_workload(kind, options)} for kind in kinds
+        ],
+    }
+    plan = make_plan(parse_trial(document, source="generate"), seed=options.seed)
+    planters: list[PlannedClient] = []
+    for cell in plan.cells:
+        for role in ("planter", "zombie", "successor", "waiter"):
+            planters.append(
+                PlannedClient(
+                    client=len(plan.clients) + len(planters),
+                    role="producer",
+                    name=f"{role}-{cell.name}",
+                    partitions=cell.partitions,
+                    producer=cell.producer,
+                    cell=cell.cell,
+                )
+            )
+        planters += [
+            client.model_copy(
+                update={"client": len(plan.clients) + len(planters), "name": f"newcomer-{cell.name}", "instance": 2}
+            )
+            for client in plan.clients
+            if client.cell == cell.cell and client.name == f"member-{cell.name}-0"
+        ]
+    return plan.model_copy(update={"origin": "synthetic", "clients": (*plan.clients, *planters)})
+
+
+def _workload(kind: str, options: GenerateOptions) -> dict[str, Any]:
+    workload = _WORKLOADS[kind]
+    if kind == "transactions" and options.transaction_records is not None:
+        base = workload["base"] | {"transaction.reads": "read_committed"}
+        return workload | {"base": base | {"transaction.records": options.transaction_records}}
+    return workload
+
+
+def _cells(plan: Plan, kinds: Sequence[str], options: GenerateOptions) -> list[GeneratedCell]:
+    return [_cell(plan, cell, options, rows=options.rows // len(kinds)) for cell in plan.cells]
+
+
+def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> GeneratedCell:
+    serving = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
+    named = {
+        c.name.split("-")[0]: c.client for c in serving if c.name.endswith(f"-{cell.name}") and c.cell == cell.cell
+    }
+    own = [c for c in serving if c.client not in named.values()]
+    producers = np.array([c.client for c in own if role_named(c.role) is Role.PRODUCER], dtype=np.int32)
+    readers = [c.client for c in own if role_named(c.role) in (Role.READER, Role.MEMBER)]
+    spread = (options.transaction_records or 0) if cell.workload == "transactions" else 0
+    place = (0, len(cell.partitions), len(producers))
+    layout = SpreadLayout(*place, spread) if spread else LogLayout(*place)
+    unit = layout.period * (_ROUNDS if cell.workload == "compaction" else 2)
+    positions = rows // _ROWS_PER_POSITION[cell.workload] // len(cell.partitions)
+    length = max(unit, positions // unit * unit)
+    compacted = cell.workload == "compaction"
+    keys = length // _ROUNDS if compacted else 0
+    partitions = [
+        GeneratedPartition(
+            partition=partition,
+            rank=rank,
+            partitions=len(cell.partitions),
+            producers=producers,
+            length=length,
+            transactional=cell.workload == "transactions",
+            keys=keys,
+            tombstones=_TOMBSTONES,
+            kept_from=length - 2 * keys if compacted else 0,
+            spread=spread,
+        )
+        for rank, partition in enumerate(cell.partitions)
+    ]
+    planted = {name: count for name, count in options.planted.items() if PLANTS[name].kind == cell.workload}
+    return GeneratedCell(
+        kind=cell.workload,
+        cell=cell.cell,
+        partitions=partitions,
+        readers=producers.tolist() if spread else readers,
+        planter=named["planter"],
+        zombie=named["zombie"],
+        successor=named["successor"],
+        waiter=named["waiter"],
+        newcomer=named.get("newcomer", NONE),
+        audit=_audits(plan)[Isolation.READ_UNCOMMITTED],
+        planted=planted,
+    )
+
+
+def _audits(plan: Plan) -> dict[Isolation, int]:
+    return {Isolation[str(c.isolation_level).upper()]: c.client for c in plan.clients if c.role == "audit"}
+
+
+def _chunks(length: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(first + CHUNK, length)) for first in range(0, length, CHUNK))
+
+
+def _put(writer: TableWriter, name: str, columns: Mapping[str, np.ndarray | int]) -> None:
+    writer.write(filled(TABLES[name], columns, length=len(np.asarray(columns["client"]))))
+
+
+def _write_sends(run: RunDirectory, cells: Sequence[GeneratedCell]) -> int:
+    with TableWriter(run, TABLES["sends"]) as writer:
+        for cell in cells:
+            for partition in cell.partitions:
+                _put(writer, "sends", partition.sentinel_send(cell.audit_ns))
+                own = partition.length // len(partition.producers)
+                for producer in range(len(partition.producers)):
+                    for first, last in _chunks(own):
+                        _put(writer, "sends", partition.sends(producer, first, last))
+                _put(writer, "sends", partition.planted_sends())
+        return writer.rows
+
+
+def _write_reads(
+    run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapping[Isolation, int], received: Counter[int]
+) -> int:
+    """Writes what everybody read, and counts it in `received` by client."""
+    with TableWriter(run, TABLES["reads"]) as writer:
+        for cell in cells:
+            from_ns = cell.audited_from_ns
+            for partition in cell.partitions:
+                tail = tables.owner_of(cell, partition)
+                views = [("tail", tail, None)]
+                views += [("log", audits[Isolation.READ_UNCOMMITTED], from_ns)]  # type: ignore[list-item]
+                views += [("visible", audits[Isolation.READ_COMMITTED], from_ns)]  # type: ignore[list-item]
+                for view, client, begun_ns in views:
+                    before = writer.rows
+                    for first, last in _chunks(partition.length):
+                        _put(writer, "reads", partition.reads(view, client, first, last, from_ns=begun_ns))
+                    if begun_ns is not None:
+                        _put(writer, "reads", partition.sentinel_read(client, begun_ns + partition.end))
+                    received[client] += writer.rows - before
+        return writer.rows
+
+
+def _write_others(
+    run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapping[Isolation, int], options: GenerateOptions
+) -> int:
+    rows = 0
+    pairs = [(cell, partition) for cell in cells for partition in cell.partitions]
+    groups = [(cell, partition) for cell, partition in pairs if cell.kind == "group"]
+    with TableWriter(run, TABLES["processed"]) as writer:
+        for cell, partition in groups:
+            for first, last in _chunks(partition.length):
+                _put(writer, "processed", tables.processed(cell, partition, first, last))
+        rows += writer.rows
+    _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
+    told = [members.empty_callbacks(cell) for cell in cells if cell.kind == "group"]
+    _write_all(run, "assignments", (*told, *(c for pair in groups for c in members.assignments(*pair))))
+    _write_all(run, "positions", (tables.positions(*pair, audits.values()) for pair in pairs))
+    _write_all(run, "heartbeats", (waits.own_heartbeats(cells), *(tables.heartbeats(cell) for cell in cells)))
+    transacting = [cell for cell in cells if cell.kind == "transactions"]
+    _write_all(
+        run, "transactions", (c for cell in transacting for c in (*cell.transactions(), waits.hanging_calls(cell)))
+    )
+    observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
+    two, stale, late = (options.planted.get(n, 0) for n in ("two-controllers", "stale-controller", "unanswered"))
+    _write_all(
+        run, "observations", [waits.admin_calls(late), *observed, *(c for pair in pairs for c in tables.copies(*pair))]
+    )
+    _write_all(run, "metrics", [waits.quorum_answers(two, stale)])
+    led = [c for pair in pairs for c in tables.metadata(*pair)]
+    _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
+    with TableWriter(run, TABLES["replicas"]) as writer:
+        for cell, partition in pairs:
+            for node in tables.NODES:
+                for first, last in _chunks(partition.length):
+                    _put(writer, "replicas", tables.replicas(cell, partition, node, first, last))
+    return rows
+
+
+def _write_all(run: RunDirectory, name: str, parts: Iterable[Mapping[str, np.ndarray | int]]) -> None:
+    with TableWriter(run, TABLES[name]) as writer:
+        for columns in parts:
+            _put(writer, name, columns)
+
+
+def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell], received: Mapping[int, int]) -> None:
+    issued = np.zeros(len(plan.clients), dtype=np.int64)
+    for cell in cells:
+        first = cell.partitions[0]
+        issued[first.producers] = first.length // len(first.producers) * len(cell.partitions)
+        for client, count in cell.issued.items():
+            issued[client] = count
+    roles = np.array([role_named(c.role) for c in plan.clients])
+    reading = np.isin(roles, [Role.READER, Role.AUDIT, Role.MEMBER])
+    issued[reading] = [received.get(c.client, 0) for c, reads in zip(plan.clients, reading, strict=True) if reads]
+    issued[SENTINEL_CLIENT] = len(plan.partitions)
+    ended = np.full(len(plan.clients), max(cell.audit_ns for cell in cells) + 4 * SHORT_AFTER_NS)
+    for cell in cells:
+        if cell.kind == "group":
+            ended[[*cell.readers, cell.newcomer]] = cell.ended_ns
+    levels = [Isolation[str(c.isolation_level).upper()] if c.isolation_level else NONE for c in plan.clients]
+    ids = np.array([c.client for c in plan.clients])
+    columns: dict[str, np.ndarray | int] = {
+        "client": ids,
+        "planned": ids,
+        "started_ns": tables.FIRST_NS,
+        "ended_ns": ended,
+        "issued": issued,
+        "role": roles,
+        "isolation": np.array(levels),
+        "exit_code": 0,
+        "clock": 0,
+        "complete": 1,
+    }
+    write_table(run, "clients", columns, length=len(ids))
+
+
+def _write_planned(run: RunDirectory, plan: Plan) -> None:
+    dictionaries = Dictionaries(run.dictionaries)
+    topics = dictionaries.codes("topic", [p.topic_name for p in plan.partitions])
+    columns: dict[str, np.ndarray | int] = {
+        "partition": np.array([p.partition for p in plan.partitions]),
+        "topic": np.array(topics),
+        "number": np.array([p.number for p in plan.partitions]),
+        "cell": np.array([p.cell for p in plan.partitions]),
+        "replicas": np.array([sum(1 << node for node in p.assignment) for p in plan.partitions]),
+        "preferred_leader": np.array([p.assignment[0] for p in plan.partitions]),
+    }
+    write_table(run, "partitions", columns, length=len(plan.partitions))
+    names = np.array(dictionaries.codes("cell", [cell.name for cell in plan.cells]))
+    write_table(run, "cells", {"cell": np.arange(len(names)), "name": names}, length=len(names))

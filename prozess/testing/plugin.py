@@ -1,0 +1,462 @@
+"""The pytest plugin: a Kafka cluster under faults, recorded clients, and a verdict at the end of each test that used them.
+
+Loaded by every pytest run where prozess is installed, so that it imports nothing of prozess until a test asks for it.
+`docs/pytest.md` is for who uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from prozess.testing.summary import NotJudgedWarning, Told, write_summary
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+    from prozess.testing.application import Applications, Crash, RecordedCommands
+    from prozess.testing.fixtures import KafkaCluster, RunTrial, TestNemesis
+    from prozess.testing.recording import Recording
+    from prozess.testing.session import Clusters, ClusterSession, TestSettings
+
+_OPTIONS = {
+    "backend": "where the cluster runs: local (default) or compose",
+    "variant": "the kind of cluster: kraft-isolated (default), kraft-combined or zookeeper",
+    "version": "the version of Kafka (default: 4.4.0; with ZooKeeper: 3.9.2)",
+    "brokers": "the number of brokers, 1 to 9 (default: 3)",
+    "scope": "how long tests share a cluster: session (default), module or function",
+    "faults": "faults that the nodes must be prepared for before they start, such as clock and disk-full",
+    "forbid": "anomalies that fail a test although its configuration permits them",
+    "unavailable": "what happens to a test whose cluster cannot be started here: fail (default) or skip",
+    "isolation": "how the nodes of a local cluster are kept apart: auto (default), namespaces or signals",
+}
+_STRICT = "a test fails if it says nothing of what the application must do (default: a warning)"
+_CLUSTERS: pytest.StashKey[Clusters] = pytest.StashKey()
+_RECORDING: pytest.StashKey[Recording] = pytest.StashKey()
+_RUNS: pytest.StashKey[Path] = pytest.StashKey()
+_TOLD: pytest.StashKey[Told] = pytest.StashKey()
+_CLUSTER: pytest.StashKey[KafkaCluster] = pytest.StashKey()
+_ITEM: pytest.StashKey[pytest.Item] = pytest.StashKey()
+"""The test that runs: a fixture of a session or a module is set up for the first test that asks for it."""
+_WIDE: pytest.StashKey[list[pytest.FixtureDef[Any]]] = pytest.StashKey()
+"""The fixtures of a session, a module or a class that are being set up, the innermost last."""
+_STDERR: pytest.StashKey[int] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds each option to the command line, and to the ini file as prozess_NAME."""
+    group = parser.getgroup("prozess", "Kafka on trial")
+    for name, text in _OPTIONS.items():
+        group.addoption(f"--prozess-{name}", default=None, help=text)
+        parser.addini(f"prozess_{name}", text, default=None)
+    group.addoption("--prozess-strict", action="store_const", const="true", default=None, help=_STRICT)
+    parser.addini("prozess_strict", _STRICT, default=None)
+    group.addoption(
+        "--prozess-runs",
+        default=None,
+        help="the directory for histories and reports (default: pytest's temporary directory)",
+    )
+    parser.addini("prozess_runs", "the directory for histories and reports", default=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Adds the marker, and keeps standard error for last words, while no capture is on yet."""
+    with suppress(OSError):
+        config.stash[_STDERR] = os.dup(2)
+    config.addinivalue_line(
+        "markers",
+        "prozess(**settings): settings of this test's cluster, and the anomalies that fail the test: "
+        + ", ".join(_OPTIONS),
+    )
+    config.stash[_WIDE] = []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives each test that uses the cluster a recording of its own: set up behind the fixtures of a session or a module,
+    and before all that are the test's own."""
+    names: list[str] = getattr(item, "fixturenames", [])
+    if "kafka_cluster" in names:
+        if "_prozess_recording" in names:
+            names.remove("_prozess_recording")
+        known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+        own = (at for at, name in enumerate(names) if name in known and known[name][-1].scope == "function")
+        names.insert(next(own, len(names)), "_prozess_recording")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keeps in mind which test runs."""
+    item.config.stash[_ITEM] = item
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Keeps in mind which fixture of more than one test is being set up: it may ask for the cluster, and then holds it."""
+    if fixturedef.scope == "function":
+        return (yield)
+    setting_up = request.config.stash[_WIDE]
+    setting_up.append(fixturedef)
+    try:
+        return (yield)
+    finally:
+        setting_up.pop()
+
+
+# Fixtures.
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Returns the running cluster: of the test that runs, or of the fixture that asks, whatever its scope."""
+    return _cluster(request.config)
+
+
+@pytest.fixture
+def nemesis(kafka_cluster: KafkaCluster, _prozess_recording: Recording) -> TestNemesis:
+    """Breaks the cluster; what is broken when the test ends is healed."""
+    from prozess.testing.fixtures import TestNemesis
+
+    assert _prozess_recording.session is not None
+    return TestNemesis(_prozess_recording.session, _prozess_recording)
+
+
+@pytest.fixture
+def recorded_producer(_prozess_recording: Recording) -> type[Any]:
+    """Returns a class to use in place of confluent_kafka.Producer. With `kafka_cluster`, bootstrap.servers may be left
+    out."""
+    from prozess.testing.recorded.producer import RecordedProducer
+
+    return _prozess_recording.client_class(RecordedProducer)
+
+
+@pytest.fixture
+def recorded_consumer(_prozess_recording: Recording) -> type[Any]:
+    """Returns a class to use in place of confluent_kafka.Consumer."""
+    from prozess.testing.recorded.consumer import RecordedConsumer
+
+    return _prozess_recording.client_class(RecordedConsumer)
+
+
+@pytest.fixture
+def recorded_aio_producer(_prozess_recording: Recording) -> type[Any]:
+    """Returns a class to use in place of confluent_kafka.aio.AIOProducer."""
+    from prozess.testing.recorded.application import RecordedAIOProducer
+
+    return _prozess_recording.client_class(RecordedAIOProducer)
+
+
+@pytest.fixture
+def recorded_aio_consumer(_prozess_recording: Recording) -> type[Any]:
+    """Returns a class to use in place of confluent_kafka.aio.AIOConsumer."""
+    from prozess.testing.recorded.application import RecordedAIOConsumer
+
+    return _prozess_recording.client_class(RecordedAIOConsumer)
+
+
+@pytest.fixture
+def recorded_aiokafka_producer(_prozess_recording: Recording) -> type[Any]:
+    """Returns a class to use in place of aiokafka.AIOKafkaProducer."""
+    from prozess.testing.recorded.aiokafka import RecordedAIOKafkaProducer
+
+    return _prozess_recording.client_class(RecordedAIOKafkaProducer)
+
+
+@pytest.fixture
+def recorded_aiokafka_consumer(_prozess_recording: Recording) -> type[Any]:
+    """Returns a class to use in place of aiokafka.AIOKafkaConsumer."""
+    from prozess.testing.recorded.aiokafka import RecordedAIOKafkaConsumer
+
+    return _prozess_recording.client_class(RecordedAIOKafkaConsumer)
+
+
+@pytest.fixture
+def run_application(_prozess_recording: Recording) -> Applications:
+    """Starts the application under test as a process of its own, whose clients are recorded."""
+    from prozess.testing.application import Applications
+    from prozess.harness.clock import SystemClock
+
+    applications = Applications(_prozess_recording, SystemClock())
+    _prozess_recording.companions.append(applications)
+    return applications
+
+
+@pytest.fixture
+def recorded_command(run_application: Applications, _prozess_recording: Recording) -> RecordedCommands:
+    """Starts a program in any language, whose client is recorded by what it prints."""
+    from prozess.testing.application import RecordedCommands
+
+    commands = RecordedCommands(_prozess_recording, run_application)
+    _prozess_recording.companions.append(commands)
+    return commands
+
+
+@pytest.fixture
+def crash(run_application: Applications) -> Crash:
+    """Kills the application under test between two of its own steps: `crash.before("commit", nth=2)`."""
+    from prozess.testing.application import Crash
+
+    return Crash(run_application)
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> RunTrial:
+    """Runs a trial (by name, file or as built), and gives its verdict to be asserted on."""
+    from prozess.testing.fixtures import RunTrial
+
+    return RunTrial(_runs(request.config), _settings(request.node))
+
+
+@pytest.fixture
+def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
+    """Records what the test does; its verdict is asked for when the test's own code is over."""
+    from prozess.testing.outcome import hidden_in_threads
+    from prozess.testing.recording import Recording, directory_for
+    from prozess.harness.errors import ProzessError
+    from prozess.harness.watchdog import say_to
+
+    item = request.node
+    say_to(item.config.stash.get(_STDERR, None))
+    settings = _settings(item)
+    session = None
+    if "kafka_cluster" in request.fixturenames:
+        session = _started(item.config, settings)
+    try:
+        run = directory_for(_runs(item.config), item.nodeid)
+        recording = Recording(
+            run,
+            test=item.nodeid,
+            command=_command(item),
+            session=session,
+            forbid=settings.forbid,
+            strict=settings.strict,
+        )
+    except ProzessError as error:
+        raise _failure(f"prozess: {error}") from None
+    item.stash[_RECORDING] = recording
+    hidden = nullcontext() if item.config.getoption("fulltrace") else hidden_in_threads()
+    with recording.environment(), hidden:
+        if session is None:
+            yield recording
+        else:
+            with _cluster(item.config).under(recording):
+                yield recording
+    recording.close()
+    if session is not None:
+        clusters = _clusters(item.config)
+        if not recording.whole or (settings.scope == "function" and not clusters.held):
+            clusters.end()
+
+
+def _cluster(config: pytest.Config) -> KafkaCluster:
+    from prozess.testing.fixtures import KafkaCluster
+
+    if _CLUSTER not in config.stash:
+        config.stash[_CLUSTER] = KafkaCluster(lambda: _held(config))
+    return config.stash[_CLUSTER]
+
+
+def _held(config: pytest.Config) -> ClusterSession:
+    """Returns the cluster for a fixture of a session, a module or a class, which holds it until the fixture's end."""
+    clusters, setting_up = _clusters(config), config.stash[_WIDE]
+    if not setting_up:
+        if (session := clusters.held_session) is not None:  # at its end such a fixture may still ask
+            return session
+        raise _failure("prozess: make kafka_cluster an argument of the test or of one of its fixtures.")
+    holder = setting_up[-1]
+    session = _started(config, _settings(config.stash[_ITEM]))
+    if holder.argname not in clusters.held:
+        clusters.held[holder.argname] = holder.scope
+        holder.addfinalizer(lambda: clusters.held.pop(holder.argname, None))
+    return session
+
+
+def _started(config: pytest.Config, settings: TestSettings) -> ClusterSession:
+    from prozess.harness.errors import ProzessError
+
+    clusters = _clusters(config)
+    if why := clusters.conflict(settings):
+        raise _failure(f"prozess: {why}")
+    try:
+        return clusters.get(settings)
+    except ProzessError as error:
+        raise _unavailable(settings, error) from None
+
+
+def _failure(text: str) -> BaseException:
+    """Raise it `from None`: how it came about is of no use to who reads it."""
+    return pytest.fail.Exception(text, pytrace=False)
+
+
+def _unavailable(settings: TestSettings, error: Exception) -> BaseException:
+    """Returns what to raise if a cluster cannot be started here."""
+    what = f"{settings.backend} cluster ({settings.variant}, Kafka {settings.version})"
+    text = f"prozess: a {what} cannot be started here: {error}"
+    if settings.unavailable == "skip":
+        return pytest.skip.Exception(f"{text} (SKIPPED because prozess_unavailable = skip)")
+    return _failure(f"{text} `prozess doctor` says what this machine offers.")
+
+
+# The verdict on a test.
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """The test's own code; then the verdict on what was recorded. What the test itself raised stays what it failed with."""
+    try:
+        result = yield
+    except BaseException as error:
+        if isinstance(error, Exception | pytest.fail.Exception) and _RECORDING in item.stash:
+            told = _conclude(item) or _where(item.stash[_RECORDING])
+            if told is not None:
+                item.add_report_section("call", "prozess", told)
+        raise
+    if _RECORDING in item.stash:
+        failure = _conclude(item)
+        if failure is not None:
+            pytest.fail(failure, pytrace=False)
+        carried = item.stash.get(_TOLD, None)
+        if carried is not None and carried["silent"]:
+            adds = ", or ".join(dict.fromkeys(gap[3] for gap in carried["unjudged"]))
+            item.warn(NotJudgedWarning(f"prozess judged nothing of what your application does; {adds}."))
+    return result
+
+
+def _conclude(item: pytest.Item) -> str | None:
+    """Returns why the test fails by what was recorded; None if it does not."""
+    from prozess.testing.outcome import outcome_of
+    from prozess.harness.errors import ProzessError
+
+    recording = item.stash[_RECORDING]
+    try:
+        judged = recording.conclude()
+        outcome = outcome_of(judged, recording.plan(), forbid=judged.forbid)
+        if outcome.failure is not None or outcome.costs:
+            recording.report()
+    except ProzessError as error:
+        return f"prozess: unknown: the recorded history could not be judged: {error}\n  recorded:  {recording.run.path}"
+    report = recording.run.path / "report.html"
+    seen = [f"permitted, and seen: {text} ({report})" for text in outcome.costs]
+    told: Told = {
+        "clients": judged.verdict is not None,
+        "silent": judged.silent,
+        "seen": [*(seen if outcome.failure is None else ()), *(f"not judged: {text}" for text in outcome.notes)],
+        "unjudged": [[", ".join(one.anomalies), one.where, one.why, one.add] for one in outcome.unjudged],
+    }
+    item.stash[_TOLD] = told
+    return outcome.failure
+
+
+def _where(recording: Recording) -> str | None:
+    """Returns where to find the recording of a test that failed by itself: what happened is recorded, although nothing
+    was broken."""
+    if not recording.run.verdict.exists():
+        return None
+    return f"every promise that was judged held. `prozess report {recording.run.path}` shows what happened."
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Puts what was not judged into the report: a worker of xdist sends it to who writes the summary."""
+    _hide_our_frames(item, call)
+    report = yield
+    if call.when == "call" and _TOLD in item.stash:
+        report.prozess_told = item.stash[_TOLD]
+    return report
+
+
+def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """The user's own line and the error's text, in place of the frames of prozess; --full-trace shows those."""
+    if call.excinfo is None or _RECORDING not in item.stash or item.config.getoption("fulltrace"):
+        return
+    from prozess.testing.outcome import hide_our_frames
+    from prozess.harness.errors import ProzessError
+
+    error = call.excinfo.value
+    if not hide_our_frames(error) and isinstance(error, ProzessError):
+        error = _failure(f"prozess: {error}").with_traceback(error.__traceback__)
+    call.excinfo = pytest.ExceptionInfo.from_exception(error)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Prints what passing tests have shown that their configuration permits, and what nobody could judge: said, because
+    it would not be seen otherwise."""
+    write_summary(terminalreporter)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Takes the cluster down after a module, if scope = module, and after the last test."""
+    if _CLUSTERS not in item.config.stash:
+        return
+    clusters = _clusters(item.config)
+    module_ends = nextitem is None or nextitem.path != item.path
+    if nextitem is None or (module_ends and not clusters.held and _settings(item).scope == "module"):
+        clusters.end()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Takes down the cluster: nothing outlives the session."""
+    if _CLUSTERS in config.stash:
+        config.stash[_CLUSTERS].end()
+    if _STDERR in config.stash:
+        os.close(config.stash[_STDERR])
+        del config.stash[_STDERR]
+
+
+# The settings of a test.
+
+
+def _settings(item: pytest.Item) -> TestSettings:
+    from prozess.testing.session import settings_from
+    from prozess.harness.errors import BadInput
+
+    configured = {}
+    for name in (*_OPTIONS, "strict"):
+        value = item.config.getoption(f"--prozess-{name}") or item.config.getini(f"prozess_{name}")
+        if value:
+            configured[name] = value
+    marked: dict[str, Any] = {}
+    for marker in item.iter_markers("prozess"):  # the nearest first
+        marked = {**marker.kwargs, **marked}
+    try:
+        return settings_from(configured, marked)
+    except BadInput as error:
+        raise _failure(f"prozess: {error}") from None
+
+
+def _clusters(config: pytest.Config) -> Clusters:
+    from prozess.testing.session import Clusters
+
+    if _CLUSTERS not in config.stash:
+        config.stash[_CLUSTERS] = Clusters(_runs(config))
+    return config.stash[_CLUSTERS]
+
+
+def _runs(config: pytest.Config) -> Path:
+    """Returns the directory for the runs of this process: each worker of xdist has its own."""
+    if _RUNS not in config.stash:
+        told = config.getoption("--prozess-runs") or config.getini("prozess_runs")
+        if told:
+            base = Path(told) if Path(told).is_absolute() else config.rootpath / told
+        else:
+            base = Path(config._tmp_path_factory.getbasetemp()) / "prozess"  # type: ignore[attr-defined]
+        worker = getattr(config, "workerinput", {}).get("workerid", "")
+        config.stash[_RUNS] = base / worker if worker else base
+    return config.stash[_RUNS]
+
+
+def _command(item: pytest.Item) -> str:
+    """Returns the command that runs this test again, with the options of prozess that were given."""
+    given = {name: item.config.getoption(f"--prozess-{name}") for name in _OPTIONS}
+    words = [f"--prozess-{name}={value}" for name, value in given.items() if value]
+    words += ["--prozess-strict"] if item.config.getoption("--prozess-strict") else []
+    return shlex.join(["pytest", item.nodeid, *words])

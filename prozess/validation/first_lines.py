@@ -1,0 +1,161 @@
+"""The first lines of `prozess validate`: the verdict, what may be lost, why, and the one change that helps most. Pure.
+
+Whoever reads ten lines knows whether to go on. Everything else follows behind a heading (`terminal.prediction_lines`)."""
+
+from collections.abc import Iterator
+
+from prozess.validation.prediction import Prediction, Weakness, change_in_words
+from prozess.validation.terminal import blame
+from prozess.harness.guarantees.verdict.sentences import number_of
+
+LINES_MAX = 10
+CAUSES_MAX = 2
+"""So many causes are named here; the others follow below."""
+DUTY = "you must"
+OF_LOSS = ("lost", "lost-transaction", "torn", "untold", "unprocessed", "skipped")
+"""Anomalies by which a record is gone, or nobody works on it, or nobody knows of its loss."""
+
+
+def first_lines(prediction: Prediction) -> list[tuple[str, str]]:
+    """Returns (word, sentence) for each of the first lines, ten at most: the most important first."""
+    return list(_lines(prediction))[:LINES_MAX]
+
+
+def _lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
+    yield "verdict", _verdict(prediction)
+    yield "lost", _lost(prediction)
+    yield from _why(prediction)
+    if helps := _change(prediction):
+        yield "change", helps
+    for duty in prediction.duties:
+        yield DUTY, duty
+    yield "of", _judged(prediction)
+    if prediction.defects:
+        named = ", ".join(dict.fromkeys(one.defect.id for one in prediction.defects))
+        yield "but", f"known defects of these versions break promises: {named}"
+    if prediction.promised:
+        yield "promised", f"{len(prediction.promised)} of {len(prediction.judged)} anomalies cannot happen"
+
+
+def _verdict(prediction: Prediction) -> str:
+    """What decides comes first: what was not understood, what is weak, what no file says."""
+    weak = dict.fromkeys(weakness.guarantee.anomaly for weakness in prediction.weaknesses)
+    curable = [name for name in weak if name in prediction.curable]
+    points = len(curable) + len(prediction.concerns)
+    lose = any(name in OF_LOSS for name in curable)
+    told = ["records may be lost, and a change rules it out"] if lose else []
+    told = told or (
+        [f"{number_of(points, 'weak point')}, and a change rules {'it' if points == 1 else 'them'} out"]
+        if points
+        else []
+    )
+    if prediction.doubts:
+        count = len(prediction.doubts)
+        which = "1 thing was" if count == 1 else f"{count} things were"
+        return "; ".join([f"? unknown: {which} not understood, and nothing is promised", *told])
+    if prediction.untold:
+        names = {name for one in prediction.untold for name in one.anomalies}
+        return "; ".join([f"? unknown in part: {', '.join(sorted(names)[:2])} … rest on what no file says", *told])
+    if told:
+        return f"! weak: {told[0]}"
+    limits = ["but for known defects"] if prediction.defects else []
+    limits += (
+        [f"but for what depends on a {' and a '.join(prediction.not_judged)}, and you gave none"]
+        if prediction.not_judged
+        else []
+    )
+    return ", ".join(["✓ promised: no setting is weak", *limits])
+
+
+def _judged(prediction: Prediction) -> str:
+    parts = prediction.parts
+    version = f"Kafka {parts.version}" + ("" if parts.version_told else " (assumed: no file says which)")
+    guessed = "" if parts.client_told else " (assumed: no file says which)"
+    clients = [
+        f"{part} {parts.base[f'{scope}.client']}{guessed}"
+        for part, scope in (("producer", "producer"), ("consumer", "group"))
+        if f"{scope}.client" in parts.base and getattr(parts, part) is not None
+    ]
+    known = [f"{name}={parts.base[key]}" for name, key in _SHOWN if key in parts.origins]
+    return ", ".join([version, *clients, *known])
+
+
+_SHOWN = (("replication.factor", "topic.replication_factor"), ("min.insync.replicas", "topic.min_insync_replicas"))
+
+
+def _lost(prediction: Prediction) -> str:
+    weak = {weakness.guarantee.anomaly for weakness in prediction.weaknesses}
+    weak |= {name for concern in prediction.concerns for name in concern.denies}
+    may = [name for name in OF_LOSS if name in weak]
+    unknown = [name for name in OF_LOSS if name in {guarantee.anomaly for guarantee in prediction.unknown}]
+    defects = [name for name in OF_LOSS if name in {name for one in prediction.defects for name in one.anomalies}]
+    promised = {guarantee.anomaly for guarantee in prediction.promised}
+    judged = {name for names in prediction.not_judged.values() for name in names}
+    unjudged = [name for name in OF_LOSS if name in judged]
+    never = [name for name in OF_LOSS if name in promised and name not in defects]
+    told = [f"possible: {', '.join(may)}"] if may else []
+    told += [f"by a known defect: {', '.join(defects)}"] if defects else []
+    told += [f"unknown: {', '.join(unknown)}"] if unknown else []
+    told += [f"never: {', '.join(never)}"] if never else []
+    told += [f"not judged without a {' and a '.join(prediction.not_judged)}: {', '.join(unjudged)}"] if unjudged else []
+    return "; ".join(told)
+
+
+def _why(prediction: Prediction) -> Iterator[tuple[str, str]]:
+    doubts = list(_doubts(prediction))
+    for sentence in doubts[:CAUSES_MAX]:
+        yield "why", sentence
+    left = CAUSES_MAX - len(doubts[:CAUSES_MAX])
+    causes = list(dict.fromkeys(_cause(prediction, weakness) for weakness in _by_loss(prediction)))
+    causes += [concern.what for concern in prediction.concerns]
+    for sentence in causes[: max(left, 1)]:
+        yield "why", sentence
+    if not doubts and not causes:
+        for untold in prediction.untold[:1]:
+            yield "why", untold.unknown()
+    more = max(0, len(doubts) - CAUSES_MAX) + max(0, len(causes) - max(left, 1))
+    if more:
+        yield "why", f"and {number_of(more, 'other cause')}, below"
+
+
+def _doubts(prediction: Prediction) -> Iterator[str]:
+    """What is not understood for one reason is one cause: "compose.yml: k1.volumes, k2.volumes do not keep the log"."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for doubt in prediction.doubts:
+        alike.setdefault((doubt.origin.partition(":")[0], doubt.why), []).append(doubt.name)
+    for (file, why), names in alike.items():
+        origin = next(
+            one.origin for one in prediction.doubts if one.origin.partition(":")[0] == file and one.why == why
+        )
+        yield f"{origin}: {', '.join(names)} {why}"
+
+
+def _by_loss(prediction: Prediction) -> list[Weakness]:
+    """Those that a change rules out, what loses records first."""
+    weak = [each for each in prediction.weaknesses if each.guarantee.anomaly in prediction.curable]
+    return sorted(weak, key=lambda each: each.guarantee.anomaly not in OF_LOSS)
+
+
+def _cause(prediction: Prediction, weakness: Weakness) -> str:
+    """ "acks=1 (app.properties:3): lost, duplicate": one setting is one cause, whatever it makes possible."""
+    changes = prediction.remedy(weakness)
+    names = [each.guarantee.anomaly for each in _by_loss(prediction) if prediction.remedy(each) == changes]
+    where = "; ".join(blame(prediction, change).partition(" → ")[0] for change in changes)
+    return f"{where}: {', '.join(dict.fromkeys(names))}"
+
+
+def _change(prediction: Prediction) -> str:
+    """The single change that leaves the fewest weaknesses; and all of them, if one is not enough."""
+    best, left = prediction.best_change()
+    if best is None:
+        return prediction.concerns[0].change if prediction.concerns else ""
+    gone = [
+        name
+        for name in dict.fromkeys(w.guarantee.anomaly for w in prediction.weaknesses)
+        if name not in {weakness.guarantee.anomaly for weakness in left}
+    ]
+    more, _ = prediction.smallest_change()
+    rest = [change_in_words(change) for change in more if change != best]
+    further = f"; with {', '.join(rest)} everything that settings can" if rest else ""
+    what = f"rules out {', '.join(gone)}" if gone else "leaves fewer causes"
+    return f"{change_in_words(best)}: {what}{further}"

@@ -1,0 +1,61 @@
+"""Which engine checks: Spark where it is installed, else threads, and a sentence where Spark is asked for and missing."""
+
+import pytest
+
+from prozess.app.conduct import Options
+from prozess.app.run import check
+from prozess.app.run.check import ENGINES, compare_with_oracle, engine_name, refuse_without_spark
+from prozess.harness.errors import BadInput, MissingTool
+from prozess.harness.run_directory import RunDirectory
+
+
+@pytest.fixture
+def without_spark(monkeypatch):
+    monkeypatch.setattr(check, "find_spec", lambda name: None)
+
+
+@pytest.fixture
+def with_spark(monkeypatch):
+    monkeypatch.setattr(check, "find_spec", lambda name: object())
+
+
+def options(tmp_path, engine, **more):
+    return Options(tmp_path, engine, 2, "auto", quiet=True, as_json=False, **more)
+
+
+def test_the_default_is_spark_where_it_is_installed(with_spark):
+    assert [engine_name(name) for name in ENGINES] == ["spark", "local", "spark"]
+
+
+def test_the_default_is_threads_where_spark_is_not_installed(without_spark):
+    assert (engine_name("auto"), engine_name("local")) == ("local", "local")
+
+
+def test_spark_that_is_asked_for_and_missing_is_a_sentence_with_the_way_out(without_spark, tmp_path):
+    said = r"--engine spark needs Spark, which is not installed: pip install 'prozess\[spark\]'\. --engine local checks"
+    with pytest.raises(MissingTool, match=said):
+        engine_name("spark")
+    with pytest.raises(MissingTool, match=said):
+        options(tmp_path, "spark").refuse_contradictions()
+    with pytest.raises(MissingTool, match=said):
+        options(tmp_path, "auto", master="spark://host:7077").refuse_contradictions()
+    with pytest.raises(MissingTool, match=r"prozess trends needs Spark, which is not installed: .*\[spark\]'\.$"):
+        refuse_without_spark("prozess trends")
+
+
+def test_the_second_opinion_says_what_it_needs(without_spark, monkeypatch, tmp_path):
+    monkeypatch.setattr(check, "read_findings", lambda run: [])
+    with pytest.raises(MissingTool, match=r"The second opinion \(--oracle\) needs Spark"):
+        compare_with_oracle(RunDirectory(tmp_path), workers=1)
+
+
+def test_an_address_of_spark_asks_for_spark(with_spark, tmp_path):
+    assert options(tmp_path, "auto", master="local[2]").used_engine == "spark"
+    assert options(tmp_path, "auto", remote="sc://host").used_engine == "spark"
+    with pytest.raises(BadInput, match="--master says where Spark is, but --engine is 'local'"):
+        options(tmp_path, "local", master="local[2]").refuse_contradictions()
+
+
+def test_an_engine_that_there_is_not_is_named_with_those_that_there_are():
+    with pytest.raises(BadInput, match=r"--engine 'flink' is not known\. Known: auto, local, spark"):
+        engine_name("flink")

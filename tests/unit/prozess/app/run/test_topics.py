@@ -1,0 +1,101 @@
+"""Topics while a trial runs: what is created first, what is added, what is deleted and recorded."""
+
+import pytest
+
+from prozess.app.run.administration import TrialTopics
+from prozess.app.run.schedule_runner import Context
+from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.schema import ObservationKind
+
+
+class Scripted:
+    """Admin, workload and recorder: notes what it is asked."""
+
+    def __init__(self):
+        self.calls, self.rows = [], []
+
+    def create_topics(self, topics, *, timeout_s):
+        self.calls.append(("create", {t.name: t.assignment for t in topics}))
+
+    def await_coordinators(self, group_ids, *, timeout_s):
+        self.calls.append(("coordinators", sorted(group_ids)))
+
+    def add_partitions(self, grown, *, timeout_s):
+        self.calls.append(("add", dict(grown)))
+
+    def delete_records(self, partitions, *, keep, timeout_s):
+        self.calls.append(("delete", tuple(partitions), keep))
+        return {name: 100 + number for number, name in enumerate(partitions)}
+
+    def begin(self, partitions):
+        self.calls.append(("begin", partitions))
+
+    def write(self, table, **columns):
+        self.rows.append((table, columns))
+
+
+def plan_of(kind="group", steps=(), **topics):
+    document = {
+        "name": "x",
+        "title": "t",
+        "workload": kind,
+        "topics": {"partitions": 2} | topics,
+        "axes": {"producer.acks": ["1", "all"]},
+        "steps": list(steps),
+    }
+    return make_plan(parse_trial(document, source="x"), seed=1)
+
+
+def test_late_partitions_are_created_by_a_step_and_begin_only_then():
+    plan, scripted = plan_of(late_partitions=1, late_topic_partitions=2), Scripted()
+    assert [(p.topic_name, p.number, p.late) for p in plan.partitions[:5]] == [
+        ("cell-000", 0, False),
+        ("cell-000", 1, False),
+        ("cell-000", 2, True),
+        ("cell-000-late", 0, True),
+        ("cell-000-late", 1, True),
+    ]
+    topics = TrialTopics(plan, scripted, scripted, scripted)
+    topics.create()
+    assert scripted.calls == [
+        ("create", {"cell-000": ((1, 2, 3), (2, 3, 1)), "cell-001": ((1, 2, 3), (2, 3, 1))}),
+        ("coordinators", ["prozess-cell-000", "prozess-cell-001"]),
+    ]
+    world = Context(plan, scripted, dict, tuple, lambda: 0, absent=topics.absent)
+    assert world.partitions_of({}) == [0, 1, 5, 6]
+    scripted.calls.clear()
+    topics.add_partitions(plan.cells[:1])
+    assert scripted.calls == [
+        ("add", {"cell-000": (2, ((3, 1, 2),))}),
+        ("create", {"cell-000-late": ((1, 2, 3), (2, 3, 1))}),
+        ("begin", [2, 3, 4]),
+    ]
+    assert world.partitions_of({}) == [0, 1, 2, 3, 4, 5, 6]
+    with pytest.raises(ClusterFailed, match="There are no late partitions left to add"):
+        topics.add_partitions(plan.cells[:1])
+
+
+def test_where_logs_begin_after_a_deletion_is_recorded():
+    plan, scripted = plan_of(late_partitions=1), Scripted()
+    topics = TrialTopics(plan, scripted, scripted, scripted)
+    topics.delete_records(plan.cells, keep=7, step=3, now_ns=5)
+    assert scripted.calls == [("delete", tuple((f"cell-00{c}", n) for c in (0, 1) for n in (0, 1)), 7)]
+    told = [(row["partition"], row["value"], row["kind"], row["step"]) for _, row in scripted.rows]
+    start = int(ObservationKind.LOG_START)
+    assert told == [(0, 100, start, 3), (1, 101, start, 3), (3, 102, start, 3), (4, 103, start, 3)]
+
+
+def test_topics_grow_only_where_they_can_and_where_there_is_something_to_add():
+    with pytest.raises(BadInput, match="cannot grow"):
+        plan_of("compaction", late_partitions=1)
+    with pytest.raises(BadInput, match="no late partitions"):
+        plan_of(steps=[{"name": "more", "do": {"kind": "add_partitions"}}])
+
+
+def test_readers_by_assignment_leave_late_partitions_out_and_the_audit_does_not():
+    plan = plan_of("log", late_partitions=1)
+    of = {c.role: c.partitions for c in plan.clients}
+    assert of["reader"] == (0, 1, 3, 4)
+    assert of["audit"] == of["sentinel"] == (0, 1, 2, 3, 4, 5)

@@ -1,0 +1,242 @@
+"""The table of scenarios: what is left to run, what a run says, where it is written."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prozess.app.run_process import StopRequest
+from prozess.campaigns.scenarios import (
+    BEGIN,
+    END,
+    Controls,
+    FaultCost,
+    NewLeaders,
+    ScenarioRow,
+    cells,
+    controls_of,
+    newest,
+    next_seed,
+    row_of,
+    rows_of,
+    scenarios,
+    table_text,
+    took_s,
+    write_table,
+)
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, NATURES, FaultRecord, Timeline
+from prozess.harness.impact.cost import ImpactShown
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial import SCENARIOS, covered
+from prozess.harness.plan.trial_files import known_trials, load_trial
+from prozess.harness.report.terminal import show_scenarios
+from prozess.harness.schema import NONE, Tristate
+from prozess.harness.verdict import ControlResult, TrialVerdict, Verdict
+from tests.support.small_runs import make_small
+
+ROW = ScenarioRow(
+    run="safe-1-20260101T000000",
+    began="20260101T000000",
+    scenarios=("A0", "B3"),
+    trial="safe",
+    seed=1,
+    backend="local",
+    metadata_mode="kraft-isolated",
+    versions="4.4.0",
+    verdict="held",
+    controls=Controls(1, 2, {"lost": 1200}),
+    seconds=61.4,
+    longest_s=5.25,
+    open_windows=0,
+    new_leaders=NewLeaders(3, 4.0, 6.0),
+    permitted={"lost": 1200},
+    forbidden={},
+)
+S = 1_000_000_000
+
+
+def timeline(*states):
+    """(second, leader) …"""
+    time_ns = np.array([int(second * S) for second, _ in states], dtype=np.int64)
+    leader = np.array([leader for _, leader in states], dtype=np.int64)
+    nothing = np.zeros(len(states), dtype=np.int64)
+    return Timeline(time_ns, leader, nothing, nothing, nothing, nothing, nothing)
+
+
+def fault(begin_s, *hit, kind="kill", effective=Tristate.YES, end_s=None):
+    end_ns = FOREVER if end_s is None else int(end_s * S)
+    begin_ns = int(begin_s * S)
+    return FaultRecord(0, kind, 0, hit, hit, begin_ns, begin_ns, None, end_ns, effective, NATURES[kind])
+
+
+def took(told, *faults):
+    return list(took_s(faults, {0: told}))
+
+
+def test_a_trial_is_run_until_it_has_its_verdict_and_an_unknown_is_tried_once_more_with_the_next_seed():
+    unknown = replace(ROW, verdict="unknown")
+
+    def seed(*rows):
+        return next_seed(rows, "safe", "kraft-isolated")
+
+    assert seed() == 1
+    assert seed(ROW) is None
+    assert seed(replace(ROW, verdict="violated")) is None
+    assert seed(unknown) == 2
+    assert seed(unknown, replace(unknown, seed=2)) is None
+    assert seed(replace(unknown, trial="null"), replace(ROW, metadata_mode="zookeeper")) == 1
+
+
+def test_the_last_run_of_a_trial_is_the_one_that_counts():
+    assert newest([replace(ROW, verdict="unknown"), replace(ROW, seed=2)])["safe", "kraft-isolated"].seed == 2
+
+
+def test_a_new_leader_is_another_node_while_the_fault_lasts_and_not_the_old_one_that_returns():
+    assert took(timeline((0, 1), (5, NONE), (9, 2)), fault(4, 1)) == [5.0]
+    assert took(timeline((0, 1), (5, NONE), (9, 1), (10, 2)), fault(4, 1, end_s=8)) == []
+    assert took(timeline((0, 1), (5, NONE)), fault(4, 1)) == []
+
+
+def test_faults_that_hit_no_leader_or_had_no_effect_or_depose_nobody_are_not_counted():
+    moved = timeline((0, 1), (9, 2))
+    assert took(moved, fault(4, 2)) == []
+    assert took(moved, fault(4, 1, effective=Tristate.NO)) == []
+    assert took(moved, fault(4, 1, kind="bandwidth")) == []
+
+
+def test_a_line_says_what_was_permitted_and_stresses_what_was_not():
+    told = cells(ROW)
+    assert told[3:] == (
+        "held",
+        "1 of 2 fired: lost 1,200",
+        "61",
+        "5.2 s",
+        "4.0 s, slowest 6.0 s",
+        "permitted: lost 1,200",
+    )
+    assert "**forbidden: lost 3**" in cells(replace(ROW, forbidden={"lost": 3}))[-1]
+    assert cells(replace(ROW, verdict="violated", defects=("KAFKA-1",)))[3] == "violated, by a known defect"
+    quiet = replace(ROW, permitted={}, longest_s=None, new_leaders=None, controls=Controls(0, 0, {}), seed=2)
+    assert cells(quiet)[1] == "safe (seed 2)"
+    assert cells(quiet)[4:] == ("none named", "61", "under 1 s", "–", "nothing")
+
+
+def test_lines_stand_in_the_order_of_the_scenarios():
+    other = replace(ROW, trial="acks", scenarios=("C1", "A1"))
+    told = table_text([other, ROW]).splitlines()[2:]
+    assert [line.split(" | ")[1] for line in told] == ["safe", "acks"]
+
+
+def test_runs_of_one_trial_on_several_metadata_modes_stand_side_by_side():
+    costs = (FaultCost("a leader is killed", NewLeaders(2, 4.0, 4.4), 5.0), FaultCost("a leader is late", None, None))
+    told = table_text([replace(ROW, faults=costs), replace(ROW, metadata_mode="zookeeper", faults=costs[:1])])
+    assert "| safe | kraft-isolated 4.4.0 | zookeeper 4.4.0 |" in told
+    assert "| a leader is killed | new leader 4.0 s, slowest 4.4 s; gap 5.0 s | new leader 4.0 s" in told
+    assert "| a leader is late | gap under 1 s | not struck |" in told
+
+
+def test_the_table_is_written_anew_between_its_marks_and_nowhere_else(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_table(page, [ROW])
+    write_table(page, [ROW])
+    text = page.read_text()
+    assert text.startswith("# before\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert text.count("safe") == 1
+    assert "old" not in text
+    page.write_text("no place")
+    with pytest.raises(BadInput, match="no place for the table"):
+        write_table(page, [ROW])
+
+
+def test_controls_of_one_anomaly_are_counted_one_by_one():
+    def control(*, count, required=True):
+        fired_in = (0,) if count else ()
+        return ControlResult(anomaly="lost", cells=(0,), fired_in=fired_in, count=count, required=required)
+
+    results = (control(count=12), control(count=0), control(count=4), control(count=9, required=False))
+    verdict = TrialVerdict(verdict=Verdict.HELD, sentence="", trial="t", title="", seed=1, cells=(), controls=results)
+    assert controls_of(verdict) == Controls(2, 3, {"lost": 16})
+
+
+def test_a_run_that_was_not_judged_says_nothing(tmp_path):
+    make_small(tmp_path / "small-1-20260101T000000")
+    assert row_of(tmp_path / "small-1-20260101T000000") is None
+    assert rows_of([tmp_path]) == []
+
+
+def test_what_was_never_run_is_unknown_and_trials_that_there_are_not_are_refused(tmp_path, capsys):
+    assert scenarios(["smoke"], tmp_path, table=None, engine="local", only_table=True) == ExitCode.UNKNOWN
+    assert "| scenarios | trial |" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="no trial 'smok'"):
+        scenarios(["smok"], tmp_path, table=None, engine="local", only_table=True)
+
+
+# In the place of `prozess run`: somebody presses Ctrl-C; it is told, as a trial is, and ends with what it has: unknown.
+INTERRUPTED = """
+import os, pathlib, shutil, signal, sys
+template, runs = sys.argv[1], pathlib.Path(sys.argv[8])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+os.kill(os.getppid(), signal.SIGINT)
+told = signal.sigtimedwait([signal.SIGINT], 60)
+shutil.copytree(template, runs / f"{sys.argv[4]}-{sys.argv[6]}-20260101T000000")
+sys.exit(2 if told else 255)
+"""
+
+
+def test_ctrl_c_is_told_to_the_trial_that_runs_which_is_run_again_when_the_scenarios_go_on(tmp_path, capsys):
+    template, runs = tmp_path / "template", tmp_path / "runs"
+    template.mkdir()
+    smoke = load_trial("smoke")
+    verdict = TrialVerdict(verdict=Verdict.UNKNOWN, sentence="", trial="smoke", title="", seed=1, cells=(), controls=())
+    for name, document in (("plan", make_plan(smoke, seed=1)), ("verdict", verdict), ("impact", ImpactShown())):
+        (template / f"{name}.json").write_text(document.model_dump_json())
+    assert row_of(template) is not None
+    runner = (sys.executable, "-c", INTERRUPTED, str(template))
+    before = signal.getsignal(signal.SIGINT)
+    code = scenarios(["smoke", "null"], runs, table=None, engine="local", only_table=False, runner=runner)
+    assert code == ExitCode.UNKNOWN
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [path.name for path in runs.iterdir() if path.is_dir()] == ["interrupted"], "no second trial was begun"
+    assert [path.name for path in (runs / "interrupted").iterdir()] == ["smoke-1-20260101T000000"]
+    assert next_seed(rows_of([runs]), "smoke", smoke.variant.metadata_mode) == 1
+    assert "The same command continues." in capsys.readouterr().out
+
+
+def test_ctrl_c_while_a_trial_is_started_reaches_it_as_soon_as_it_is_there():
+    stop = StopRequest()
+    stop.ask()
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a shell ignores it in the background
+    with subprocess.Popen(sleeping, stderr=subprocess.DEVNULL, **heard) as child:
+        stop.tell(child)
+        assert child.wait(30) != 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Scenarios have numbers; trials say which they run.
+
+
+def trials():
+    return [load_trial(str(path)) for path in known_trials().values()]
+
+
+def test_every_trial_names_scenarios_that_exist():
+    assert {trial.name: set(trial.scenarios) - set(SCENARIOS) for trial in trials()} == {
+        t.name: set() for t in trials()
+    }
+
+
+def test_scenarios_that_no_trial_runs_are_shown_as_such(capsys):
+    found = covered(trials())
+    assert list(found) == list(SCENARIOS)
+    show_scenarios(trials())
+    told = capsys.readouterr().out
+    assert f"{sum(map(bool, found.values()))} of {len(SCENARIOS)} scenarios" in told
+    show_scenarios([])
+    assert told.count("none") <= capsys.readouterr().out.count("none") == len(SCENARIOS)
