@@ -46,9 +46,9 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 
+from prozess.app.run.check import ENGINES, engine_named
 from prozess.checkers.registry import CHECKERS, select
 from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
-from prozess.app.run.check import ENGINES, engine_named
 from prozess.harness.checking.checker import CheckerSet
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.history.convert import write_history

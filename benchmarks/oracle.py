@@ -18,11 +18,11 @@ from pathlib import Path
 import psutil
 from shapes import write
 
+from prozess.app.run.check import CheckOptions, check_run
 from prozess.exchange.imports import ImportOptions, new_directory, write_imported
 from prozess.exchange.jepsen.history import read_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS
-from prozess.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.run_directory import RunDirectory
 from prozess.spark_checkers.oracle.second_opinion import second_opinion

@@ -92,7 +92,7 @@ def main() -> int:
             words = [
                 sys.executable,
                 "-m",
-                "prozess.app.cli",
+                "prozess",
                 "trends",
                 str(path),
                 "--out",

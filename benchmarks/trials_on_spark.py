@@ -35,7 +35,7 @@ def run(place: Path, trials: int, *options: str) -> tuple[float, float]:
     command = [
         sys.executable,
         "-m",
-        "prozess.app.cli",
+        "prozess",
         "run",
         "smoke",
         "--rounds",

@@ -6,6 +6,7 @@ that a trial on this machine needs neither Docker nor ssh.
 
 from prozess.harness.clock import Clock
 from prozess.harness.interfaces import Backend, Cluster
+from prozess.harness.plan.catalogue import named
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 
@@ -45,3 +46,8 @@ BACKENDS: dict[str, Backend] = {
     "attach": attach,
 }
 """What a trial calls a backend → the function that makes the cluster of a plan."""
+
+
+def backend_named(name: str) -> Backend:
+    """Returns the backend of that name. BadInput with the known names if there is none."""
+    return named("backend", BACKENDS, name)

@@ -2,5 +2,5 @@
 guarantees and reports.
 
 Imports none of `clusters`, `nemesis`, `workloads`, `checkers`, `spark_checkers`. What they list is read by
-`prozess.harness.catalogue`.
+`prozess.harness.plan.catalogue`.
 """

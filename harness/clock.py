@@ -3,11 +3,12 @@
 All times in a history are CLOCK_MONOTONIC nanoseconds: one clock for every process of a host, untouched by clock faults.
 """
 
+import re
 import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from prozess.harness.errors import NotReady
+from prozess.harness.errors import BadInput, NotReady
 
 T = TypeVar("T")
 NS_PER_S = 1_000_000_000
@@ -72,3 +73,13 @@ def wait_until(
             raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=last_seen())
         took_s = (clock.monotonic_ns() - asked_ns) / NS_PER_S
         clock.sleep(max(interval_s, min(REST_MAX_S, RESTS * took_s)))
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(text: str) -> float:
+    """Turns "90s", "30m", "8h" or "1h30m" into seconds. BadInput for anything else."""
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", text.strip()):
+        raise BadInput(f"--for {text!r} is not a duration. Give one such as 90s, 30m, 8h or 1h30m.")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", text))

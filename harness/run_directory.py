@@ -44,12 +44,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prozess.harness.errors import BadInput, HistoryUnreadable
 
 if TYPE_CHECKING:
-    from prozess.harness.history.store import TableStore
+    import pyarrow as pa
+    from pyarrow import fs
 
 REPORTS = ("report.html", "junit.xml", "summary.md")
 _OF_DIRECTORIES = 0o700
@@ -73,6 +74,41 @@ class LostRows:
     def file(self) -> str:
         """Returns the damaged file, by its path within the run directory."""
         return f"history/{self.table}.parquet"
+
+
+class TableStore(Protocol):
+    """The tables of one history that are elsewhere, in an object store for example (`prozess.harness.history.store`)."""
+
+    @property
+    def filesystem(self) -> "fs.FileSystem":
+        """Returns the file system of pyarrow's that has them."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Returns the URI of their directory, for people: without secrets."""
+        ...
+
+    @property
+    def run_address(self) -> str:
+        """Returns the URI of the run to which the tables belong."""
+        ...
+
+    def path(self, table: str) -> str:
+        """Returns the path of a table's file, as the file system names it."""
+        ...
+
+    def names(self) -> list[str]:
+        """Returns the names of the files that are there, in order."""
+        ...
+
+    def open(self, name: str) -> "pa.NativeFile":
+        """Opens a file to be read anywhere. Raises OSError."""
+        ...
+
+    def digest(self, name: str) -> tuple[int, str]:
+        """Returns the size of a file in bytes, and its SHA-256. Raises OSError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

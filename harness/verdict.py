@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.schema import NONE
+from prozess.harness.values import Frozen
 
 
 class Verdict(StrEnum):

@@ -10,10 +10,11 @@ from typing import Literal, TypeVar
 from pydantic import Field, PositiveFloat, model_validator
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
-from prozess.harness.config.configuration import Frozen, Limit, Pause
+from prozess.harness.config.configuration import Limit, Pause
 from prozess.harness.config.impairments import ClockShift, Impairment
 from prozess.harness.interfaces import ClientNode, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault, Observation, Watch, observe
 from prozess.nemesis.roles import TargetMissing, is_client
 

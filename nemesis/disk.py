@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import (
     Corrupt,
     FailedDisk,
@@ -19,6 +18,7 @@ from prozess.harness.config.impairments import (
     Wipe,
 )
 from prozess.harness.interfaces import Capability, FaultContext, Node, NodeState, Undo
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import HarmingFault, ImpairingFault, NoParameters
 from prozess.nemesis.roles import TargetMissing
 

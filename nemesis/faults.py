@@ -9,11 +9,11 @@ from functools import partial
 from typing import TypeVar
 
 from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import Bandwidth, ClientCut, Harm, Impairment, Latency, Loss, MessageRule
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, Node, NodeState, Undo
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 
 OBSERVE_S = 10.0
 """The time limit of every observation. A signal or a rule acts within milliseconds; a machine without a free processor

@@ -8,7 +8,6 @@ from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import (
     CLIENTS,
     Bandwidth,
@@ -25,6 +24,7 @@ from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
 from prozess.harness.plan.schedule import is_role, parse_target
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault, observe, watch_state
 from prozess.nemesis.roles import TargetMissing
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import CLIENTS, Impairment, MessageRule
 from prozess.harness.config.messages.match import HoldMessage, MessageAction, MessageMatch
 from prozess.harness.errors import TargetMissing
 from prozess.harness.interfaces import Capability, FaultContext, Node
 from prozess.harness.plan.schedule import MESSAGE_FAULT
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault
 from prozess.nemesis.links import Peer, names_of
 

@@ -4,12 +4,12 @@ from collections.abc import Collection, Sequence
 
 from pydantic import model_validator
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import Impairment, MethodRule
 from prozess.harness.config.methods import WAKING_CLASS, MethodAction, MethodMatch, PauseCall, ThrowFromCall
 from prozess.harness.errors import TargetMissing
 from prozess.harness.interfaces import Capability, FaultContext, Node, NodeState, Undo
 from prozess.harness.plan.schedule import CLIENT_ROLES, METHOD_FAULT, parse_target
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault
 
 

@@ -10,19 +10,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-from prozess.harness import catalogue
 from prozess.harness.clock import Clock
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady, TargetMissing
 from prozess.harness.interfaces import AdminProtocol, AnyFault, Effect, FaultContext, Node, Targets, Undo
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.run_directory import RunDirectory, read_json, write_json
 from prozess.harness.schema import FaultPhase, Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.end_of_healing import EndOfHealing
 from prozess.nemesis.healing import Healing
 from prozess.nemesis.journal import FaultRows, Journal, JournalEntry, RecorderProtocol, UndoState
-from prozess.nemesis.registry import UNDO_ACTIONS
+from prozess.nemesis.registry import UNDO_ACTIONS, fault_named
 from prozess.nemesis.roles import Roles
 
 LOG = logging.getLogger(__name__)
@@ -213,7 +212,7 @@ class Nemesis:
 
     def _aim(self, action: FaultAction, step_name: str) -> _Aim:
         """Resolves roles to nodes as they are now, and plans what will undo the fault. It changes nothing yet."""
-        fault = catalogue.FAULTS.named(action.fault)()
+        fault = fault_named(action.fault)()
         found: dict[str, Node] = {}
         resolved: list[tuple[str, tuple[str, ...]]] = []
         for role in action.targets:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import CLIENTS, ClientCut
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Undo
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import Observation, Watch, observe
 from prozess.nemesis.links import AnyPeer, capabilities_for, names_of
 from prozess.nemesis.roles import TargetMissing

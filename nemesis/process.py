@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import ClockShift, Impairment
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault, NoParameters, observe, watch_state
 from prozess.nemesis.roles import TargetMissing
 

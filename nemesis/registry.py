@@ -6,8 +6,9 @@ A new fault is one file and one entry here, or an entry point of another package
 from typing import cast
 
 from prozess.harness import plugins
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.interfaces import AnyFault, Fault, UndoAction
+from prozess.harness.plan.catalogue import named
+from prozess.harness.values import Frozen
 from prozess.nemesis import clients, disk, healing, links, messages, methods, partition, process
 from prozess.nemesis.kafka import changes, elections, rollout
 
@@ -88,6 +89,13 @@ def _subclass(value: object, base: type, named: str, methods: tuple[str, ...]) -
 
 FAULTS: dict[str, type[AnyFault]] = _FAULTS | plugins.offered("prozess.faults", _FAULTS, _accept_fault)
 """The name of a fault in a step → its class."""
+
+
+def fault_named(name: str) -> type[AnyFault]:
+    """Returns the class of the fault of that name. BadInput with the known names if there is none."""
+    return named("fault", FAULTS, name)
+
+
 UNDO_ACTIONS: dict[str, type[UndoAction]] = _UNDO_ACTIONS | plugins.offered(
     "prozess.undos", _UNDO_ACTIONS, _accept_undo
 )

@@ -15,16 +15,14 @@ This is what you import. docs/python.md shows how it is used:
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from prozess.harness import catalogue
+from prozess.harness.plan import catalogue
 
 if TYPE_CHECKING:
     __version__: str
 
     from prozess import extend, spark, trials
-    from prozess.clusters.compose.testcontainer import KafkaTrialContainer
-    from prozess.testing.application import Applications, Crash, RecordedCommands
-    from prozess.testing.fixtures import ActiveFault, KafkaCluster, RunTrial, TestNemesis
     from prozess.app.trial_run import RunTable, TrialRun, TrialSource, check, load, plan, run
+    from prozess.clusters.compose.testcontainer import KafkaTrialContainer
     from prozess.harness.checking.checker import Checker
     from prozess.harness.errors import (
         BadInput,
@@ -58,6 +56,8 @@ if TYPE_CHECKING:
         Verdict,
         WitnessShown,
     )
+    from prozess.testing.application import Applications, Crash, RecordedCommands
+    from prozess.testing.fixtures import ActiveFault, KafkaCluster, RunTrial, TestNemesis
     from prozess.testing.recorded.aiokafka import RecordedAIOKafkaConsumer, RecordedAIOKafkaProducer
     from prozess.testing.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
     from prozess.testing.recorded.consumer import RecordedConsumer

@@ -4,7 +4,7 @@ docs/extending.md shows one of each, and how your package says that it has them.
 """
 
 from prozess.harness.checking.checker import ByPartition, CellChecker, CellFacts, Checker, PartitionChecker
-from prozess.harness.config.configuration import Frozen, Variant
+from prozess.harness.config.configuration import Variant
 from prozess.harness.config.impairments import Impairment
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady, TargetMissing
 from prozess.harness.interfaces import (
@@ -36,6 +36,7 @@ from prozess.harness.plan.workloads.clients import (
     plan_transactions_clients,
 )
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import HarmingFault, ImpairingFault, NoParameters, Watch, observe, watch_state
 from prozess.nemesis.healing import Start
 

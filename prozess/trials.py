@@ -29,7 +29,6 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from prozess.harness import catalogue
 from prozess.harness.config.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
@@ -50,6 +49,7 @@ from prozess.harness.config.configuration import (
 from prozess.harness.config.existing_clusters import AttachOptions, SshOptions
 from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.errors import BadInput
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.expectations import (
     BehindExpected,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.manifest import is_intact
 from prozess.harness.history.store import StoredRun
-from prozess.campaigns.comparing.trends import Measure, NightOfTrial, Trends
+from prozess.harness.impact.trends import Measure, NightOfTrial, Trends
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.spark_checkers.session import Batches, failure_of_workers, map_numbers
 

@@ -17,12 +17,12 @@ from typing import Protocol, TextIO, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import Field
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.existing_clusters import hidden
 from prozess.harness.errors import StorageFull
 from prozess.harness.interfaces import ClientSpec
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, role_named
+from prozess.harness.values import Frozen
 from prozess.workloads import messages
 from prozess.workloads.metrics import Statistics
 

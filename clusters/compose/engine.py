@@ -142,6 +142,15 @@ def connect() -> EngineClient:
     return client
 
 
+def engine_version() -> str:
+    """Returns the version of the engine. Errors are those of `connect`."""
+    client = connect()
+    try:
+        return str(client.version()["Version"])
+    finally:
+        client.close()
+
+
 def _see_that_it_may_be_used(host: str) -> None:
     """Raises MissingTool if nobody listens, or this user may not connect: docker's client would leave its socket open
     then."""

@@ -308,29 +308,17 @@ def _build(go: str, directory: Path, environment: Mapping[str, str]) -> None:
 # Versions of what runs outside of Python, for versions.json.
 
 
-def tool_versions(backend: str) -> dict[str, str]:
-    """The versions of what runs outside of Python, by name: of what this backend uses and what is there."""
+def tool_versions() -> dict[str, str]:
+    """Returns the versions of what is here and runs outside of Python, by name."""
     import confluent_kafka
 
-    told = {"librdkafka": str(confluent_kafka.libversion()[0])}
+    found = {"librdkafka": str(confluent_kafka.libversion()[0])}
     try:
         java = find_java()
-        told["java"] = f"{java.version} ({java.origin})"
+        found["java"] = f"{java.version} ({java.origin})"
     except MissingTool:
         pass  # Kafka runs elsewhere, and Spark will say it
     if (server := toxiproxy_server()) is not None:
-        # `go install` does not stamp a version: one that prozess built is told by its file's name.
-        told["toxiproxy"] = TOXIPROXY_VERSION if TOXIPROXY_VERSION in server.name else server.name
-    if backend == "compose":
-        told["docker engine"] = _engine_version()
-    return told
-
-
-def _engine_version() -> str:
-    from prozess.clusters.compose.engine import connect
-
-    client = connect()
-    try:
-        return str(client.version()["Version"])
-    finally:
-        client.close()
+        # `go install` does not stamp a version: one that prozess built is known by its file's name.
+        found["toxiproxy"] = TOXIPROXY_VERSION if TOXIPROXY_VERSION in server.name else server.name
+    return found

@@ -33,20 +33,21 @@ def can_be_sent(checkers: object) -> bool:
 class HelperProcess:
     """A process that checks units of one run. It is a context manager, and for one thread at a time."""
 
-    def __init__(self, run: object, checkers: object) -> None:
-        """`run`: the RunDirectory; `checkers`: the CheckerSet. Both are pickled."""
+    def __init__(self, work: object, run: object, checkers: object) -> None:
+        """`work`: a function of a module, `work(run, checkers)`, which returns what answers a task (`unit_checker` in
+        `prozess.harness.checking.kernels`); `run`: the RunDirectory; `checkers`: the CheckerSet. All are pickled."""
         self._mine, its = Pipe()
         command = [sys.executable, "-P", "-m", __name__, str(its.fileno())]
         with its:
             self._process = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
         self._mine.send([folder for folder in sys.path if folder])  # so that it finds whatever this process does
-        self._mine.send((run, checkers))
+        self._mine.send((work, run, checkers))
 
     def __enter__(self) -> "HelperProcess":
         return self
 
     def check(self, units: Sequence[object]) -> Any:  # noqa: ANN401 - of a task, whatever it returns
-        """Returns what `check_units` finds in these units, or raises what it raised. HarnessFailed if the process ended, or
+        """Returns what the work finds in these units, or raises what it raised. HarnessFailed if the process ended, or
         takes too long."""
         try:
             self._mine.send(units)
@@ -81,19 +82,15 @@ class HelperProcess:
 def serve(pipe: Connection) -> None:
     """Checks what is asked through the pipe, until its end."""
     sys.path[:] = pipe.recv()
-    from prozess.harness.checking.kernels import check_units
-    from prozess.harness.history.reader import History
-
-    run, checkers = pipe.recv()
-    history: History | None = None
+    work, run, checkers = pipe.recv()
+    answer_to = work(run, checkers)
     while True:
         try:
             units = pipe.recv()
         except EOFError:
             return
         try:
-            history = history or History.open(run)
-            answer: tuple[Exception | None, object] = None, check_units(history, checkers, units)
+            answer: tuple[Exception | None, object] = None, answer_to(units)
         except Exception as error:  # noqa: BLE001 - whoever asked is told, and decides
             answer = error, None
         pipe.send(answer)

@@ -48,6 +48,7 @@ from prozess.harness.interfaces.witnesses import (
     no_witnesses,
 )
 from prozess.harness.plan.plan import Cell
+from prozess.harness.run_directory import RunDirectory
 
 # Kernels over cells, a partition at a time: which can be given one, what they must know of the others, and how their
 # results become one.
@@ -491,7 +492,7 @@ def _checked_by_helpers(
     with ExitStack() as ended:
         free: SimpleQueue[HelperProcess] = SimpleQueue()
         for _ in range(workers):
-            free.put(ended.enter_context(HelperProcess(history.run, checkers)))
+            free.put(ended.enter_context(HelperProcess(unit_checker, history.run, checkers)))
 
         def one(task: Sequence[Unit]) -> list[Finding]:
             helper = free.get_nowait()  # there are as many as threads
@@ -507,6 +508,18 @@ def _checked_by_helpers(
 def check_units(history: History, checkers: CheckerSet, units: Sequence[Unit]) -> list[Finding]:
     """Returns what the checkers find in these units, one after the other."""
     return [finding for unit in units for finding in check_unit(history, unit, checkers)]
+
+
+def unit_checker(run: RunDirectory, checkers: CheckerSet) -> Callable[[Sequence[Unit]], list[Finding]]:
+    """Returns what checks units of a run in a process of its own. It opens the history when the first units come."""
+    opened: list[History] = []
+
+    def check(units: Sequence[Unit]) -> list[Finding]:
+        if not opened:
+            opened.append(History.open(run))
+        return check_units(opened[0], checkers, units)
+
+    return check
 
 
 def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:

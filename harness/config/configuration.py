@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from prozess.harness.values import Frozen
 
 # Errors that no retry can heal, as the errors workload provokes them: what each is, and what it takes. Pure.
 #
@@ -118,13 +120,6 @@ def is_bad(sequence: np.ndarray, *, every: int) -> np.ndarray:
 
 
 # `None` means "not set: whatever the client or broker defaults to".
-
-
-class Frozen(BaseModel):
-    """A value from a file. It is immutable. An unknown key is an error, and so is a number that is infinite or not a
-    number."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
 
 
 COUNT_MAX = 1_000_000_000

@@ -11,9 +11,10 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from prozess.harness import inputs
-from prozess.harness.config.configuration import WAIT_MAX_S, Frozen, Limit
+from prozess.harness.config.configuration import WAIT_MAX_S, Limit
 from prozess.harness.config.known_properties import properties_of, versions
 from prozess.harness.errors import BadInput
+from prozess.harness.values import Frozen
 
 # Clusters that are there already, and stay: what a trial says of them. `[ssh]` and `[attach]` of a trial file.
 

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.messages.looked_up import MeantMessages, action_for_proxy
 from prozess.harness.config.messages.match import HoldMessage, MessageAction
 from prozess.harness.config.methods import (
@@ -19,6 +18,7 @@ from prozess.harness.config.methods import (
     ThrowFromCall,
     meant_calls,
 )
+from prozess.harness.values import Frozen
 
 # What a backend can do to a node, by name.
 

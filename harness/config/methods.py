@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
-from prozess.harness.config.configuration import Count, Frozen, refuse_counts
+from prozess.harness.config.configuration import Count, refuse_counts
+from prozess.harness.values import Frozen
 
 STAND_STILL_MAX_S = 600.0
 """No call is delayed or paused for longer."""

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationError
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
 from prozess.harness.history.row_groups import NotClustered, parts_of
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
 from prozess.harness.run_directory import LostRows, RunDirectory, is_within, write_whole
 from prozess.harness.schema import TABLES
+from prozess.harness.values import Frozen
 
 Part = Literal["recorded", "history", "judged"]
 FORMAT: Final = 2

@@ -40,7 +40,7 @@ _READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class TableStore:
+class StoredTables:
     """The tables of one history on a file system of pyarrow's. It can be pickled, and sent to Spark's workers with what it
     takes to log in."""
 
@@ -88,9 +88,9 @@ class StoredRun:
     """The same for people: a URI without secrets."""
 
     @property
-    def tables(self) -> TableStore:
+    def tables(self) -> StoredTables:
         """Returns where the tables of its history are."""
-        return TableStore(self.filesystem, f"{self.directory}/history", f"{self.address}/history")
+        return StoredTables(self.filesystem, f"{self.directory}/history", f"{self.address}/history")
 
     @contextmanager
     def opened(self, *, untouched: bool = False) -> Iterator[RunDirectory]:
@@ -142,11 +142,11 @@ class StoredRun:
                 "that results of two checks are never mixed."
             )
 
-    def _tables_of(self, run: RunDirectory) -> TableStore:
+    def _tables_of(self, run: RunDirectory) -> StoredTables:
         """Returns tables that were made here, for people under the address of the run."""
         from pyarrow import fs
 
-        return TableStore(fs.LocalFileSystem(), str(run.history), f"{self.address}/history")
+        return StoredTables(fs.LocalFileSystem(), str(run.history), f"{self.address}/history")
 
     def _made_history(self, run: RunDirectory, *, kept: bool) -> bool:
         """Makes the tables from the rows, which are here, and, if they are to be `kept`, copies them to the run. Rows that

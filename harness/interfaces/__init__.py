@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import Field
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.interfaces.cluster import (
     NOT_IN_ORDER,
     AdminProtocol,
@@ -41,6 +40,7 @@ from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import Cell, PlannedClient, ReadersBegin
 from prozess.harness.plan.schedule import ClientCommand
 from prozess.harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
+from prozess.harness.values import Frozen
 
 __all__ = [
     "ALL_CLIENTS_NODE",

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from prozess.harness.clock import Clock, wait_until
-from prozess.harness.config.configuration import Frozen, Variant
+from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.config.impairments import Capability as Capability
 from prozess.harness.config.impairments import Harm, Impairment
@@ -20,6 +20,7 @@ from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 
 # Transactions as the leaders of partitions and the coordinators report them (KIP-664).
 

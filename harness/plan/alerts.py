@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, NonNegativeFloat, field_validator
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.recording.metrics import BY_NAME, MetricSeries, MetricTable, known_metric
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import AlertResult, FaultShown, TrialVerdict, Verdict, worst
 
 # Alert rules of a trial: what a monitor would say, and when it must and must not.

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prozess.harness import catalogue
-from prozess.harness.config.configuration import Frozen, Variant
+from prozess.harness.config.configuration import Variant
 from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Capability
 from prozess.harness.config.messages.match import BETWEEN_SERVERS, OF_CLIENTS, OF_KRAFT, OF_ZOOKEEPER, MessageMatch
 from prozess.harness.errors import BadInput
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.expectation_checks import COORDINATORS, check_expectations
 from prozess.harness.plan.mistakes import annotations_at, explain, explain_truth, innermost, truths_for_numbers, written
 from prozess.harness.plan.plan import Plan
@@ -39,6 +39,7 @@ from prozess.harness.plan.schedule import (
     parse_target,
 )
 from prozess.harness.schema import Role, role_named
+from prozess.harness.values import Frozen
 
 # What the steps of a plan must not name: targets, clients and cells that the plan does not have.
 

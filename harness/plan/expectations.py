@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from prozess.harness.config.configuration import Frozen, Text
+from prozess.harness.config.configuration import Text
+from prozess.harness.values import Frozen
 
 Selector = dict[str, Text | tuple[Text, ...]]
 """Selects cells: axis → value, or any of several values. An empty selector means all cells."""

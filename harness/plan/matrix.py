@@ -21,7 +21,6 @@ from prozess.harness.config.configuration import (
     ConsumerConfiguration,
     CopierConfiguration,
     DeliveryBound,
-    Frozen,
     GroupConfiguration,
     ProducerConfiguration,
     ProvocationConfiguration,
@@ -40,6 +39,7 @@ from prozess.harness.plan.schedule import selects
 from prozess.harness.plan.trial import Trial, WorkloadSpec
 from prozess.harness.plan.work import OwnConfiguration
 from prozess.harness.plan.workloads.registry import KINDS
+from prozess.harness.values import Frozen
 
 _SCOPES: dict[str, type[Frozen]] = {
     "topic": TopicConfiguration,

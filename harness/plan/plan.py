@@ -10,12 +10,10 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
-from prozess.harness import catalogue
 from prozess.harness.config.configuration import (
     BOUNDED,
     ComposeOptions,
     DeliveryBound,
-    Frozen,
     IsolationLevel,
     ProducerConfiguration,
     TopicConfiguration,
@@ -25,6 +23,7 @@ from prozess.harness.config.configuration import (
 from prozess.harness.config.existing_clusters import Adoption, AttachOptions, SshOptions
 from prozess.harness.config.messages.looked_up import PlannedNames
 from prozess.harness.errors import BadInput
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction, MessagePassed, Step, selects
 from prozess.harness.plan.trial import Limits, Traffic
@@ -44,6 +43,7 @@ from prozess.harness.plan.work import (
 from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.schema import FORMAT_VERSION, role_named
+from prozess.harness.values import Frozen
 
 SENTINEL_CLIENT = 0
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prozess.harness import catalogue
 from prozess.harness.config.configuration import (
     ApplicationConfiguration,
     CopierConfiguration,
@@ -20,6 +19,7 @@ from prozess.harness.config.configuration import (
     Variant,
 )
 from prozess.harness.errors import BadInput, UnsupportedFault
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.checks import check_steps, why_nobody
 from prozess.harness.plan.matrix import Combination, expand
 from prozess.harness.plan.plan import (

@@ -15,11 +15,12 @@ from pydantic import (
     model_validator,
 )
 
-from prozess.harness.config.configuration import INT_MAX, Count, Frozen, Limit, Pause
+from prozess.harness.config.configuration import INT_MAX, Count, Limit, Pause
 from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.plan.expectations import Expectations
 from prozess.harness.plan.expectations import Selector as Selector
 from prozess.harness.schema import SENDING
+from prozess.harness.values import Frozen
 
 PartitionNumber = Annotated[int, Field(ge=0, le=INT_MAX)]
 BrokerNumber = Annotated[int, Field(ge=0, le=INT_MAX)]

@@ -9,7 +9,6 @@ from prozess.harness.config.configuration import (
     ComposeOptions,
     Count,
     DeliveryBound,
-    Frozen,
     IsolationLevel,
     Limit,
     MetadataMode,
@@ -19,6 +18,7 @@ from prozess.harness.config.configuration import (
 from prozess.harness.config.existing_clusters import AttachOptions, SshOptions
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.schedule import Selector, Step
+from prozess.harness.values import Frozen
 
 PARTITIONS_MAX = 10_000
 """How many partitions a topic may have: far more than three brokers on one machine can serve, and few enough to be

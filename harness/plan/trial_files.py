@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from prozess.harness import catalogue, inputs, installation
+from prozess.harness import inputs, installation
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import check_alerts
 from prozess.harness.plan.matrix import SCOPES
 from prozess.harness.plan.mistakes import (

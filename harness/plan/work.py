@@ -15,13 +15,13 @@ from prozess.harness.config.configuration import (
     CompactionConfiguration,
     ConsumerConfiguration,
     CopierConfiguration,
-    Frozen,
     GroupConfiguration,
     ProvocationConfiguration,
     TransactionConfiguration,
     Variant,
 )
 from prozess.harness.errors import BadInput
+from prozess.harness.values import Frozen
 
 
 class GroupSession(Frozen):

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from prozess.harness.config.configuration import Frozen, Limit, Text, Variant
+from prozess.harness.config.configuration import Limit, Text, Variant
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, PartitionView, Undo, UndoAction
 from prozess.harness.plan.schedule import parse_target
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import Observation, Watch, observe
 from prozess.nemesis.kafka.partitions import (
     PartitionKey,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Literal
 
-from prozess.harness.config.configuration import Frozen, Limit
+from prozess.harness.config.configuration import Limit
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import (
     Capability,
@@ -18,6 +18,7 @@ from prozess.harness.interfaces import (
     end_in_order,
 )
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import Observation, Watch, observe
 from prozess.nemesis.kafka.partitions import PartitionKey, broker_name, named_partitions, newest_views, text_of
 from prozess.nemesis.roles import TargetMissing

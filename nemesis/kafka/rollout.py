@@ -9,12 +9,13 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field
 
 from prozess.harness.clock import wait_until
-from prozess.harness.config.configuration import Frozen, Limit, Pause, Variant, version_numbers
+from prozess.harness.config.configuration import Limit, Pause, Variant, version_numbers
 from prozess.harness.config.impairments import Install, MigrationStep
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.plan.schedule import FEATURES_FAULT
 from prozess.harness.processes import ProcessIdentity, identify
 from prozess.harness.schema import Tristate
+from prozess.harness.values import Frozen
 from prozess.nemesis.faults import Observation, Watch, observe
 from prozess.nemesis.kafka.partitions import await_unfenced, await_whole_isr
 from prozess.nemesis.roles import TargetMissing

@@ -1,37 +1,22 @@
-"""This is the command line of prozess. It imports little, so that `prozess --help` is fast.
+"""This is the command line of prozess: how a command begins and ends. `prozess.command` has all commands together.
 
 Exit codes: 0 held, 1 violated, 2 unknown or interrupted, 254 bad arguments, 255 the harness failed, 143 and 129
 interrupted by SIGTERM and SIGHUP.
 """
 
-if __name__ == "__main__":  # `python -m`: before anything else is loaded
-    from prozess.app.entry import answer_signals
-
-    answer_signals()
-
 import gc
 import sys
 import traceback
+from collections.abc import Iterable
 from errno import EDQUOT, ENOSPC
 from typing import Annotated
 
 import typer
 
 from prozess.app import run_process
-from prozess.app.commands import offline, trials, watch
+from prozess.app.commands import offline, trials
 from prozess.harness.errors import ExitCode, ProzessError
 from prozess.harness.printable import printable_streams
-
-app = typer.Typer(
-    name="prozess",
-    help="Put your Kafka on trial: break a real cluster on purpose, and prove which of its promises held.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for group in (trials.app, trials.matrix_app, watch.app, offline.app, offline.server_app, offline.history_app):
-    app.add_typer(group)
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,7 +32,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -55,6 +39,22 @@ def _options(
     ] = False,
 ) -> None:
     """The options that stand before a command, such as `prozess --version`."""
+
+
+def make_app(products: Iterable[typer.Typer]) -> typer.Typer:
+    """Returns the whole command: the commands of one run, and those of the products, which stand above it."""
+    app = typer.Typer(
+        name="prozess",
+        help="Put your Kafka on trial: break a real cluster on purpose, and prove which of its promises held.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    for group in (trials.app, *products, offline.app, offline.server_app):
+        app.add_typer(group)
+    return app
 
 
 # typer brings its own click since 0.26, and names only some of its exceptions; this is the root of them.
@@ -66,26 +66,28 @@ _TYPERS_INTERRUPT = 128 + 2
 """What typer returns after KeyboardInterrupt. No command of prozess ends with it."""
 
 
-def main() -> None:
-    """The entry point of the command. It turns every way to end into an exit code, and every error into one sentence."""
+def main(app: typer.Typer) -> None:
+    """Runs the command that the arguments name, and ends this process. Every way to end becomes an exit code, and every error
+    becomes one sentence."""
     if not __debug__:
         sys.exit("prozess needs its assertions: do not run Python with -O.")
     # What is imported and checked is in few cycles: to look for them so often costs a tenth of a short command.
     gc.set_threshold(50_000)
     run_process.listen_for_signals()
     try:
-        code = _main()
+        code = run(app)
     except KeyboardInterrupt:  # beside the command itself: before it began, or after it ended
         code = int(ExitCode.UNKNOWN)
     sys.exit(run_process.exit_code(code))
 
 
-def _main() -> int:
+def run(app: typer.Typer) -> int:
+    """Runs the command that the arguments name, and returns its exit code."""
     with printable_streams():
-        return _called()
+        return _called(app)
 
 
-def _called() -> int:
+def _called(app: typer.Typer) -> int:
     try:
         result = int(app(standalone_mode=False) or 0)
         if result == _TYPERS_INTERRUPT:  # typer catches KeyboardInterrupt itself, and makes an exit code of it
@@ -129,7 +131,3 @@ def _keep_traceback() -> str:
     with tempfile.NamedTemporaryFile("w", prefix="prozess-", suffix=".traceback", delete=False) as file:
         traceback.print_exc(file=file)
     return file.name
-
-
-if __name__ == "__main__":
-    main()

@@ -233,8 +233,8 @@ def heal_runs(path: Path | None, runs: Path, *, trust: bool = False) -> int:
 
 def heal_what_was_killed(runs: Path, clock: Clock) -> None:
     """Heals runs in the same directory that were killed with their supervisor: their control groups are still there."""
-    from prozess.clusters.disks.volumes import runs_with_groups
     from prozess.app.wiring import heal_run
+    from prozess.clusters.disks.volumes import runs_with_groups
 
     for run in runs_with_groups(runs):
         with suppress(ProzessError):  # it is alive, or `prozess heal` will say what is left of it
@@ -267,12 +267,12 @@ def new_run_directory(runs: Path, plan: Plan, clock: Clock) -> RunDirectory:
 
 def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
     """Fetches jars, Java and class archives, and returns the isolation level. Says so if that level costs anything."""
+    from prozess.app.wiring import TOOLBOX
     from prozess.clusters.install.jars import ensure_jars
     from prozess.clusters.install.tools import ensure_toxiproxy, find_java
     from prozess.clusters.install.wheels import ensure_library
     from prozess.clusters.machine.archives import build_archives
     from prozess.clusters.machine.sandbox import probe
-    from prozess.app.wiring import TOOLBOX
     from prozess.workloads.library_check import check_libraries
     from prozess.workloads.librdkafka import close
 
@@ -318,8 +318,8 @@ def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
 
 
 def _stamp(run: RunDirectory, plan: Plan) -> None:
+    from prozess.app.wiring import tool_versions
     from prozess.clusters.install.jars import jar_facts
-    from prozess.clusters.install.tools import tool_versions
     from prozess.clusters.install.wheels import library_facts
 
     stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)

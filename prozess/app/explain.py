@@ -8,9 +8,8 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from prozess.checkers.registry import CHECKERS
-from prozess.harness import catalogue
 from prozess.app.tickets import explain_id, known_ids
+from prozess.checkers.registry import CHECKERS
 from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput
@@ -23,6 +22,7 @@ from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.report.words import MEANINGS, SIGNS
 from prozess.harness.verdict import AnomalyOutcome, Verdict
+from prozess.nemesis.registry import FAULTS, fault_named
 
 _EFFECTS = {
     RuleEffect.PERMITTED: "permitted",
@@ -194,7 +194,7 @@ def _subjects() -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], I
     yield lambda: TABLE, lambda name: _anomaly(TABLE[name])
     yield _facts, _fact
     yield lambda: rules, lambda name: _rule_alone(name, rules[name])
-    yield lambda: catalogue.FAULTS, _fault
+    yield lambda: FAULTS, _fault
     yield lambda: _OUTCOMES, lambda name: _outcome(AnomalyOutcome(name))
     yield lambda: SCENARIOS, _scenario
     yield lambda: (*_WORDS, *_OTHER_NAMES), _word
@@ -231,7 +231,7 @@ def _unknown(subject: str, known: list[str]) -> str:
     return (
         f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, no ticket that "
         f"prozess knows, and not a run directory. {hint}"
-        f"Anomalies: {', '.join(TABLE)}. Facts: {', '.join(_facts())}. Faults: {', '.join(catalogue.FAULTS)}. "
+        f"Anomalies: {', '.join(TABLE)}. Facts: {', '.join(_facts())}. Faults: {', '.join(FAULTS)}. "
         f"Words: {', '.join(_WORDS)}."
     )
 
@@ -279,7 +279,7 @@ def _rule_alone(name: str, guarantee: Guarantee) -> Iterator[str]:
 
 
 def _fault(name: str) -> Iterator[str]:
-    kind = catalogue.FAULTS.named(name)
+    kind = fault_named(name)
     paragraphs = [" ".join(paragraph.split()) for paragraph in (getdoc(kind) or "").strip().split("\n\n")]
     yield f"[bold]{name}[/bold]  {escape(paragraphs[0])}"
     if len(paragraphs) > 1:

@@ -18,7 +18,7 @@ from types import FrameType
 
 from prozess.harness.errors import ExitCode, ProzessError
 
-RUN = (sys.executable, "-P", "-c", "from prozess.app.entry import main; main()", "run")
+RUN = (sys.executable, "-P", "-c", "from prozess.__main__ import main; main()", "run")
 """`-P`: a folder `harness` where somebody happens to be is not ours."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent ends."""

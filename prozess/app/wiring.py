@@ -2,11 +2,12 @@
 
 from prozess.clusters.disks import shim
 from prozess.clusters.disks.volumes import claimed, sweep, thaw
+from prozess.clusters.install import tools
 from prozess.clusters.install.jars import cached_agent, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.install.wheels import ensure_library
 from prozess.clusters.protocol.admin import Admin
-from prozess.harness import catalogue
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import Clock
 from prozess.harness.interfaces import AdminProtocol, Cluster
 from prozess.harness.plan.plan import Plan
@@ -24,7 +25,7 @@ def heal_run(run: RunDirectory, *, clock: Clock, ends_within_s: float = 0.0, tru
 
 def reach_again(plan: Plan, run: RunDirectory, *, clock: Clock) -> tuple[Cluster, AdminProtocol]:
     """Returns the cluster of a plan as a later process reaches it, and a client that administrates it."""
-    cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock)
+    cluster = backend_named(plan.backend)(plan, run, clock=clock)
     return cluster, Admin(cluster)
 
 
@@ -35,3 +36,13 @@ def _sweep_engine(run: RunDirectory) -> SweepReport:
 
 
 TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, librdkafka=ensure_library, metrics_agent=cached_agent, clocks=shim)
+
+
+def tool_versions(backend: str) -> dict[str, str]:
+    """Returns the versions of what runs outside of Python, by name: of what this backend uses and what is here."""
+    found = tools.tool_versions()
+    if backend == "compose":
+        from prozess.clusters.compose.engine import engine_version
+
+        found["docker engine"] = engine_version()
+    return found

@@ -13,11 +13,11 @@ from prozess.campaigns.campaign_plan import (
     CampaignDirectory,
     trials_in_all,
 )
+from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import TrialAttempt, size_of
 from prozess.harness.errors import ProzessError
 from prozess.harness.printable import printable
 from prozess.harness.report.html import environment
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
 from prozess.harness.run_directory import RunDirectory, write_whole
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, worst

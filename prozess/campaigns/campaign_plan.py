@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from prozess.harness import inputs, ledger
 from prozess.campaigns.engine import (
     TRIAL_TIMEOUT_S,
     JobDirectory,
@@ -22,9 +21,10 @@ from prozess.campaigns.engine import (
     Value,
     read_begun,
 )
-from prozess.harness.config.configuration import Frozen
+from prozess.harness import inputs, ledger
 from prozess.harness.errors import BadInput
 from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.values import Frozen
 
 FORMAT_VERSION = 1
 CAMPAIGN_FILE = "campaign.json"
@@ -163,16 +163,6 @@ def parse_campaign(document: dict[str, Any], *, source: str) -> Campaign:
         if empty := next((key for key, values in entry.set.items() if not values), None):
             raise BadInput(f"{source}: {entry.trial}: set.{empty} has no values. Give at least one, or remove it.")
     return campaign
-
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def parse_duration(text: str) -> float:
-    """Turns "90s", "30m", "8h" or "1h30m" into seconds. BadInput for anything else."""
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", text.strip()):
-        raise BadInput(f"--for {text!r} is not a duration. Give one such as 90s, 30m, 8h or 1h30m.")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", text))
 
 
 class Shard(Frozen):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prozess.app.run_process import RUN
+from prozess.app.webhook import Webhook, message, of_many, of_verdict, told
 from prozess.campaigns.campaign_index import write_index
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
@@ -25,10 +26,10 @@ from prozess.campaigns.campaign_plan import (
     is_over,
     load_campaign,
     next_number,
-    parse_duration,
     trials_in_all,
     with_settings,
 )
+from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import (
     TrialAttempt,
     TrialJob,
@@ -39,13 +40,11 @@ from prozess.campaigns.engine import (
     tidy,
 )
 from prozess.campaigns.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
-from prozess.app.webhook import Webhook, message, of_many, of_verdict, told
-from prozess.harness.clock import NS_PER_S, Clock, SystemClock
+from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.report.words import roughly, time_left_s
 from prozess.harness.verdict import Verdict
 

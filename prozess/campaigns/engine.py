@@ -33,13 +33,13 @@ from pydantic import (
 )
 
 from prozess.app.run_process import END_TIMEOUT_S, RUN, StopRequest, listening, run_trial_command
+from prozess.campaigns.comparing import RunSummary
 from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, StorageFull
 from prozess.harness.ledger import begin, kept, record_of
 from prozess.harness.processes import ProcessIdentity, boot_id, identify, is_running, send_signal
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.run_directory import RunDirectory, is_within, write_json
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 M = TypeVar("M", bound=Frozen)

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
-from prozess.harness import inputs
 from prozess.campaigns.engine import read_begun
-from prozess.harness.config.configuration import Frozen, Text, Variant, version_numbers
+from prozess.harness import inputs
+from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan.checks import why_nobody
 from prozess.harness.plan.matrix import Combination, cover, covered, covering, expand, impossible, valid_combinations
@@ -25,6 +25,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects
 from prozess.harness.plan.trial import ControlSpec, Exclude, Share, Trial, WorkloadSpec
 from prozess.harness.plan.trial_files import known_matrices, lay_over, parse_trial
+from prozess.harness.values import Frozen
 
 SCHEDULE = "schedule"
 """The name of the axis of schedules."""

@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from prozess.campaigns.campaign_plan import ALL_TRIALS, CampaignDirectory
+from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import TrialAttempt, exit_code_of
 from prozess.campaigns.matrix_layout import read_matrix_file
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, HistoryUnreadable
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.printable import printable
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 from prozess.harness.run_directory import write_whole
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
 Axis = str

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from prozess.app.run.outside import check_capabilities
 from prozess.app.run_process import RUN
+from prozess.app.webhook import Webhook, of_many
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
     CAMPAIGN_FILE,
@@ -27,7 +28,6 @@ from prozess.campaigns.campaign_plan import (
     CampaignDirectory,
     Entry,
     Shard,
-    parse_duration,
     parse_shard,
 )
 from prozess.campaigns.campaign_runner import run_campaign, tell_status, teller_of_results
@@ -44,8 +44,7 @@ from prozess.campaigns.matrix_layout import (
 from prozess.campaigns.matrix_merge import merge
 from prozess.campaigns.matrix_results import compare, read_results, show_difference, show_results, write_page
 from prozess.campaigns.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
-from prozess.app.webhook import Webhook, of_many
-from prozess.harness.clock import Clock, SystemClock
+from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of

@@ -38,10 +38,10 @@ from prozess.campaigns.engine import JobDirectory, Keep, RunningJob, TrialAttemp
 from prozess.campaigns.results_lock import ResultsOwner, owned
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
 from prozess.harness.history.store import Setting, files_in, place_of, stored_run
 from prozess.harness.printable import printable
+from prozess.harness.values import Frozen
 
 if TYPE_CHECKING:
     from pyarrow import fs

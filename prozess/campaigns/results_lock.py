@@ -21,8 +21,8 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.values import Frozen
 
 LEASE_S = 90.0
 """How old the claim of a command that works may be. A command whose machine stands still for longer has lost it."""

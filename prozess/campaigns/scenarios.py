@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from prozess.app.run_process import RUN
+from prozess.campaigns.comparing import RunSummary
+from prozess.campaigns.comparing.measured import write_between
 from prozess.campaigns.engine import (
     JobDirectory,
     Keep,
@@ -30,8 +32,6 @@ from prozess.harness.ledger import begin
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.recording.codes import read_texts
-from prozess.campaigns.comparing import RunSummary
-from prozess.campaigns.comparing.measured import write_between
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import TrialVerdict, Verdict

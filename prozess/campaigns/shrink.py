@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from prozess.harness import ledger
 from prozess.app.conduct import replay_plan
 from prozess.app.run_process import RUN
-from prozess.campaigns.campaign_plan import parse_duration
+from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import (
     JobDirectory,
     TrialAttempt,
@@ -26,13 +25,13 @@ from prozess.campaigns.engine import (
     refuse_strangers,
 )
 from prozess.campaigns.shrink_search import shrink, size_in_words
-from prozess.harness.clock import NS_PER_S, Clock, SystemClock
-from prozess.harness.config.configuration import Frozen
+from prozess.harness import ledger
+from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.reach import refuse_strangers_plan
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.run_directory import RunDirectory, write_json, write_whole
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict
 
 MISSED = 0.05

@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from prozess.testing.plans import group_of_members, producer_of
-from prozess.testing.recording import Recording
 from prozess.harness.clock import Clock, SystemClock, wait_until
 from prozess.harness.errors import BadInput, HarnessFailed, NotReady, ProzessError
 from prozess.harness.interfaces.application import (
@@ -33,6 +31,8 @@ from prozess.harness.interfaces.application import (
 )
 from prozess.harness.recording.verifiable_output import parse_event
 from prozess.harness.run_directory import RunDirectory
+from prozess.testing.plans import group_of_members, producer_of
+from prozess.testing.recording import Recording
 
 START_S = 30.0
 END_S = 30.0

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prozess.testing.plans import RecordedTest, group_of
 from prozess.harness.interfaces.application import Contents, Record, RegisteredClient, RegisteredTopic
 from prozess.harness.recording.codes import identity_text
 from prozess.harness.schema import FaultPhase, MetadataKind
@@ -23,6 +22,7 @@ from prozess.harness.verdict import (
     ApplicationVerdict,
     ApplicationWitness,
 )
+from prozess.testing.plans import RecordedTest, group_of
 
 WITNESSES_MAX = 100
 """The number of witnesses that are kept of each finding."""

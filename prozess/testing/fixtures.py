@@ -7,11 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from prozess.harness import catalogue
 from prozess.app.run.outside import fault_needs, why_no_client_clocks
-from prozess.testing.expectations import Expectation, StateExpectation
-from prozess.testing.recording import Recording
-from prozess.testing.session import ClusterSession, TestSettings, spread
 from prozess.app.trial_run import TrialRun, TrialSource
 from prozess.app.trial_run import run as run_trial
 from prozess.harness.config.impairments import Capability
@@ -19,6 +15,10 @@ from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.interfaces.application import Record
 from prozess.harness.plan.checks import capabilities_needed, check_parameters, why_nobody
 from prozess.harness.plan.schedule import FaultAction, HealAction, Step, parse_target
+from prozess.nemesis.registry import fault_named
+from prozess.testing.expectations import Expectation, StateExpectation
+from prozess.testing.recording import Recording
+from prozess.testing.session import ClusterSession, TestSettings, spread
 
 PREPARED = frozenset(
     {
@@ -338,7 +338,7 @@ class TestNemesis:
 
     def _refuse(self, action: FaultAction) -> None:
         """Refuses a fault that cannot be made here (BadInput), before anything is touched."""
-        fault = catalogue.FAULTS.named(action.fault)
+        fault = fault_named(action.fault)
         nodes = self._session.facts["nodes"]
         variant = self._session.variant
         checked = check_parameters(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.testing.expectations import OPEN_TRANSACTION, WITNESSES_MAX, ApplicationFinding, counted
 from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.schema import MISSING, NONE, Outcome
 from prozess.harness.verdict import ApplicationWitness
+from prozess.testing.expectations import OPEN_TRANSACTION, WITNESSES_MAX, ApplicationFinding, counted
 
 
 @dataclass(frozen=True, slots=True)

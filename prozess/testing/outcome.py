@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from prozess.harness import installation
-from prozess.testing.expectations import ApplicationFinding, Unjudged
-from prozess.testing.recording import Judged
 from prozess.harness.errors import ProzessError
 from prozess.harness.plan.plan import Plan
 from prozess.harness.report.words import SIGNS, brief, reproduce
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, WitnessShown
+from prozess.testing.expectations import ApplicationFinding, Unjudged
+from prozess.testing.recording import Judged
 
 WITNESSES_MAX = 3
 """The number of witnesses that are shown of each anomaly; the report has more."""

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prozess.validation.clients import translate_consumer, translate_producer
-from prozess.harness.catalogue import RECORDED
+from prozess.harness.config.client_settings import translate_consumer, translate_producer
 from prozess.harness.config.configuration import (
     GroupConfiguration,
     ProducerConfiguration,
@@ -19,6 +18,7 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.config.known_properties import Setting
 from prozess.harness.interfaces.application import Property, RegisteredClient, RegisteredTopic
+from prozess.harness.plan.catalogue import RECORDED
 from prozess.harness.plan.plan import (
     ISOLATION_LEVELS,
     SENTINEL_CLIENT,

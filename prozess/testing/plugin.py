@@ -180,8 +180,8 @@ def recorded_aiokafka_consumer(_prozess_recording: Recording) -> type[Any]:
 @pytest.fixture
 def run_application(_prozess_recording: Recording) -> Applications:
     """Starts the application under test as a process of its own, whose clients are recorded."""
-    from prozess.testing.application import Applications
     from prozess.harness.clock import SystemClock
+    from prozess.testing.application import Applications
 
     applications = Applications(_prozess_recording, SystemClock())
     _prozess_recording.companions.append(applications)
@@ -217,10 +217,10 @@ def trial(request: pytest.FixtureRequest) -> RunTrial:
 @pytest.fixture
 def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
     """Records what the test does; its verdict is asked for when the test's own code is over."""
-    from prozess.testing.outcome import hidden_in_threads
-    from prozess.testing.recording import Recording, directory_for
     from prozess.harness.errors import ProzessError
     from prozess.harness.watchdog import say_to
+    from prozess.testing.outcome import hidden_in_threads
+    from prozess.testing.recording import Recording, directory_for
 
     item = request.node
     say_to(item.config.stash.get(_STDERR, None))
@@ -331,8 +331,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 def _conclude(item: pytest.Item) -> str | None:
     """Returns why the test fails by what was recorded; None if it does not."""
-    from prozess.testing.outcome import outcome_of
     from prozess.harness.errors import ProzessError
+    from prozess.testing.outcome import outcome_of
 
     recording = item.stash[_RECORDING]
     try:
@@ -376,8 +376,8 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """The user's own line and the error's text, in place of the frames of prozess; --full-trace shows those."""
     if call.excinfo is None or _RECORDING not in item.stash or item.config.getoption("fulltrace"):
         return
-    from prozess.testing.outcome import hide_our_frames
     from prozess.harness.errors import ProzessError
+    from prozess.testing.outcome import hide_our_frames
 
     error = call.excinfo.value
     if not hide_our_frames(error) and isinstance(error, ProzessError):
@@ -416,8 +416,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _settings(item: pytest.Item) -> TestSettings:
-    from prozess.testing.session import settings_from
     from prozess.harness.errors import BadInput
+    from prozess.testing.session import settings_from
 
     configured = {}
     for name in (*_OPTIONS, "strict"):

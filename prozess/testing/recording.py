@@ -15,6 +15,20 @@ from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.cluster_state import measure_wall_offset
 from prozess.app.run.judge import judge_run
 from prozess.app.run.kill_rows import FAULT, TextRow, kill_rows, restart_rows, write_rows
+from prozess.harness.clock import SystemClock
+from prozess.harness.config.configuration import Variant
+from prozess.harness.config.existing_clusters import Login, meanwhile
+from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
+from prozess.harness.history.convert import finish_recording
+from prozess.harness.interfaces.application import RECORDING_VARIABLE, Contents, Record, RegisteredClient, Registry
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.plan.trial import Limits
+from prozess.harness.processes import process_status
+from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
+from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.schema import CLIENTS, FAULTS, METADATA, SENDS, TRANSACTIONS
+from prozess.harness.verdict import TrialVerdict
 from prozess.testing.expectations import (
     ApplicationFinding,
     Doubt,
@@ -33,20 +47,6 @@ from prozess.testing.open_transactions import TransactionalClient, open_transact
 from prozess.testing.plans import RecordedTest, group_of, make_test_plan, notes_of
 from prozess.testing.session import ClusterSession
 from prozess.testing.states import judge_state
-from prozess.harness.clock import SystemClock
-from prozess.harness.config.configuration import Variant
-from prozess.harness.config.existing_clusters import Login, meanwhile
-from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
-from prozess.harness.history.convert import finish_recording
-from prozess.harness.interfaces.application import RECORDING_VARIABLE, Contents, Record, RegisteredClient, Registry
-from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.plan.trial import Limits
-from prozess.harness.processes import process_status
-from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
-from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.schema import CLIENTS, FAULTS, METADATA, SENDS, TRANSACTIONS
-from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
     from prozess.workloads.runtime.processes import ForkServers
@@ -351,9 +351,9 @@ class Recording:
             return self._audit_at(ForeignCluster(servers.pop()), plan, login)
 
     def _audit_at(self, there: ForeignCluster, plan: Plan, login: Login | None) -> dict[str, Any]:
-        from prozess.clusters.existing.adoption import describe_elsewhere
         from prozess.app.run.limits import StageLimits, fence_and_audit
         from prozess.app.wiring import TOOLBOX
+        from prozess.clusters.existing.adoption import describe_elsewhere
         from prozess.workloads.runtime.clients import Clients
 
         with suppress(ClusterFailed, NotReady):  # then nothing is known of it, which the verdict says

@@ -16,19 +16,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prozess.harness import catalogue
 from prozess.app.run.outside import begin_plan
 from prozess.app.run.progress import ProgressView
 from prozess.app.run.supervisor import start_supervisor
-from prozess.testing.expectations import OF_APPLICATIONS
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, NEWEST_VERSION, Variant, version_numbers
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from prozess.harness.ledger import record_of
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.plan.trial import Limits
 from prozess.harness.run_directory import RunDirectory
+from prozess.testing.expectations import OF_APPLICATIONS
 
 SCOPES = ("function", "module", "session")
 UNAVAILABLE = ("fail", "skip")

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from prozess.harness.interfaces.application import Contents, Record
+from prozess.harness.verdict import ApplicationWitness
 from prozess.testing.expectations import (
     WITNESSES_MAX,
     WRONG_STATE,
@@ -23,8 +25,6 @@ from prozess.testing.expectations import (
     text_to_compare,
     witness_of,
 )
-from prozess.harness.interfaces.application import Contents, Record
-from prozess.harness.verdict import ApplicationWitness
 
 
 def judge_state(told: StateExpectation, contents: Mapping[str, Contents]) -> list[ApplicationFinding]:

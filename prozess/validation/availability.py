@@ -4,10 +4,10 @@ itself, and what is weak about that. Pure."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prozess.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
 from prozess.harness.config.known_properties import Setting, default_of, is_true, properties_of
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import RuleEffect, parse_version
+from prozess.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
 
 
 def rules_resting_on(*facts: str) -> tuple[tuple[str, str], ...]:

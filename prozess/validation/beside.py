@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from prozess.harness.errors import BadInput
 from prozess.validation import reading as documents
 from prozess.validation.reading import Reading, entries
-from prozess.harness.errors import BadInput
 
 FILE_BYTES_MAX = 1_048_576
 FILES_MAX = 100

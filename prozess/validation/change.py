@@ -12,15 +12,15 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from prozess.harness.config.known_properties import Setting, default_of, properties_of, trimmed
+from prozess.harness.console import console
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.validation.prediction import Prediction
 from prozess.validation.reading import SCOPES, Scope, settings_of
 from prozess.validation.remarks import Level, Remark
 from prozess.validation.servers import REPLICATION
 from prozess.validation.terminal import CLOSING, causes
-from prozess.harness.config.known_properties import Setting, default_of, properties_of, trimmed
-from prozess.harness.console import console
-from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.verdict.sentences import number_of
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "producer": ("producer",),

@@ -10,9 +10,17 @@ from pathlib import Path
 
 from prozess.app.conduct import Options, conduct_trial
 from prozess.app.run.outside import LASTING, lacking_faults
+from prozess.harness.clock import NS_PER_S, SystemClock
+from prozess.harness.config.client_settings import translate_consumer, translate_producer
+from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
+from prozess.harness.config.known_properties import CLIENTS, Client, Settings, properties_of
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.history.reader import History
+from prozess.harness.impact.cost import ImpactShown, WindowShown
+from prozess.harness.plan.schedule import Each, FaultAction, MixFault, Step
+from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.validation.assumptions import Risks, read_risks
 from prozess.validation.change import Change, files_of, show_change
-from prozess.validation.clients import translate_consumer, translate_producer
 from prozess.validation.comparison import (
     AROUND_S,
     Comparison,
@@ -50,14 +58,6 @@ from prozess.validation.terminal import (
     to_json,
 )
 from prozess.validation.trial import ConfigurationParts, doubts_of_client, doubts_of_kafka
-from prozess.harness.clock import NS_PER_S, SystemClock
-from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
-from prozess.harness.config.known_properties import CLIENTS, Client, Settings, properties_of
-from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.history.reader import History
-from prozess.harness.impact.cost import ImpactShown, WindowShown
-from prozess.harness.plan.schedule import Each, FaultAction, MixFault, Step
-from prozess.harness.run_directory import RunDirectory, read_object
 
 WORTH_S = 10.0
 """A further trial whose schedule had less time is not begun."""

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
 
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.verdict.sentences import first_of_many, number_of
+from prozess.harness.impact.cost import WindowShown
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, FaultShown, TrialVerdict, WitnessShown
 from prozess.validation.availability import RULES
 from prozess.validation.prediction import Prediction, Weakness, missing_part
 from prozess.validation.schedules import (
@@ -21,12 +27,6 @@ from prozess.validation.schedules import (
     why_none,
 )
 from prozess.validation.standstill import Standstill
-from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.verdict.sentences import first_of_many, number_of
-from prozess.harness.impact.cost import WindowShown
-from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, FaultShown, TrialVerdict, WitnessShown
 
 AROUND_S = 60.0
 """Of a trial, beside its schedule: the cluster's start, the warm-up, the audit, the check."""

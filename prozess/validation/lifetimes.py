@@ -4,8 +4,6 @@ look, loses it: records, committed offsets, tombstones, producers, and records t
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from prozess.validation.availability import KAFKAS_DEFAULT, Concern
-from prozess.validation.trial import ConfigurationParts
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import (
     Property,
@@ -16,6 +14,8 @@ from prozess.harness.config.known_properties import (
     number,
     properties_of,
 )
+from prozess.validation.availability import KAFKAS_DEFAULT, Concern
+from prozess.validation.trial import ConfigurationParts
 
 AWAY_MAX_MS = 86_400_000
 """A consumer, a group or a broker that is away for up to a day must miss nothing: a night in which nobody looks."""

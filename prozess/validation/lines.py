@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from prozess.validation.reading import FileValue, Key, Reading, Unclear
+from prozess.harness.config.client_settings import Unclear
 from prozess.harness.config.known_properties import Setting
+from prozess.validation.reading import FileValue, Key, Reading
 
 _PARTS = re.compile(r"[.,/\s\[\]]+")
 

@@ -10,22 +10,7 @@ from functools import cached_property
 from itertools import chain, combinations
 from typing import Any
 
-from prozess.validation.assumptions import (
-    TOPIC,
-    Risk,
-    Risks,
-    Untold,
-    assumptions,
-    of_application,
-    transactions_before_v2,
-    untold,
-)
-from prozess.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
-from prozess.validation.clients import idempotent_by_default
-from prozess.validation.lifetimes import RULES as LIFETIMES
-from prozess.validation.lifetimes import conditions, duties, lifetimes
-from prozess.validation.reading import Unclear
-from prozess.validation.trial import ConfigurationParts
+from prozess.harness.config.client_settings import Unclear, idempotent_by_default
 from prozess.harness.config.known_properties import CLIENTS
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
@@ -44,6 +29,20 @@ from prozess.harness.guarantees.table.rules import (
 from prozess.harness.guarantees.verdict.evaluation import open_defects, satisfiable_rules
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Tristate
+from prozess.validation.assumptions import (
+    TOPIC,
+    Risk,
+    Risks,
+    Untold,
+    assumptions,
+    of_application,
+    transactions_before_v2,
+    untold,
+)
+from prozess.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
+from prozess.validation.lifetimes import RULES as LIFETIMES
+from prozess.validation.lifetimes import conditions, duties, lifetimes
+from prozess.validation.trial import ConfigurationParts
 
 CHANGES_MAX = 3
 """So many changes at once are looked at."""

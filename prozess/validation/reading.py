@@ -12,6 +12,7 @@ import javaproperties
 import yaml
 
 from prozess.harness import inputs
+from prozess.harness.config.client_settings import Unclear
 from prozess.harness.config.known_properties import Setting, Settings, trimmed
 from prozess.harness.errors import BadInput
 
@@ -21,24 +22,6 @@ FileValue: TypeAlias = "bool | int | float | str | date | Setting | list[FileVal
 """Anything that a configuration file may hold, in JSON, YAML or lines of name=value."""
 FileMapping: TypeAlias = "Mapping[Any, FileValue]"
 """A mapping in a configuration file. Keys of JSON are texts; keys of YAML may be numbers, truth values or nothing, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unclear:
-    """Something in a file that was not understood, and that may matter: nothing is promised while there is one."""
-
-    name: str
-    """The name as the file spells it."""
-    origin: str
-    """File and line, or the place in the document, for a person."""
-    why: str
-    """What is not understood, as the end of a sentence whose subject is the name: "is a placeholder: …"."""
-    rule: str = ""
-    """The rule by which a person may accept it: `unknown-property:NAME`, `other-client`; empty: it cannot be accepted."""
-
-    def sentence(self) -> str:
-        """Returns this as a sentence for people."""
-        return f"{self.origin}: {self.name} {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

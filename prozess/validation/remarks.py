@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any
 from xml.etree import ElementTree
 
+from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import Comparison
 from prozess.validation.prediction import Prediction
 from prozess.validation.terminal import causes, weak_sentence
-from prozess.harness.verdict import AnomalyOutcome
 
 
 class Level(StrEnum):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from prozess.validation.clients import SettingValue, Translated
+from prozess.harness.config.client_settings import SettingValue, Translated
 from prozess.harness.config.configuration import Variant, version_numbers
 from prozess.harness.config.known_properties import (
     Property,

@@ -5,25 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prozess.harness.config.client_settings import Unclear
+from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant, version_numbers
+from prozess.harness.config.existing_clusters import OF_LOGGING_IN, Login, login_here, refuse_bad_servers
+from prozess.harness.config.known_properties import Client, Setting, Settings, check, properties_of, versions
+from prozess.harness.errors import BadInput
 from prozess.validation import formats
 from prozess.validation import reading as documents
 from prozess.validation.beside import look_beside
 from prozess.validation.formats.weakest import weakest
 from prozess.validation.lines import with_lines
-from prozess.validation.reading import (
-    SCOPES,
-    Reading,
-    Scope,
-    Unclear,
-    is_foreign,
-    of_no_promise,
-    placeholder_in,
-)
+from prozess.validation.reading import SCOPES, Reading, Scope, is_foreign, of_no_promise, placeholder_in
 from prozess.validation.servers import REPLICATION
-from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant, version_numbers
-from prozess.harness.config.existing_clusters import OF_LOGGING_IN, Login, login_here, refuse_bad_servers
-from prozess.harness.config.known_properties import Client, Setting, Settings, check, properties_of, versions
-from prozess.harness.errors import BadInput
 
 
 def read_file(

@@ -9,13 +9,13 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from prozess.validation.comparison import Comparison, ComparisonLine, WeaknessState, closing_line
-from prozess.validation.prediction import Prediction, Weakness, change_in_words
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.report.words import MEANINGS, SIGNS, roughly, time_left_s
 from prozess.harness.verdict import AnomalyOutcome
+from prozess.validation.comparison import Comparison, ComparisonLine, WeaknessState, closing_line
+from prozess.validation.prediction import Prediction, Weakness, change_in_words
 
 _STYLES = {
     "note": "dim",

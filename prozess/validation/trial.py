@@ -5,10 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from prozess.validation.clients import Translated
-from prozess.validation.reading import Reading, Unclear
-from prozess.validation.schedules import BATCH, RATE_HZ, RECORD_MS
-from prozess.validation.servers import ServerSettings, variant_of
+from prozess.harness.config.client_settings import Translated, Unclear
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Client, alike, librdkafka_version, versions
 from prozess.harness.config.librdkafka_fixes import later_fixes_told
@@ -20,6 +17,9 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import FaultAction, Step, TakeOver
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import load_trial, parse_trial
+from prozess.validation.reading import Reading
+from prozess.validation.schedules import BATCH, RATE_HZ, RECORD_MS
+from prozess.validation.servers import ServerSettings, variant_of
 
 NAME = "validate"
 FAULTS_OF = "safe"

@@ -7,14 +7,14 @@ import platform
 from collections import Counter
 from importlib.metadata import version
 
+from prozess.harness.clock import NS_PER_S, Clock
+from prozess.harness.schema import NONE
 from prozess.watch.judging import CHECK_S
 from prozess.watch.metrics import PrometheusMetric, counter, gauge, histogram
 from prozess.watch.notices import Notices
 from prozess.watch.state import CLIENTS, OUTCOMES
 from prozess.watch.watcher import ClusterWatch
 from prozess.watch.window import WORDS
-from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.schema import NONE
 from prozess.workloads.librdkafka import library_version
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from prozess.clusters.existing.canary_topic import RETENTION_MS, CanarySample, CanaryTopic
 from prozess.clusters.existing.cluster_health import ClusterHealth
+from prozess.harness.clock import NS_PER_S, Clock
+from prozess.harness.interfaces import BrokerView
 from prozess.watch.leader_changes import TRIES_MAX
 from prozess.watch.outages import (
     STOOD_STILL_S,
@@ -21,8 +23,6 @@ from prozess.watch.promises import Promises
 from prozess.watch.state import Candidate, WatchCounts, WatchedPartition, WatchOptions
 from prozess.watch.surroundings import Surroundings
 from prozess.watch.window import LOST, PartitionWindow, Sighting
-from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.interfaces import BrokerView
 from prozess.workloads.canary import Canary
 
 CHECK_S = 1.0

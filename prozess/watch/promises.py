@@ -4,11 +4,11 @@ sends, a reader that is behind advances. Pure."""
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prozess.watch.window import Sighting
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import BrokerView, PartitionView
 from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.plan.bounds import Bounds
+from prozess.watch.window import Sighting
 
 APART_NS = 5 * NS_PER_S
 """Samples of the metadata that are further apart do not show what happened in between."""

@@ -3,12 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from prozess.harness.errors import ExitCode
+from prozess.harness.schema import Outcome
 from prozess.watch.acknowledged import AcknowledgedRecords
 from prozess.watch.leader_changes import LeaderChanges
 from prozess.watch.metrics import Histogram
 from prozess.watch.window import PartitionWindow
-from prozess.harness.errors import ExitCode
-from prozess.harness.schema import Outcome
 
 OUTCOMES = {Outcome.OK: "acknowledged", Outcome.FAIL: "failed", Outcome.INFO: "in-doubt"}
 CLIENTS = ("producer", "reader")

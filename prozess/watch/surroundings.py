@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from prozess.clusters.existing.canary_topic import CanaryTopic
 from prozess.clusters.existing.cluster_health import ClusterHealth, ask_health
-from prozess.watch.topic_records import RecordsHere, forget, records_here
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import ClusterFailed
+from prozess.watch.topic_records import RecordsHere, forget, records_here
 
 LOOK_S = 3.0
 """The least pause between two looks at the cluster."""

@@ -11,15 +11,15 @@ import numpy as np
 from prozess.clusters.existing.canary_topic import LONG_AGO_MS, PREFIX, CanarySample, CanaryTopic
 from prozess.clusters.existing.cluster_health import ClusterHealth
 from prozess.clusters.protocol.admin import PartitionOffsets
+from prozess.harness.clock import NS_PER_S, Clock
+from prozess.harness.config.existing_clusters import Login
+from prozess.harness.errors import ClusterFailed, ExitCode
+from prozess.harness.schema import Outcome
 from prozess.watch.judging import CHECK_S, Tell, WatchJudge
 from prozess.watch.leader_changes import AuditOrder
 from prozess.watch.state import OUTCOMES, UNREAD_MAX, WatchOptions
 from prozess.watch.surroundings import PartitionAdded
 from prozess.watch.topic_records import RecordedTopic, TopicRecord
-from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.config.existing_clusters import Login
-from prozess.harness.errors import ClusterFailed, ExitCode
-from prozess.harness.schema import Outcome
 from prozess.workloads.canary import Canary
 from prozess.workloads.canary_clients import in_time
 

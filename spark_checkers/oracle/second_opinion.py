@@ -33,7 +33,7 @@ from prozess.spark_checkers.session import Batches, failure_of_workers, local_ma
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from prozess.harness.history.store import TableStore
+    from prozess.harness.run_directory import TableStore
 
 QUERIES: Mapping[str, str] = {
     **log.LOG_QUERIES,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prozess.clusters.existing.ssh import SshCluster
 from prozess.app.run.outside import check_capabilities
+from prozess.clusters.existing.ssh import SshCluster
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.existing_clusters import SshOptions
 from prozess.harness.config.impairments import Bandwidth, FullDisk, Loss
@@ -84,7 +84,7 @@ def start_trial(directory, *, broken_s=1):
     ]
     with (directory / "stderr.txt").open("wb") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "prozess.app.cli", *words],
+            [sys.executable, "-m", "prozess", *words],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -148,7 +148,7 @@ def test_what_cannot_be_done_there_is_refused_with_the_reason(tmp_path):
     assert cluster.capabilities == {}
     assert all("ssh.sudo" in cluster.lacks[c] for c in ("kill", "stop", "pause"))
     trial = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "plan", str(trial_file(tmp_path)), "--json"],
+        [sys.executable, "-m", "prozess", "plan", str(trial_file(tmp_path)), "--json"],
         capture_output=True,
         check=True,
     )
@@ -254,16 +254,12 @@ def test_after_a_sigkill_of_everything_heal_undoes_over_ssh_what_the_journal_has
     states = {node.name: node.state() for node in cluster.nodes}
     assert states["broker-3"] is NodeState.PAUSED
     assert len([rule for rule in rules() if "DROP" in rule]) == 2
-    healed = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "heal", str(run.path)], capture_output=True, text=True
-    )
+    healed = subprocess.run([sys.executable, "-m", "prozess", "heal", str(run.path)], capture_output=True, text=True)
     assert healed.returncode == 0, healed.stdout + healed.stderr
     assert "undos of the journal were carried out" in healed.stdout
     assert rules() == []
     assert {node.state() for node in cluster.nodes} == {NodeState.RUNNING}
     assert read_journal(run.journal).open == ()
-    again = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "heal", str(run.path)], capture_output=True, text=True
-    )
+    again = subprocess.run([sys.executable, "-m", "prozess", "heal", str(run.path)], capture_output=True, text=True)
     assert (again.returncode, again.stdout) == (0, f"{run.path.name}: clean\n")
     assert topics(cluster) == before

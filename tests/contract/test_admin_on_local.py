@@ -19,7 +19,7 @@ from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.install.jars import ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.protocol.admin import Admin
-from prozess.harness import catalogue
+from prozess.harness.plan import catalogue
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady
 from prozess.harness.plan.planning import make_plan

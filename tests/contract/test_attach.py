@@ -9,9 +9,9 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from prozess.app.run.outside import check_capabilities
 from prozess.clusters.existing.adoption import adopt_plan
 from prozess.clusters.existing.attach import AttachCluster
-from prozess.app.run.outside import check_capabilities
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import CLIENTS, Bandwidth, Latency, ResetConnections
 from prozess.harness.errors import BadInput, HarnessFailed, UnsupportedFault
@@ -185,7 +185,7 @@ def start(theirs, directory, **more):
     path.write_text("\n".join(lines), encoding="utf-8")
     words = ["run", str(path), "--engine", "local", "--quiet", "--runs", str(directory / "runs")]
     return subprocess.Popen(
-        [sys.executable, "-m", "prozess.app.cli", *words],
+        [sys.executable, "-m", "prozess", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -278,15 +278,13 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
     command.communicate(timeout=30)
     stranger = tmp_path / "copy"
     shutil.copytree(run.path, stranger)
-    looked = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "heal", str(stranger)], capture_output=True, text=True
-    )
+    looked = subprocess.run([sys.executable, "-m", "prozess", "heal", str(stranger)], capture_output=True, text=True)
     assert looked.returncode == 255, "a copy is a stranger's: what it says is named"
     assert "--trust would delete the topic 'prozess-" in looked.stdout, looked.stdout
     assert {name for name in topics(theirs) if name.startswith(f"prozess-{run.path.name}-")}, "and nothing was touched"
     for said in ("done: the cluster is left as it was found", "clean\n"):
         healed = subprocess.run(
-            [sys.executable, "-m", "prozess.app.cli", "heal", str(run.path)], capture_output=True, text=True
+            [sys.executable, "-m", "prozess", "heal", str(run.path)], capture_output=True, text=True
         )
         assert healed.returncode == 0, healed.stdout + healed.stderr
         assert said in healed.stdout

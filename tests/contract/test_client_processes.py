@@ -10,8 +10,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
 from prozess.app.wiring import TOOLBOX
+from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.planning import make_plan

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from prozess.app.wiring import heal_run
 from prozess.clusters.compose.cluster import ComposeCluster
 from prozess.clusters.compose.engine import RUN_LABEL, connect, find_image, has_tools, run_label, sweep_run
 from prozess.clusters.protocol.client import WireClient
 from prozess.clusters.protocol.requests import metadata_request
-from prozess.app.wiring import heal_run
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.configuration import ComposeOptions
 from prozess.harness.errors import BadInput, ClusterFailed

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from prozess.clusters.disks.volumes import devices_of
 from prozess.app.wiring import heal_run
+from prozess.clusters.disks.volumes import devices_of
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import (
     ClockShift,

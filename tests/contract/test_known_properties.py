@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from py4j.protocol import Py4JJavaError
 
 from prozess.clusters.install.locks import locked_versions
-from prozess.validation.clients import translate_consumer, translate_producer
+from prozess.harness.config.client_settings import translate_consumer, translate_producer
 from prozess.harness.config.known_properties import Setting, problem, properties_of
 from prozess.harness.config.releases import NEWEST_PATCHES
 from prozess.harness.errors import BadInput

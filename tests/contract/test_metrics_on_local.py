@@ -20,7 +20,7 @@ import json, os, socket, sys
 from pathlib import Path
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.metrics import MetricsObserver
-from prozess.harness import catalogue
+from prozess.harness.plan import catalogue
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.interfaces import TopicSpec

@@ -17,7 +17,7 @@ from pathlib import Path
 from prozess.clusters.protocol.admin import Admin
 from prozess.nemesis.crash_recovery import hold_alive
 from prozess.nemesis.nemesis import Nemesis
-from prozess.harness import catalogue
+from prozess.harness.plan import catalogue
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.plan.planning import make_plan

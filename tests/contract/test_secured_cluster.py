@@ -20,15 +20,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from prozess.app.run.cluster_state import MetadataSamples
 from prozess.clusters.existing.adoption import Kafka, describe_elsewhere, live_settings
 from prozess.clusters.existing.attach import AttachCluster
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.client import WireClient
 from prozess.clusters.protocol.login import WireLogin
 from prozess.clusters.protocol.requests import api_versions_request, metadata_request
-from prozess.app.run.cluster_state import MetadataSamples
-from prozess.validation.command import ValidationInput, translate
-from prozess.validation.prediction import Prediction
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Login, read_login, split_server
@@ -39,6 +37,8 @@ from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import METADATA, MetadataKind
+from prozess.validation.command import ValidationInput, translate
+from prozess.validation.prediction import Prediction
 from tests.support.servers.secured import MECHANISMS, NODES, Authority, SecuredCluster
 
 pytestmark = pytest.mark.cluster
@@ -187,7 +187,7 @@ def recorded(secured, tmp_path_factory):
 def prozess(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     surroundings = {k: v for k, v in os.environ.items() if k != CLIENT_CONFIG} | environment
     return subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", *map(str, arguments)],
+        [sys.executable, "-m", "prozess", *map(str, arguments)],
         capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False, env=surroundings,
     )  # fmt: skip
 

@@ -14,8 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from prozess.clusters.compose.engine import connect
 from prozess.clusters.compose.testcontainer import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
-from prozess.testing.recording import Recording
-from prozess.validation.command import ValidationInput, translate
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.interfaces import NodeState
 from prozess.harness.report.words import kafka_told
@@ -23,6 +21,8 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
+from prozess.validation.command import ValidationInput, translate
 from tests.contract.test_local_cluster import with_checkout, write_and_read
 from tests.support.servers.clusters import ensure_images
 

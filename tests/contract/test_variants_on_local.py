@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.protocol.admin import Admin
-from prozess.harness import catalogue
+from prozess.harness.plan import catalogue
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.interfaces import NodeState, TopicSpec

@@ -18,7 +18,7 @@ from prozess.harness.history.convert import History
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict, Verdict
 
-OURS = (sys.executable, "-m", "prozess.app.cli")
+OURS = (sys.executable, "-m", "prozess")
 """The command of this checkout."""
 
 

@@ -1,10 +1,10 @@
 """Settings by hand, and what is predicted of them."""
 
-from prozess.validation.clients import translate_consumer, translate_producer
+from prozess.harness.config.client_settings import translate_consumer, translate_producer
+from prozess.harness.config.known_properties import Setting
 from prozess.validation.prediction import Prediction
 from prozess.validation.servers import translate_servers
 from prozess.validation.trial import ConfigurationParts
-from prozess.harness.config.known_properties import Setting
 
 VERSION = "4.4.0"
 SAFE_TOPIC = {"replication.factor": "3", "min.insync.replicas": "2"}

@@ -8,12 +8,12 @@ from typing import Any
 from prozess.exchange.imports import ImportOptions, new_directory, write_imported
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.verifiable.history import read_verifiable
-from prozess.testing.recording import Recording
 from prozess.harness.report import report_run
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
 from tests.support.damages import judged
 from tests.support.edn_histories import Jepsen
 from tests.support.mock_kafka import mock_kafka

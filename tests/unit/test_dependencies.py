@@ -10,7 +10,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("harness", "clusters", "nemesis", "workloads", "checkers", "spark_checkers")
+PACKAGES = (
+    *("harness", "clusters", "nemesis", "workloads", "checkers", "spark_checkers"),
+    *(f"prozess/{product}" for product in ("app", "campaigns", "exchange", "testing", "validation", "watch")),
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 ALSO_BRINGS = {

@@ -4,7 +4,7 @@ import re
 
 import typer.main
 
-from prozess.app.cli import app
+from prozess.command import APP as app
 from prozess.harness.errors import ExitCode
 from tests.support.paths import ROOT
 

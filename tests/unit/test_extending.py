@@ -46,12 +46,14 @@ def extended(tmp_path_factory):
     place = tmp_path_factory.mktemp("extended")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, place / "prozess" / package)
-    shutil.copy2(ROOT / "prozess/__init__.py", place / "prozess")
+    for path in (path for path in (ROOT / "prozess").iterdir() if not path.is_symlink()):
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, place / "prozess" / path.name)
     for kind in ("checker", "fault", "workload", "backend", "format of configuration files"):
         (new, text), (registry, entry) = blocks(kind)
-        assert not (place / "prozess" / new).exists(), f"{new}: there is such a file already"
-        (place / "prozess" / new).write_text(text, encoding="utf-8")
-        enter(place / "prozess" / registry, entry)
+        added, listed = (place / "prozess" / name.removeprefix("prozess/") for name in (new, registry))
+        assert not added.exists(), f"{new}: there is such a file already"
+        added.write_text(text, encoding="utf-8")
+        enter(listed, entry)
     return place
 
 
@@ -128,7 +130,7 @@ BACKEND = """
 import sys
 from pathlib import Path
 from prozess.clusters.local.cluster import LocalCluster
-from prozess.harness import catalogue
+from prozess.harness.plan import catalogue
 from prozess.harness.clock import SystemClock
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
@@ -228,7 +230,7 @@ def test_a_package_that_is_broken_is_named_and_nothing_runs(acme, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(acme, broken)
     (broken / "acme_trials.py").write_text("StopSlowly = 1\n", encoding="utf-8")
-    script = "from prozess.app.cli import main; main()"
+    script = "from prozess.command import main; main()"
     paths = os.pathsep.join((str(broken), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-P", "-c", script, "plan", "smoke", "--isolation", "signals"],

@@ -20,11 +20,12 @@ from tests.support.paths import EXAMPLES, ROOT
 
 PUBLIC = frozenset({"prozess", "prozess.extend", "prozess.spark", "prozess.trials"})
 PACKAGES = ("checkers", "clusters", "harness", "nemesis", "spark_checkers", "workloads")
+PRODUCTS = ("app", "campaigns", "exchange", "testing", "validation", "watch")
 FACE = ROOT / "prozess" / "__init__.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 INDENTED = re.compile(r"^    ((?:from|import) prozess\b.*)$", re.MULTILINE)
-WITHIN = re.compile(rf"# (?:{'|'.join(PACKAGES)})/\S+\n")
+WITHIN = re.compile(rf"# (?:{'|'.join((*PACKAGES, 'prozess'))})/\S+\n")
 """How a block begins that is a file of prozess itself, in docs/extending.md."""
 OURS = {"extending.md"}
 """Pages with blocks of code that is added to prozess itself, which imports where things are."""
@@ -81,7 +82,7 @@ def loaded_by(script):
 def test_import_prozess_imports_nothing_that_takes_long():
     loaded = loaded_by("import prozess")
     assert {name for name in loaded if name.startswith("prozess")} == {
-        "prozess", "prozess.harness", "prozess.harness.catalogue",
+        "prozess", "prozess.harness", "prozess.harness.plan", "prozess.harness.plan.catalogue",
     }  # fmt: skip
     assert not loaded & {"numpy", "pyarrow", "pydantic", "pandas", "pyspark", "typer", "importlib.metadata"}
 
@@ -158,13 +159,15 @@ def test_notebooks_import_public_names_alone(path):
 
 def test_no_package_of_prozess_imports_what_is_for_users():
     wrong = []
-    for package in PACKAGES:
+    for package in (*PACKAGES, *(f"prozess/{product}" for product in PRODUCTS)):
         for path in sorted((ROOT / package).rglob("*.py")):
             text = path.read_text("utf-8")
             for node in ast.walk(ast.parse(text)) if FROM_FACE.search(text) else ():
                 names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom | ast.Import) else set()
                 module = getattr(node, "module", None)
-                if (module == "prozess" and names - set(PACKAGES)) or module in PUBLIC - {"prozess"}:
+                if (module == "prozess" and names - {*PACKAGES, *PRODUCTS, "command"}) or module in PUBLIC - {
+                    "prozess"
+                }:
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not wrong, f"{wrong}: import it from where it is."
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.messages import names
 from prozess.harness.config.messages.facts import WantedMessage
 from prozess.harness.config.messages.match import (
@@ -14,6 +13,7 @@ from prozess.harness.config.messages.match import (
     MessageMatch,
     rules_of,
 )
+from prozess.harness.values import Frozen
 
 
 @dataclass(frozen=True, slots=True)

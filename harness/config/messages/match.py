@@ -16,8 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from prozess.harness.config.configuration import Count, Frozen, refuse_counts
+from prozess.harness.config.configuration import Count, refuse_counts
 from prozess.harness.config.messages import names
+from prozess.harness.values import Frozen
 
 HOLD_MAX_S = 600.0
 """No message is held for longer."""

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 from pydantic import TypeAdapter
 
-from prozess.harness import catalogue
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages.match import MessageAction, MessageMatch, beyond_networks
 from prozess.harness.config.methods import MethodAction, MethodMatch, beyond_code
@@ -23,6 +22,7 @@ from prozess.harness.guarantees.verdict.expectations import expectation_doubts
 from prozess.harness.guarantees.verdict.sentences import at_risk, sentence
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.interfaces import CLIENT_NODE
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient
 from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction
 from prozess.harness.run_directory import LostRows

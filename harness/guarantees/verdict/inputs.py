@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from prozess.harness import catalogue
 from prozess.harness.guarantees.evidence.trial import Evidence
 from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_hold, what_happened, with_readers
 from prozess.harness.guarantees.table import TABLE
@@ -16,6 +15,7 @@ from prozess.harness.guarantees.verdict.doubts import not_asked
 from prozess.harness.guarantees.verdict.evaluation import Judgement, Tally, tally_of
 from prozess.harness.guarantees.verdict.judge import envelopes_of, evaluation_of, results_of
 from prozess.harness.interfaces import Finding
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.result_tables import FACTS as FACT_ROWS
 from prozess.harness.result_tables import VERDICT_INPUTS, ResultTable

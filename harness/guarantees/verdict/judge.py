@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from prozess.harness import catalogue
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import UNSTATED
@@ -56,6 +55,7 @@ from prozess.harness.guarantees.verdict.sentences import (
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Control, Plan
 from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import (

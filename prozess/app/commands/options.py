@@ -12,6 +12,7 @@ from prozess.harness import inputs
 from prozess.harness.errors import BadInput
 
 if TYPE_CHECKING:
+    from prozess.app.webhook import Webhook
     from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 
 
@@ -47,7 +48,7 @@ def complete_directories(incomplete: str) -> list[str]:
 def complete_subjects() -> list[str]:
     """Returns what `prozess explain` can explain: anomalies, faults and scenarios."""
     from prozess.checkers.registry import CHECKERS
-    from prozess.harness import catalogue
+    from prozess.harness.plan import catalogue
     from prozess.harness.plan.trial import SCENARIOS
 
     return [*CHECKERS, *catalogue.FAULTS, *SCENARIOS]
@@ -55,7 +56,7 @@ def complete_subjects() -> list[str]:
 
 def complete_backends() -> list[str]:
     """Returns the names of the backends, where Kafka can run."""
-    from prozess.harness import catalogue
+    from prozess.harness.plan import catalogue
 
     return [*catalogue.BACKENDS]
 
@@ -324,3 +325,17 @@ def overrides(settings: list[str]) -> dict[str, Any]:
                 f"--set {key}: the value is nested too deeply. No value needs more than ten levels."
             ) from error
     return laid_over
+
+
+def use_login(file: Path | None) -> None:
+    """Uses this file to log in to an existing cluster. The module that does it is imported only now."""
+    from prozess.harness.config.existing_clusters import use
+
+    use(file)
+
+
+def webhook_of(url: str | None) -> "Webhook | None":
+    """Returns the webhook that somebody named, if any. The module is imported only now."""
+    from prozess.app.webhook import webhook_of
+
+    return webhook_of(url)

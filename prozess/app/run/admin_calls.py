@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from prozess.clusters.protocol.admin import Admin
 from prozess.app.run.cluster_state import Beside
+from prozess.clusters.protocol.admin import Admin
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Cluster

@@ -16,9 +16,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from prozess.clusters.existing.adoption import made_in
-from prozess.clusters.protocol.admin import Admin
-from prozess.harness import catalogue
 from prozess.app.run.admin_calls import AdminCalls
 from prozess.app.run.administration import TrialTopics, end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
@@ -35,6 +32,9 @@ from prozess.app.run.metrics_sampler import MetricsSampler
 from prozess.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
 from prozess.app.run.server_log_rows import keep_server_logs
 from prozess.app.wiring import TOOLBOX
+from prozess.clusters.existing.adoption import made_in
+from prozess.clusters.protocol.admin import Admin
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, wait_until
 from prozess.harness.config.existing_clusters import only_if
 from prozess.harness.errors import NotReady, ProzessError
@@ -60,7 +60,7 @@ class RunStage:
     ) -> None:
         self.plan, self.run, self.clock, self.events = plan, run, clock, events
         self.recorder = Recorder(run)
-        self.cluster: Cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock, isolation=isolation)
+        self.cluster: Cluster = backend_named(plan.backend)(plan, run, clock=clock, isolation=isolation)
         self.admin = Admin(self.cluster, made=made_in(plan, run))
         self.workload: Workload = Clients(plan, run, cluster=self.cluster, clock=clock, toolbox=TOOLBOX)
         targets = WithClients(self.cluster, self.workload)

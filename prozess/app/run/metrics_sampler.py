@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from prozess.clusters.protocol.metrics import MetricsObserver
 from prozess.app.run.cluster_state import Beside
+from prozess.clusters.protocol.metrics import MetricsObserver
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Cluster

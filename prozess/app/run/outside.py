@@ -17,10 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prozess.harness import catalogue
 from prozess.app.run.supervisor import start_supervisor
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import SystemClock
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import (
     BadInput,
     ExitCode,
@@ -38,6 +37,8 @@ from prozess.harness.plan.planning import make_plan, mixed_faults
 from prozess.harness.plan.schedule import FaultAction, MessagePassed, MixFault, alternatives
 from prozess.harness.plan.trial import Trial
 from prozess.harness.run_directory import RunDirectory, write_whole
+from prozess.harness.values import Frozen
+from prozess.nemesis.registry import fault_named
 
 END_S = 60.0
 """How long the stage may take to end after it said that it ends, or was told to stop for the second time."""
@@ -62,7 +63,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None:
     """Refuses a schedule with a fault that the backend cannot make here, before anything starts. Raises
     UnsupportedFault."""
-    cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=SystemClock(), isolation=isolation)
+    cluster = backend_named(plan.backend)(plan, run, clock=SystemClock(), isolation=isolation)
     nodes = [node.name for node in cluster.nodes]
     for step in plan.steps:
         if isinstance(step.after, MessagePassed) and cluster.messages is None:
@@ -72,7 +73,7 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
             )
         if not isinstance(step.do, FaultAction):
             continue
-        fault = catalogue.FAULTS.named(step.do.fault)
+        fault = fault_named(step.do.fault)
         checked = check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
         if (why := why_no_client_clocks(fault)) is not None:
             raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r}: {why}.")
@@ -116,7 +117,7 @@ def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
     elif isolation == "auto":
         isolation = str(probe().level)
     calm = trial.model_copy(update={"steps": (), "alerts": ()})
-    backend = catalogue.BACKENDS.named(trial.backend)
+    backend = backend_named(trial.backend)
     with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
         run = RunDirectory(Path(directory))
         cluster = backend(make_plan(calm, seed=0), run, clock=SystemClock(), isolation=isolation)
@@ -126,7 +127,7 @@ def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
 
 def _why_not(mixed: MixFault, cluster: Cluster) -> str | None:
     """Returns why the backend cannot make the fault with one of the parameters that may be drawn; None if it can."""
-    fault = catalogue.FAULTS.named(mixed.fault)
+    fault = fault_named(mixed.fault)
     for drawn in product(*(alternatives(value) for value in mixed.parameters.values())):
         parameters = dict(zip(mixed.parameters, drawn, strict=True))
         try:
@@ -274,11 +275,11 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     Raises BadInput or UnsupportedFault; HarnessFailed if something that must be asked does not answer. `isolation`: as
     the command line says, "auto" included.
     """
+    from prozess.app.wiring import TOOLBOX
     from prozess.clusters.install.jars import refuse_unpublished
     from prozess.clusters.install.wheels import refuse_library
     from prozess.clusters.machine.server_properties import check_variant
     from prozess.clusters.methods.planned import refuse_missing_methods
-    from prozess.app.wiring import TOOLBOX
     from prozess.workloads.roles import refuse_bad_clients
 
     level = isolation_of(plan, isolation)

@@ -21,10 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prozess.clusters.existing.adoption import made_in
-from prozess.clusters.local.cluster import LocalCluster
-from prozess.clusters.protocol.admin import Admin
-from prozess.harness import catalogue
 from prozess.app.run.admin_calls import AdminCalls
 from prozess.app.run.administration import TrialTopics, end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
@@ -33,6 +29,10 @@ from prozess.app.run.kill_rows import rows_from_json, write_rows
 from prozess.app.run.limits import StageLimits, fence_and_audit
 from prozess.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
 from prozess.app.wiring import TOOLBOX
+from prozess.clusters.existing.adoption import made_in
+from prozess.clusters.local.cluster import LocalCluster
+from prozess.clusters.protocol.admin import Admin
+from prozess.clusters.registry import backend_named
 from prozess.harness.config.existing_clusters import only_if
 from prozess.harness.errors import ProzessError
 from prozess.harness.interfaces import AdminProtocol, Cluster, TopicSpec
@@ -205,7 +205,7 @@ class Session:
             relayed = LocalCluster(plan, run, clock=clock, isolation=isolation, relay_ports=ports)
             self._cluster, self._start_relay = relayed, lambda: relayed.start_relay(listeners)
         else:
-            self._cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock, isolation=isolation)
+            self._cluster = backend_named(plan.backend)(plan, run, clock=clock, isolation=isolation)
             self._start_relay = lambda: None
         self._admin = Admin(self._cluster, made=made_in(plan, run))
         self._recording: SessionRun | None = None

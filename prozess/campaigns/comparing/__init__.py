@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, HistoryUnreadable, ProzessError
 from prozess.harness.history.manifest import refuse_damaged
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.run_directory import RunDirectory, read_object, seconds_in_all
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import TrialVerdict
 
 M = TypeVar("M", bound=Frozen)

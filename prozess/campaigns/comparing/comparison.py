@@ -10,13 +10,13 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from prozess.harness.config.configuration import Frozen
+from prozess.campaigns.comparing import RunSummary
 from prozess.harness.console import console
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.impact.cost import FaultImpact
 from prozess.harness.plan.plan import Plan
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.report.words import SIGNS, VERDICT_SIGNS, brief_nodes
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
 
 NOTHING = "–"

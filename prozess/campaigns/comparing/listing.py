@@ -9,12 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from prozess.harness.config.configuration import Frozen
+from prozess.campaigns.comparing import RunSummary, run_directories
 from prozess.harness.console import console
 from prozess.harness.errors import ProzessError
 from prozess.harness.guarantees.verdict.sentences import number_of
-from prozess.campaigns.comparing import RunSummary, run_directories
 from prozess.harness.report.words import VERDICT_SIGNS
+from prozess.harness.values import Frozen
 from prozess.harness.verdict import Verdict
 
 FOUND_MAX = 3

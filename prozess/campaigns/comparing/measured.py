@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
+from prozess.campaigns.comparing import RunSummary
 from prozess.harness import inputs
 from prozess.harness.errors import BadInput
 from prozess.harness.impact.cost import FaultImpact, RecoveryShown
 from prozess.harness.plan.plan import Plan
-from prozess.campaigns.comparing import RunSummary
 from prozess.harness.verdict import Verdict
 
 T = TypeVar("T")

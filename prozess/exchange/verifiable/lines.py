@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prozess.harness import inputs
 from prozess.exchange.imports import PARTITIONS_END
 from prozess.exchange.input_files import open_history
+from prozess.harness import inputs
 from prozess.harness.errors import BadInput
 from prozess.harness.recording.verifiable_output import LINE_BYTES_MAX, EventPlace
 from prozess.harness.schema import OFFSET_MAX

@@ -22,8 +22,6 @@ from prozess.harness.installation import of_an_extra
 from prozess.harness.interfaces.application import Property, RegisteredTopic
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, Isolation, Outcome, Role
-from prozess.workloads.record.identity import key_id
-from prozess.workloads.record.members import ASSIGN, AUTO, PAUSED, RESUMED, REVOKE, SYNC
 from prozess.testing.recorded.client import (
     TEST_IS_OVER,
     ClientLog,
@@ -39,6 +37,8 @@ from prozess.testing.recorded.client import (
 )
 from prozess.testing.recorded.consumer_rows import ConsumerRows
 from prozess.testing.recorded.topics import known_topic
+from prozess.workloads.record.identity import key_id
+from prozess.workloads.record.members import ASSIGN, AUTO, PAUSED, RESUMED, REVOKE, SYNC
 
 with of_an_extra("A recorded client of aiokafka"):
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition

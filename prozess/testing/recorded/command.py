@@ -24,8 +24,6 @@ from prozess.harness.recording.verifiable_output import (
     sequence_of,
 )
 from prozess.harness.schema import COMMITS, MISSING, NONE, READS, SENDS, Isolation, Outcome, ReadFlag, Role
-from prozess.workloads.record.identity import HEADER_NAME, key_id
-from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, AssignmentRows, ProcessedRows, in_order
 from prozess.testing.recorded.client import (
     ClientLog,
     RecordedLife,
@@ -36,6 +34,8 @@ from prozess.testing.recorded.client import (
 )
 from prozess.testing.recorded.consumer_rows import GROUP, ConsumerSpans, is_incremental
 from prozess.testing.recorded.topics import known_topic
+from prozess.workloads.record.identity import HEADER_NAME, key_id
+from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, AssignmentRows, ProcessedRows, in_order
 from prozess.workloads.settings import offsets_are_told
 from prozess.workloads.verifiable.clients import NO_CODE, UNTOLD_ERROR, ConfirmedNumbers, Tool, encoded
 

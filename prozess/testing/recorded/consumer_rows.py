@@ -14,6 +14,16 @@ from prozess.harness.interfaces.application import Property, RegisteredTopic
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, POSITIONS, READS
+from prozess.testing.recorded.client import (
+    OUR_HEADERS,
+    ClientLog,
+    RecordedLife,
+    identity_in,
+    identity_of_command,
+    now_ns,
+)
+from prozess.testing.recorded.steps import ApplicationSteps
+from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import header_of, key_id
 from prozess.workloads.record.members import (
     ASSIGN,
@@ -28,16 +38,6 @@ from prozess.workloads.record.members import (
     CommitRows,
     ProcessedRows,
 )
-from prozess.testing.recorded.client import (
-    OUR_HEADERS,
-    ClientLog,
-    RecordedLife,
-    identity_in,
-    identity_of_command,
-    now_ns,
-)
-from prozess.testing.recorded.steps import ApplicationSteps
-from prozess.testing.recorded.topics import known_topic
 
 GIVEN_MAX = 50_000
 """The most records that are remembered until their processing is told."""

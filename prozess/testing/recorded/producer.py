@@ -24,15 +24,6 @@ from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.recording.codes import identity_text
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Isolation, ObservationKind, Outcome
-from prozess.workloads.record.identity import key_id
-from prozess.workloads.record.sends import (
-    ABORT,
-    COMMIT,
-    TransactionalSends,
-    TransactionRows,
-    complete_refused,
-    completer_at,
-)
 from prozess.testing.recorded.asked import SHORT_S, AskedRows
 from prozess.testing.recorded.client import (
     TEST_IS_OVER,
@@ -53,6 +44,15 @@ from prozess.testing.recorded.client import (
 from prozess.testing.recorded.consumer import consumer_of
 from prozess.testing.recorded.steps import produced
 from prozess.testing.recorded.topics import known_topic
+from prozess.workloads.record.identity import key_id
+from prozess.workloads.record.sends import (
+    ABORT,
+    COMMIT,
+    TransactionalSends,
+    TransactionRows,
+    complete_refused,
+    completer_at,
+)
 
 Delivery = Callable[[KafkaError | None, Message], Any]
 

@@ -16,8 +16,6 @@ from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import SENDS, Outcome
-from prozess.workloads.librdkafka import logged_in
-from prozess.workloads.record.identity import SENTINEL_KEY, decode, header_of
 from prozess.testing.recorded.client import (
     IDENTITY_NAME,
     OUR_HEADERS,
@@ -26,6 +24,8 @@ from prozess.testing.recorded.client import (
     properties_to_connect,
     recorded_login,
 )
+from prozess.workloads.librdkafka import logged_in
+from prozess.workloads.record.identity import SENTINEL_KEY, decode, header_of
 
 # What a topic is like, asked of the brokers that a test's own client talks to.
 

@@ -10,6 +10,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from prozess.harness.config.client_settings import Unclear
+from prozess.harness.config.configuration import Variant
+from prozess.harness.config.known_properties import Setting
+from prozess.harness.errors import BadInput
 from prozess.validation import reading as documents
 from prozess.validation.compose.resolution import refuse_no_service, resolve
 from prozess.validation.formats.containers import (
@@ -22,10 +26,7 @@ from prozess.validation.formats.containers import (
 from prozess.validation.formats.filing import names_of
 from prozess.validation.formats.images import KafkaImage, image_named
 from prozess.validation.formats.weakest import OF_CONTROLLERS, weakest
-from prozess.validation.reading import Reading, Unclear, placeholder_in
-from prozess.harness.config.configuration import Variant
-from prozess.harness.config.known_properties import Setting
-from prozess.harness.errors import BadInput
+from prozess.validation.reading import Reading, placeholder_in
 
 _LOG_DIRECTORIES = {
     "apache": "/tmp/kafka-logs",

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prozess.validation import reading as documents
-from prozess.validation.reading import FileMapping, Unclear, as_kafka_spells, origin
+from prozess.harness.config.client_settings import Unclear
 from prozess.harness.config.known_properties import Setting
 from prozess.harness.errors import BadInput
+from prozess.validation import reading as documents
+from prozess.validation.reading import FileMapping, as_kafka_spells, origin
 
 FILE_BYTES_MAX = 1_048_576
 """So large a file that another one names may be."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from prozess.harness.config.known_properties import Setting, properties_of, versions
 from prozess.validation.reading import (
     SCOPES,
     FileValue,
@@ -18,7 +19,6 @@ from prozess.validation.reading import (
     entries,
     placeholder_in,
 )
-from prozess.harness.config.known_properties import Setting, properties_of, versions
 
 _CLIENTS: tuple[Scope, ...] = ("producer", "consumer")
 _WORKER_SIGNS = re.compile(

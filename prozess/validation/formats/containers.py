@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from prozess.harness.config.client_settings import Unclear
+from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.known_properties import Setting
 from prozess.validation.formats.filing import (
     Filing,
     documents_of,
@@ -15,9 +18,7 @@ from prozess.validation.formats.filing import (
     word_of,
 )
 from prozess.validation.formats.images import image_named
-from prozess.validation.reading import FileMapping, FileValue, Reading, Scope, Unclear
-from prozess.harness.config.configuration import version_numbers
-from prozess.harness.config.known_properties import Setting
+from prozess.validation.reading import FileMapping, FileValue, Reading, Scope
 
 Image = Literal["bitnami", "kafka"]
 """Whose rules the variables follow; `kafka`: Apache's and Confluent's, which are the same."""

@@ -11,6 +11,8 @@ from typing import Literal
 
 import javaproperties
 
+from prozess.harness.config.known_properties import CLIENTS, Setting, properties_of, versions
+from prozess.harness.errors import BadInput
 from prozess.validation.reading import (
     FileMapping,
     FileValue,
@@ -20,8 +22,6 @@ from prozess.validation.reading import (
     of_no_promise,
     placeholder_in,
 )
-from prozess.harness.config.known_properties import CLIENTS, Setting, properties_of, versions
-from prozess.harness.errors import BadInput
 
 REPLICATION = "replication.factor"
 """Of a topic; Kafka has it outside the topic's configuration."""

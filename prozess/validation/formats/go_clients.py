@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from prozess.harness.errors import BadInput
 from prozess.validation.formats.filing import (
     ClientScope,
     Default,
@@ -22,7 +23,6 @@ from prozess.validation.formats.filing import (
     unwrapped_document,
 )
 from prozess.validation.reading import FileMapping, FileValue, Reading, Scope
-from prozess.harness.errors import BadInput
 
 _SARAMA = "config.go, sarama 1.61.1"
 _COMPRESSION = one_of(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prozess.harness.config.client_settings import Unclear
 from prozess.validation.formats.containers import BITNAMI
 from prozess.validation.formats.filing import (
     Filing,
@@ -15,15 +16,7 @@ from prozess.validation.formats.filing import (
     properties_in,
     value_below,
 )
-from prozess.validation.reading import (
-    FileMapping,
-    FileValue,
-    Format,
-    Reading,
-    Scope,
-    Unclear,
-    placeholder_in,
-)
+from prozess.validation.reading import FileMapping, FileValue, Format, Reading, Scope, placeholder_in
 
 _SETTINGS = ("config", "extraConfig", "extraConfigYaml", "secretConfig", "overrideConfiguration")
 """What holds brokers' properties, as text or as a mapping, of all nodes or below `controller` and `broker`."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prozess.harness.config.client_settings import Unclear
+from prozess.harness.errors import BadInput
 from prozess.validation.formats.filing import (
     Filing,
     Topic,
@@ -17,8 +19,7 @@ from prozess.validation.formats.filing import (
     properties_in,
     value_below,
 )
-from prozess.validation.reading import FileMapping, FileValue, Format, Reading, Scope, Unclear
-from prozess.harness.errors import BadInput
+from prozess.validation.reading import FileMapping, FileValue, Format, Reading, Scope
 
 _GROUP = "kafka.strimzi.io/"
 _SAFE_KINDS = frozenset({"KafkaUser", "KafkaRebalance"})

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from prozess.harness.errors import BadInput
 from prozess.validation.formats.filing import (
     ClientScope,
     Default,
@@ -20,7 +21,6 @@ from prozess.validation.formats.filing import (
     unwrapped_document,
 )
 from prozess.validation.reading import FileValue, Reading, Scope
-from prozess.harness.errors import BadInput
 
 _KAFKAJS = "kafkajs 2.2.4"
 _KAFKAJS_PRODUCER = f"{_KAFKAJS}, src/producer/index.js"

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from prozess.harness.config.known_properties import Setting
+from prozess.harness.errors import BadInput
 from prozess.validation.formats.filing import (
     CLIENT_SCOPES,
     ClientScope,
@@ -28,8 +30,6 @@ from prozess.validation.reading import (
     flat,
     origin,
 )
-from prozess.harness.config.known_properties import Setting
-from prozess.harness.errors import BadInput
 
 
 class Plain:

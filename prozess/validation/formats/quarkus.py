@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from prozess.harness.config.known_properties import Setting, properties_of, versions
 from prozess.validation.reading import (
     SCOPES,
     FileValue,
@@ -22,7 +23,6 @@ from prozess.validation.reading import (
     of_no_promise,
     placeholder_in,
 )
-from prozess.harness.config.known_properties import Setting, properties_of, versions
 
 _NAME = re.compile(r"mp\.messaging\.(outgoing|incoming)\.(\"[^\"]+\"|[^.]+)\.(.+)")
 _CONNECTOR = re.compile(r"mp\.messaging\.connector\.smallrye-kafka\.(.+)")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
+from prozess.harness.config.known_properties import Setting, properties_of, versions
 from prozess.validation.reading import (
     SCOPES,
     FileMapping,
@@ -20,7 +21,6 @@ from prozess.validation.reading import (
     json_value,
     placeholder_in,
 )
-from prozess.harness.config.known_properties import Setting, properties_of, versions
 
 _MS = {"ns": Decimal(1) / 1_000_000, "us": Decimal(1) / 1000, "ms": Decimal(1), "s": Decimal(1000)}
 _MS |= {"m": _MS["s"] * 60, "h": _MS["s"] * 3600, "d": _MS["s"] * 86400, "": Decimal(1)}

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from prozess.harness.config.known_properties import Setting, properties_of, versions
+from prozess.harness.errors import BadInput
 from prozess.validation.reading import (
     FileValue,
     OfReleases,
@@ -17,8 +19,6 @@ from prozess.validation.reading import (
     entries,
     placeholder_in,
 )
-from prozess.harness.config.known_properties import Setting, properties_of, versions
-from prozess.harness.errors import BadInput
 
 _STREAMS_SIGNS = (
     "application.id",

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prozess.harness.config.known_properties import Setting
+from prozess.harness.errors import BadInput
 from prozess.validation.formats.filing import documents_of, mapping_in, value_below, word_of
 from prozess.validation.reading import (
     SCOPES,
@@ -21,8 +23,6 @@ from prozess.validation.reading import (
     Scope,
     parse,
 )
-from prozess.harness.config.known_properties import Setting
-from prozess.harness.errors import BadInput
 
 _FILE = re.compile(r".+\.(properties|conf|ya?ml|json|toml|ini|env)|\.env")
 _HOLDERS = ("ConfigMap", "Secret")

@@ -99,7 +99,7 @@ class Victim:
         words = ["run", str(trial), "--seed", str(drawn.seed), "--engine", "local", "--quiet", "--runs", str(self.runs)]
         with self.errors.open("wb") as errors:
             self.outer = subprocess.Popen(
-                [sys.executable, "-m", "prozess.app.cli", *words, "--isolation", drawn.torment.isolation],
+                [sys.executable, "-m", "prozess", *words, "--isolation", drawn.torment.isolation],
                 stdout=errors,
                 stderr=errors,
                 env=self.environment,
@@ -242,7 +242,7 @@ def _check(victim: Victim, run: Path, outcome: Outcome) -> None:
 
 def _prozess(victim: Victim, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", *words],
+        [sys.executable, "-m", "prozess", *words],
         capture_output=True,
         text=True,
         timeout=COMMAND_TIMEOUT_S,

@@ -290,7 +290,7 @@ def test_both_faults_took_effect_on_the_nodes_their_roles_meant(smoke):
 def test_the_local_engine_comes_to_the_same_verdict(smoke):
     run, verdict = smoke.run, smoke.verdict
     again = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "check", str(run.path), "--engine", "local", "--json"],
+        [sys.executable, "-m", "prozess", "check", str(run.path), "--engine", "local", "--json"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -326,7 +326,7 @@ def test_each_stage_can_be_repeated_alone(smoke):
     for name in ("report.html", "junit.xml", "summary.md"):
         (run.path / name).unlink()
     again = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "report", str(run.path)],
+        [sys.executable, "-m", "prozess", "report", str(run.path)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -63,7 +63,7 @@ TIMEOUT_S = 400.0
 
 def matrix(*arguments):
     """`prozess matrix …`: (exit code, what it printed, what it complained)."""
-    command = [sys.executable, "-m", "prozess.app.cli", "matrix", *map(str, arguments)]
+    command = [sys.executable, "-m", "prozess", "matrix", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.returncode, done.stdout, done.stderr
 

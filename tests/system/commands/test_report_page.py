@@ -9,12 +9,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from prozess.exchange.commands import generate_history
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
 from prozess.campaigns.campaign_index import write_index
+from prozess.campaigns.comparing.trends import write_trends
+from prozess.exchange.commands import generate_history
+from prozess.harness.impact.trends import Measure, NightOfTrial, Regression, Trends
 from prozess.harness.report import report_run
-from prozess.campaigns.comparing.trends import Measure, NightOfTrial, Regression, Trends, write_trends
 from prozess.harness.run_directory import RunDirectory
 from tests.support.campaigns import a_campaign_of_every_kind
 from tests.support.large_run import large_run

@@ -18,10 +18,10 @@ import pytest
 
 import prozess
 from prozess import spark as in_session
+from prozess.app.run.check import CheckOptions, check_run
 from prozess.checkers import registry
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
-from prozess.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import Unit, check_locally

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from prozess import spark as trial
+from prozess.app.run.check import CheckOptions, check_run
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
-from prozess.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
 from prozess.harness.history.manifest import read_manifest
@@ -179,7 +179,7 @@ def test_what_is_no_run_and_who_may_not_enter_are_said_in_a_sentence(store, sess
 def command(store: ObjectStore, *words: object, **more: str) -> "subprocess.CompletedProcess[str]":
     """`prozess …` as somebody runs it who is logged in to the store by the environment."""
     return subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", *map(str, words)],
+        [sys.executable, "-m", "prozess", *map(str, words)],
         env={**os.environ, **store.environment, **more},
         capture_output=True,
         text=True,

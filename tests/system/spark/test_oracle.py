@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from prozess.app.run.check import CheckOptions, check_run
 from prozess.checkers.registry import CHECKERS, select
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS
-from prozess.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_cell, check_partition
 from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory

@@ -16,8 +16,8 @@ import pytest
 
 from prozess import spark as trial
 from prozess.checkers.registry import select
-from prozess.harness import installation
 from prozess.exchange.commands import generate_history
+from prozess.harness import installation
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, HistoryUnreadable, MissingTool
@@ -61,7 +61,7 @@ def facts(finding: Finding) -> tuple[object, ...]:
 def checked(run: RunDirectory, *words: str) -> list[Finding]:
     """What `prozess check` finds, as it wrote it."""
     done = subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", "check", str(run.path), "--quiet", *words],
+        [sys.executable, "-m", "prozess", "check", str(run.path), "--quiet", *words],
         capture_output=True,
         text=True,
         timeout=CHECK_TIMEOUT_S,
@@ -192,7 +192,7 @@ def test_an_address_where_no_connect_server_is_is_named(address):
     ],
 )
 def test_addresses_that_contradict_are_refused_before_anything_is_done(run, words, said):
-    command = [sys.executable, "-m", "prozess.app.cli", "check", str(run.path), *words]
+    command = [sys.executable, "-m", "prozess", "check", str(run.path), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ExitCode.BAD_INPUT
     assert said in done.stderr

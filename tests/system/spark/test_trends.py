@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from prozess.campaigns.comparing.trends import regressions
+from prozess.harness.impact.trends import regressions
 from prozess.spark_checkers.session import start_session
 from prozess.spark_checkers.trends import find_trends
 

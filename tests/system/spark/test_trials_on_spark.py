@@ -57,7 +57,7 @@ def matrix(tmp_path, need) -> Path:
 
 
 def begin(matrix: Path, place: str, master: str, log: Path, **environment: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "prozess.app.cli", "matrix", str(matrix), "--run", place]
+    command = [sys.executable, "-m", "prozess", "matrix", str(matrix), "--run", place]
     options = ["--master", master, "--cores-per-trial", "1"]
     with log.open("wb") as file:
         return subprocess.Popen([*command, *options], stdout=file, stderr=file, env={**os.environ, **environment})
@@ -123,7 +123,7 @@ def test_results_in_an_object_store_are_told_from_there_and_the_command_continue
         assert again.wait(TIMEOUT_S) in (0, 1, 2), log.read_text()
         assert f"{TRIALS} of {TRIALS} trials were run before" in log.read_text()
         told = subprocess.run(
-            [sys.executable, "-m", "prozess.app.cli", "matrix", uri, "--json"],
+            [sys.executable, "-m", "prozess", "matrix", uri, "--json"],
             capture_output=True,
             text=True,
             env={**os.environ, **store.environment},

@@ -50,7 +50,7 @@ def asked_to_stop(pid):
 
 def prozess_on(run, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "prozess.app.cli", *arguments, str(run.path)],
+        [sys.executable, "-m", "prozess", *arguments, str(run.path)],
         capture_output=True,
         text=True,
         timeout=120,

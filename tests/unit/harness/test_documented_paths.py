@@ -7,7 +7,7 @@ import pytest
 from tests.support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = "harness|clusters|nemesis|workloads|checkers|spark_checkers|tests|compose|trials|benchmarks|docs"
+FOLDERS = "prozess|harness|clusters|nemesis|workloads|checkers|spark_checkers|tests|compose|trials|benchmarks|docs"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./*-]*)`")
 MODULE = re.compile(rf"`prozess\.((?:{FOLDERS})(?:\.\w+)*)`")
 

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from prozess.harness import inputs
-from prozess.validation.reading import yaml_documents
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.run_directory import RunDirectory
+from prozess.validation.reading import yaml_documents
 from tests.support.paths import ROOT
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -83,13 +83,13 @@ SEVERAL = """
 import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from prozess.harness import inputs
-from prozess.app import cli
+from prozess import command
 inputs.read_bytes.__kwdefaults__["timeout_s"] = 0.2
 for words in json.loads(sys.argv[1]):
     sys.argv = ["prozess", *words]
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = cli._main()
+        code = command.run()
     print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
 

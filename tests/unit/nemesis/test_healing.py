@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from prozess.harness import ledger
 from prozess.app.wiring import heal_run
+from prozess.harness import ledger
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import Undo

@@ -9,8 +9,8 @@ from prozess.harness.plan.schedule import TakeOver
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.nemesis.roles import TRANSACTION_STATE, Roles, TargetMissing
 from tests.support.clock import FakeClock
-from tests.unit.prozess.app.run.test_schedule_runner import Scripted, plan_with, run
 from tests.unit.nemesis.test_targets import FakeCluster, FakeNode
+from tests.unit.prozess.app.run.test_schedule_runner import Scripted, plan_with, run
 
 LEADERS = {0: 2, 1: 3, 2: 1}
 

@@ -36,7 +36,7 @@ def test_a_signal_in_the_first_second_ends_the_command_in_order(number, code, tm
     waits_s = [0.0, *(chance.uniform(0, START_S) for _ in range(MOMENTS))]
     for wait_s in waits_s:
         command = subprocess.Popen(
-            [sys.executable, "-P", "-m", "prozess.app.entry", "plan", "smoke"],
+            [sys.executable, "-P", "-m", "prozess", "plan", "smoke"],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         # SIGTERM: Python has a handler of its own for SIGINT from its first moment on.

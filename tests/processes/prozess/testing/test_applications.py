@@ -9,8 +9,6 @@ from importlib.metadata import entry_points
 import numpy as np
 import pytest
 
-from prozess.testing.application import Applications, Crash
-from prozess.testing.recording import Recording
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, NotReady
 from prozess.harness.history.convert import History
@@ -19,7 +17,9 @@ from prozess.harness.processes import identify, is_running
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Outcome
 from prozess.harness.verdict import Verdict
+from prozess.testing.application import Applications, Crash
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 from tests.support.paths import ROOT
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from prozess.testing.fixtures import KafkaCluster
-from prozess.testing.open_transactions import open_transactions
-from prozess.testing.recording import Recording
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
+from prozess.testing.fixtures import KafkaCluster
+from prozess.testing.open_transactions import open_transactions
 from prozess.testing.recorded.client import seal_clients
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 from tests.support.paths import EXAMPLES
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from prozess.harness.errors import NotReady
-from prozess.workloads.librdkafka import close
 from prozess.testing.recorded.consumer import CallsUnderWay
+from prozess.workloads.librdkafka import close
 from tests.support.mock_kafka import mock_kafka
 from tests.support.paths import ROOT
 

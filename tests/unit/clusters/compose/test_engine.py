@@ -67,7 +67,7 @@ def test_a_trial_on_it_is_bad_input_before_anything_starts(
         [
             sys.executable,
             "-m",
-            "prozess.app.cli",
+            "prozess",
             "run",
             "smoke",
             "--backend",

@@ -2,11 +2,11 @@
 
 import pytest
 
+from prozess.app import wiring
+from prozess.app.wiring import heal_run
 from prozess.clusters.existing.adoption import Marker
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import ledger
-from prozess.app import wiring
-from prozess.app.wiring import heal_run
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import NodeState, Undo

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from prozess.clusters.existing import canary_topic
 from prozess.clusters.existing.adoption import Kafka
 from prozess.clusters.existing.canary_topic import PREFIX, RETENTION_MS, CanaryTopic
-from prozess.watch.window import RETENTION_NS
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.watch.window import RETENTION_NS
 
 NAME = f"{PREFIX}test"
 

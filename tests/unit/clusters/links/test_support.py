@@ -2,10 +2,10 @@
 
 import pytest
 
+from prozess.app.run.outside import check_capabilities
 from prozess.clusters.links import kernel
 from prozess.clusters.links.links import _bytes_per_s
 from prozess.clusters.links.support import WAYS, refusals
-from prozess.app.run.outside import check_capabilities
 from prozess.harness.config.impairments import Capability
 from prozess.harness.errors import UnsupportedFault
 from prozess.harness.plan.planning import make_plan

@@ -16,13 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from prozess.app.conduct import heal_what_was_killed
 from prozess.clusters.compose.engine import connect
 from prozess.clusters.disks import volumes
 from prozess.clusters.disks.volumes import ControlGroup, group_prefix, runs_with_groups
 from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness import ledger
-from prozess.app.conduct import heal_what_was_killed
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import MissingTool
 from prozess.harness.run_directory import RunDirectory

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.app.run.metrics_sampler import Changes, JmxOfNode, LeaderSampler, MetricRows, Quorum
 from prozess.clusters.protocol.client import Cursor
 from prozess.clusters.protocol.metrics import BROKER, ERRORS, attributes_of, reads, values
 from prozess.clusters.protocol.requests import describe_producers_request, list_transactions_request
-from prozess.app.run.metrics_sampler import Changes, JmxOfNode, LeaderSampler, MetricRows, Quorum
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, OpenTransaction
 from prozess.harness.recording.metrics import BY_NAME, FIXED_CODE, METRICS, MetricTable, Origin, code_of, known_metric
 from prozess.harness.recording.rows import Recorder, read_rows

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prozess import command
 from prozess.clusters.existing.adoption import Kafka, adopt_plan, login_for, with_login
 from prozess.clusters.protocol.login import WireLogin
-from prozess.app import cli
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.existing_clusters import (
     CLIENT_CONFIG,
@@ -155,7 +155,7 @@ def test_a_trial_that_sets_such_a_property_is_refused_and_nothing_shows_its_valu
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["prozess", "run", str(tmp_path / "t.toml"), "--runs", str(tmp_path / "runs")])
-        assert cli._main() == ExitCode.BAD_INPUT
+        assert command.run() == ExitCode.BAD_INPUT
     said = capsys.readouterr()
     assert name in said.err
     assert secret not in said.err + said.out
@@ -168,7 +168,7 @@ def test_a_plan_file_that_sets_such_a_property_is_refused_too(tmp_path, capsys, 
     document["cells"][0]["producer"]["properties"] = {"ssl.key.pem": SECRET}
     (tmp_path / "plan.json").write_text(json.dumps(document), encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["prozess", "run", str(tmp_path / "plan.json"), "--runs", str(tmp_path / "runs")])
-    assert cli._main() == ExitCode.BAD_INPUT
+    assert command.run() == ExitCode.BAD_INPUT
     said = capsys.readouterr().err
     assert "ssl.key.pem" in said
     assert SECRET not in said

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.exchange import imports
 from prozess.app.run.check import CheckOptions, check_run
+from prozess.exchange import imports
 from prozess.harness.checking.findings import findings_to_arrow
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history import parquet

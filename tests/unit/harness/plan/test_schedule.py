@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput
 from prozess.harness.plan import schedule
 from prozess.harness.plan.schedule import (
@@ -22,6 +21,7 @@ from prozess.harness.plan.schedule import (
     parse_target,
 )
 from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.values import Frozen
 
 
 def waiting(low: float, high: float) -> Step:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.exchange.commands import generate_history
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
-from prozess.harness.errors import HistoryUnreadable
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.comparing.comparison import compare_runs, tell_comparison
 from prozess.campaigns.comparing.listing import ListedRun, chosen, line_of, list_runs
+from prozess.exchange.commands import generate_history
+from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import FaultShown, TrialVerdict
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from prozess.validation.compose.brokers import read_compose
-from prozess.validation.sources import read_file
 from prozess.harness.config.known_properties import notes_of
 from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
 from prozess.harness.run_directory import read_json
+from prozess.validation.compose.brokers import read_compose
+from prozess.validation.sources import read_file
 from tests.unit.prozess.app.test_cli import called
 
 DEEP = 5_000

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import pytest
 
-from prozess.app import cli
+from prozess import command
 from prozess.app.commands import options
 from prozess.app.conduct import EXIT_CODES, SparkAhead, is_quiet_from_here, new_run_directory
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
@@ -21,12 +21,12 @@ from tests.support.clock import FakeClock
 
 def called(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["prozess", *arguments])
-    return cli._main()
+    return command.run()
 
 
 def test_help_loads_nothing_heavy():
     heavy = "{'pyspark', 'confluent_kafka', 'pyarrow', 'pandas', 'jinja2', 'numpy', 'pydantic', 'rich'}"
-    code = f"import sys, prozess.app.cli; loaded = {heavy} & set(sys.modules); assert not loaded, loaded"
+    code = f"import sys, prozess.command; loaded = {heavy} & set(sys.modules); assert not loaded, loaded"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
@@ -88,7 +88,7 @@ def test_every_error_is_its_exit_code_and_one_sentence(monkeypatch, capsys, erro
     def raises(**_):
         raise error
 
-    monkeypatch.setattr(cli, "app", raises)
+    monkeypatch.setattr(command, "APP", raises)
     assert called(monkeypatch) == code
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -99,7 +99,7 @@ def test_a_mistake_of_ours_keeps_its_traceback_in_a_file(monkeypatch, capsys, tm
     def raises(**_):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(cli, "app", raises)
+    monkeypatch.setattr(command, "APP", raises)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     assert called(monkeypatch) == ExitCode.HARNESS_FAILED
@@ -215,7 +215,7 @@ def completing(words):
 
 
 def test_the_program_that_a_shell_starts_completes():
-    program = "import sys; sys.argv = ['prozess']; from prozess.app.cli import main; main()"
+    program = "import sys; sys.argv = ['prozess']; from prozess.command import main; main()"
     environment = os.environ | completing("prozess run smo")
     told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     assert set(told.stdout.split()) == {"smoke"}, told.stderr

@@ -17,7 +17,7 @@ COMMAND = """
     import signal, sys, threading
     from prozess.app import cli
 
-    def _main():
+    def _main(_):
         told = []
         for _ in range({times}):
             try:
@@ -28,14 +28,14 @@ COMMAND = """
                 print("interrupted", flush=True)
         return {code}
 
-    cli._main = _main
-    cli.main()
+    cli.run = _main
+    cli.main(None)
 """
 LATE = """
     import os, sys, threading
     from prozess.app import cli
 
-    def _main():
+    def _main(_):
         try:
             os.write({done}, b"began")
             sys.stdin.readline()
@@ -49,8 +49,8 @@ LATE = """
             return 2
         return 1
 
-    cli._main = _main
-    cli.main()
+    cli.run = _main
+    cli.main(None)
 """
 CAMPAIGN = """
     import sys, threading

@@ -2,15 +2,15 @@
 
 import pytest
 
-from prozess.harness import catalogue
 from prozess.app.explain import explain
-from prozess.exchange.commands import generate_history
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
 from prozess.app.tickets import ids_in
+from prozess.exchange.commands import generate_history
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import DEFECTS
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.report.words import MEANINGS
 from prozess.harness.run_directory import RunDirectory

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from prozess.app.commands.offline import report
 from prozess.app.conduct import Options, recheck, replay_plan
 from prozess.app.run.judge import judged_tables
+from prozess.campaigns.cli import report
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history
@@ -301,7 +301,7 @@ def test_the_command_says_what_is_damaged_and_ends_with_two(held):
     held.dictionaries.write_text("[]", encoding="utf-8")
     for command in (["check", str(held.path), "--engine", "local", "--quiet"], ["report", str(held.path)]):
         done = subprocess.run(
-            [sys.executable, "-m", "prozess.app.cli", *command],
+            [sys.executable, "-m", "prozess", *command],
             capture_output=True,
             text=True,
             timeout=60,

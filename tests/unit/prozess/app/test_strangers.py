@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prozess.harness import ledger
-from prozess.app import cli
+from prozess import command
 from prozess.app.wiring import heal_run
+from prozess.harness import ledger
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.plan.planning import make_plan
@@ -182,7 +182,7 @@ def test_what_trust_would_do_is_listed_one_by_one(tmp_path, bystander):
 def called(capsys, *arguments, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["prozess", *map(str, arguments)])
     with recorded() as effects:
-        code = cli._main()
+        code = command.run()
     return code, effects, capsys.readouterr()
 
 
@@ -347,10 +347,10 @@ def test_the_page_has_a_row_for_each_command():
     page = (ROOT / "docs" / "strangers.md").read_text(encoding="utf-8")
     rows = {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("| `prozess ")}
     words = " ".join(rows)
-    for command in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "plan", "runs", "measured", "trends",
+    for name in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "plan", "runs", "measured", "trends",
                     "export", "matrix", "matrix merge", "scenarios", "run … --resume", "import", "watch",
                     "validate"):  # fmt: skip
-        assert f"`prozess {command}" in words, command
+        assert f"`prozess {name}" in words, name
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc", "a/../../b", ".."])

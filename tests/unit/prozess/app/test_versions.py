@@ -7,8 +7,8 @@ from importlib import import_module
 
 import pytest
 
+from prozess.app.wiring import tool_versions
 from prozess.clusters.install.jars import jar_facts
-from prozess.clusters.install.tools import tool_versions
 from prozess.clusters.install.wheels import library_facts
 from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import MissingTool
@@ -38,7 +38,7 @@ def test_the_stamp_names_every_version_that_matters(tmp_path):
 def test_other_trials_are_counted_once_each_whatever_processes_they_have(tmp_path):
     stage, session = "prozess.app.run.inside", "prozess.app.run.session"
     processes = [
-        (1, ["python", "-m", "prozess.app.cli", "run", "smoke"]),
+        (1, ["python", "-m", "prozess", "run", "smoke"]),
         (2, ["unshare", "--net", "python", "-P", "-m", stage, "/a/run", "--isolation", "namespaces"]),
         (3, ["python", "-P", "-m", stage, "/a/run", "--isolation", "namespaces"]),
         (4, ["python", "-m", session, "/b/run"]),

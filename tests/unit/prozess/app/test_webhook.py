@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from prozess.app import webhook
 from prozess.app.conduct import Conducted, Options, conduct_told
 from prozess.app.run_process import StopRequest, run_trial_command
-from prozess.campaigns.campaign_runner import run_campaign
 from prozess.app.webhook import VARIABLE, Webhook, message, of_verdict, told, webhook_of
+from prozess.campaigns.campaign_runner import run_campaign
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
 from prozess.harness.run_directory import RunDirectory
@@ -236,10 +236,10 @@ def plan():
 
 
 def test_the_command_refuses_an_address_before_anything_starts(monkeypatch, capsys):
-    from prozess.app import cli
+    from prozess import command
 
     monkeypatch.setattr(sys, "argv", ["prozess", "run", "smoke", "--webhook", "nowhere"])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        command.main()
     assert ended.value.code == ExitCode.BAD_INPUT
     assert "--webhook is no address of a webhook" in capsys.readouterr().err

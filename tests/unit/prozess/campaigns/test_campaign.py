@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.app import cli
+from prozess import command
 from prozess.campaigns.campaign_index import facts_of, overview_of, reasons_of, write_index
 from prozess.campaigns.campaign_plan import (
     Campaign,
@@ -22,10 +22,10 @@ from prozess.campaigns.campaign_plan import (
     load_campaign,
     next_number,
     parse_campaign,
-    parse_duration,
 )
 from prozess.campaigns.campaign_runner import exit_code, find_campaign, progress, summary
 from prozess.campaigns.engine import TrialAttempt, TrialJob
+from prozess.harness.clock import parse_duration
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.plan.trial_files import known_campaigns, load_trial
 from tests.support.campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
@@ -239,11 +239,11 @@ def test_the_command_that_runs_a_trial_again_is_right_wherever_one_stands(tmp_pa
 def test_the_index_is_written_again_by_report_and_of_another_version_is_refused(tmp_path, capsys, monkeypatch):
     directory = a_campaign_of_every_kind(tmp_path / "campaign")
     monkeypatch.setattr(sys, "argv", ["prozess", "report", str(directory.path)])
-    assert cli._main() == ExitCode.HELD
+    assert command.run() == ExitCode.HELD
     assert capsys.readouterr().out.strip() == str(directory.index)
     document = json.loads((directory.path / "campaign.json").read_text()) | {"format_version": 7}
     (directory.path / "campaign.json").write_text(json.dumps(document))
-    assert cli._main() == ExitCode.BAD_INPUT
+    assert command.run() == ExitCode.BAD_INPUT
     assert "version 7" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prozess.app import cli
+from prozess import command
 from prozess.campaigns.campaign_plan import (
     BegunCampaign,
     CampaignDirectory,
@@ -150,7 +150,7 @@ def test_what_a_campaign_cannot_give_to_its_trials_is_refused_before_the_first(
 ):
     monkeypatch.setattr(sys, "argv", ["prozess", "run", "smoke", "--rounds", "1", "--runs", str(tmp_path), *words])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        command.main()
     assert ended.value.code == ExitCode.BAD_INPUT
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -226,8 +226,8 @@ def test_resuming_another_campaign_or_for_another_time_is_refused(tmp_path):
 def test_rounds_on_the_command_line_make_a_campaign(tmp_path, monkeypatch, capsys):
     begun_in(tmp_path, a_campaign("t"))
     monkeypatch.setattr(sys, "argv", ["prozess", "run", "test", "--resume", str(tmp_path), "--rounds", "2"])
-    assert cli._main() == ExitCode.BAD_INPUT
+    assert command.run() == ExitCode.BAD_INPUT
     assert "Leave --for and --rounds out" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["prozess", "run", "nothing-of-that-name", "--rounds", "2"])
-    assert cli._main() == ExitCode.BAD_INPUT
+    assert command.run() == ExitCode.BAD_INPUT
     assert "There is no campaign and no trial" in capsys.readouterr().err

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from prozess.harness import ledger
 from prozess.campaigns import engine
 from prozess.campaigns.engine import JobDirectory, RunningJob, TrialJob, engine_in
+from prozess.harness import ledger
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, StorageFull
 from prozess.harness.processes import boot_id, identify

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.app.cli import _main
 from prozess.app.run_process import run_while
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
@@ -31,6 +30,7 @@ from prozess.campaigns.on_spark import (
     read_entries,
     remove_abandoned_trials,
 )
+from prozess.command import run
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.processes import boot_id, identify
 from tests.support.campaigns import a_campaign, anomaly, attempt, judged
@@ -109,8 +109,8 @@ def test_shares_that_do_not_belong_together_are_refused_and_leave_nothing(tmp_pa
 
 def test_of_two_entries_for_one_trial_the_first_counts_and_a_torn_one_is_not_there(tmp_path):
     place = SharedPlace.at(tmp_path)
-    for number, stamp, run in ((0, 20, "second"), (0, 10, "first"), (2, 5, "other")):
-        entry = FinishedTrial(attempts=(attempt(number, run=run),), host="somewhere")
+    for number, stamp, name in ((0, 20, "second"), (0, 10, "first"), (2, 5, "other")):
+        entry = FinishedTrial(attempts=(attempt(number, run=name),), host="somewhere")
         place.write(f"entries/{number:06}-{stamp}.json", entry.model_dump_json().encode())
     place.write("entries/000001-7.json", b'{"attempts": [{"job"')
     found = read_entries(place)
@@ -191,5 +191,5 @@ def test_a_trial_whose_parent_has_ended_does_not_begin():
 )
 def test_options_of_a_matrix_that_do_not_go_together_are_refused(arguments, words, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["prozess", "matrix", *arguments])
-    assert _main() == 254
+    assert run() == 254
     assert words in " ".join(capsys.readouterr().err.split())

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from prozess.app.cli import _main
 from prozess.campaigns.matrix_layout import MatrixLayout, load_matrix, parse_matrix
+from prozess.command import run
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan.matrix import covered
 from prozess.harness.plan.planning import make_plan
@@ -218,7 +218,7 @@ def test_a_matrix_is_not_run_as_a_trial(tmp_path, capsys):
 
 def carry_out(monkeypatch, capsys, *arguments):
     monkeypatch.setattr("sys.argv", ["prozess", "matrix", *map(str, arguments)])
-    code = _main()
+    code = run()
     return code, capsys.readouterr()
 
 

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from prozess.harness.errors import BadInput
-from prozess.harness.impact.cost import FaultImpact, ImpactShown, ReactionShown, RecoveryShown
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.comparing.measured import (
     BEGIN,
@@ -19,6 +17,8 @@ from prozess.campaigns.comparing.measured import (
     trial_lines,
     write_into,
 )
+from prozess.harness.errors import BadInput
+from prozess.harness.impact.cost import FaultImpact, ImpactShown, ReactionShown, RecoveryShown
 from prozess.harness.run_directory import write_json
 from prozess.harness.verdict import TrialVerdict
 from tests.support.small_runs import make_small

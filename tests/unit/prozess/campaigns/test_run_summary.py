@@ -2,8 +2,8 @@
 
 import pytest
 
-from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.campaigns.comparing import RunSummary
+from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.run_directory import write_json
 from tests.support.campaigns import anomaly, judged
 from tests.support.small_runs import make_small

@@ -4,22 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.errors import BadInput, ExitCode, NotJudged
 from prozess.campaigns.comparing import run_directories
-from prozess.campaigns.comparing.trends import (
-    BOTTOM,
-    NIGHTS_MIN,
-    TOP,
-    Measure,
-    NightOfTrial,
-    Regression,
-    Trends,
-    night_charts,
-    regressions,
-    runs_among,
-    tell_trends,
-    write_trends,
-)
+from prozess.campaigns.comparing.trends import BOTTOM, TOP, night_charts, runs_among, tell_trends, write_trends
+from prozess.harness.errors import BadInput, ExitCode, NotJudged
+from prozess.harness.impact.trends import NIGHTS_MIN, Measure, NightOfTrial, Regression, Trends, regressions
 
 
 def nights(*verdicts, findings=()):

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from prozess.app import cli, conduct
+from prozess import command
+from prozess.app import conduct
 from prozess.harness.errors import ExitCode
 from prozess.harness.history.manifest import read_manifest
 from prozess.harness.run_directory import RunDirectory
@@ -14,7 +15,7 @@ from tests.support.edn_histories import Jepsen
 
 def called(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["prozess", *map(str, arguments)])
-    return cli._main()
+    return command.run()
 
 
 @pytest.fixture

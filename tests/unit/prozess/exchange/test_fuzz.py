@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.exchange.imports import ImportOptions, write_imported
 from prozess.exchange.jepsen.edn import EdnError, read_edn, read_lines
 from prozess.exchange.jepsen.history import read_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.verifiable.history import read_verifiable
-from prozess.app.run.check import CheckOptions, check_run
-from prozess.app.run.judge import judge_run
 from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.reader import History

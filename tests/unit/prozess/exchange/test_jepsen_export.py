@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from prozess.app import cli
+from prozess import command
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.exchange.imports import ImportOptions, new_directory, write_imported
 from prozess.exchange.jepsen.history import read_jepsen, write_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
-from prozess.app.run.check import CheckOptions, check_run
-from prozess.app.run.judge import judge_run
 from prozess.harness.errors import ExitCode
 from prozess.harness.history.reader import History
 from prozess.harness.run_directory import RunDirectory
@@ -65,7 +65,7 @@ def test_a_history_of_ours_shows_there_what_it_shows_here(tmp_path):
 def exported(monkeypatch):
     def called(*arguments):
         monkeypatch.setattr(sys, "argv", ["prozess", "export", "jepsen", *map(str, arguments)])
-        return cli._main()
+        return command.run()
 
     return called
 

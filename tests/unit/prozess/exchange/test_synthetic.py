@@ -18,14 +18,12 @@ from prozess.checkers.progress.acknowledgements import LONG_NS
 from prozess.checkers.progress.stability import settle_ns, unstable
 from prozess.checkers.transactions.index import CellIndex
 from prozess.checkers.transactions.isolation import wr_edges, ww_edges
-from prozess.app import cli
+from prozess import command
 from prozess.exchange.synthetic import cells, log, members
 from prozess.exchange.synthetic import history as synthetic
 from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings, parse_plants
 from prozess.exchange.synthetic.witnesses import PLANTED
-from prozess.app.run.check import CheckOptions, check_run
-from prozess.app.run.judge import judge_run
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.history.reader import History
@@ -367,7 +365,7 @@ def test_what_has_no_room_is_said(tmp_path, options, said):
 def test_the_command_leaves_a_manifest_or_nothing(tmp_path, monkeypatch, capsys):
     def called(*arguments):
         monkeypatch.setattr(sys, "argv", ["prozess", "generate", "--out", str(tmp_path / "out"), *arguments])
-        return cli._main()
+        return command.run()
 
     assert called("--rows", "2000", "--plant", "lost=many") == ExitCode.BAD_INPUT
     assert called("--rows", "2000", "--plant", "lost=9999") == ExitCode.BAD_INPUT

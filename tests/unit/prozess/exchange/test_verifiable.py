@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.exchange.imports import ImportOptions, new_directory, write_imported
 from prozess.exchange.verifiable.clients import split_value
 from prozess.exchange.verifiable.history import read_verifiable
-from prozess.app.run.check import CheckOptions, check_run
-from prozess.app.run.judge import judge_run
 from prozess.harness.errors import BadInput
 from prozess.harness.report import report_run
 from prozess.harness.run_directory import RunDirectory

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from prozess.exchange.imports import ImportOptions, new_directory, write_imported
-from prozess.exchange.verifiable.history import read_verifiable
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
+from prozess.exchange.imports import ImportOptions, new_directory, write_imported
+from prozess.exchange.verifiable.history import read_verifiable
 from prozess.harness.errors import BadInput
 from prozess.harness.schema import OFFSET_MAX
 from prozess.harness.verdict import Verdict

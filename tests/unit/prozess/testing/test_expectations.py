@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.interfaces.application import Contents, Record
 from prozess.testing.expectations import (
     DOUBLED,
     MISSING,
@@ -15,7 +16,6 @@ from prozess.testing.expectations import (
     judge_expectation,
     judge_identities,
 )
-from prozess.harness.interfaces.application import Contents, Record
 
 THINGS = st.lists(st.sampled_from("abcd"), max_size=8)
 

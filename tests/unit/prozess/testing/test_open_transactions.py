@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from prozess.testing.open_transactions import TransactionalClient, open_transactions
 from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
+from prozess.testing.open_transactions import TransactionalClient, open_transactions
 
 TOPICS = (RegisteredTopic("orders", 0, ((1,),), {}), RegisteredTopic("bookings", 1, ((1,), (1,)), {}))
 COMMIT = 1

@@ -2,11 +2,11 @@
 
 import pytest
 
-from prozess.testing.plans import RecordedTest, make_test_plan, notes_of, producer_of
-from prozess.harness.catalogue import RECORDED
 from prozess.harness.guarantees.table.rules import configuration_of
 from prozess.harness.interfaces.application import RegisteredClient, RegisteredTopic
+from prozess.harness.plan.catalogue import RECORDED
 from prozess.harness.plan.plan import parse_plan
+from prozess.testing.plans import RecordedTest, make_test_plan, notes_of, producer_of
 
 TOPIC = RegisteredTopic(
     "orders", 0, ((1, 2, 3), (2, 3, 1)), {"min.insync.replicas": "2", "flush.messages": str(2**63 - 1)}

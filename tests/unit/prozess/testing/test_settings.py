@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from prozess.testing.session import Clusters, TestSettings, new_cluster_directory, settings_from
 from prozess.harness.errors import BadInput
+from prozess.testing.session import Clusters, TestSettings, new_cluster_directory, settings_from
 
 
 def test_the_marker_wins_over_the_command_line():

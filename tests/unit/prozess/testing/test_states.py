@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.interfaces.application import Contents, Record
 from prozess.testing.expectations import StateExpectation
 from prozess.testing.states import judge_state
-from prozess.harness.interfaces.application import Contents, Record
 
 PAYMENTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), max_size=8)
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from prozess.harness.interfaces.application import RegisteredClient, RegisteredTopic
 from prozess.testing.expectations import Expectation, StateExpectation, commits_first, unjudged_of
 from prozess.testing.plans import RecordedTest
-from prozess.harness.interfaces.application import RegisteredClient, RegisteredTopic
 
 ORDERS, INVOICES = RegisteredTopic("orders", 0, ((1,), (1,)), {}), RegisteredTopic("invoices", 2, ((1,),), {})
 EXPECTED = Expectation("orders", "invoices", lambda record: None)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.errors import BadInput
 from prozess.validation.availability import CONCERNS, OFFSETS, ONE_DISK, SHARES, TRANSACTIONS, concerns
 from prozess.validation.command import ValidationInput, translate
 from prozess.validation.lifetimes import RULES as LIFETIMES
 from prozess.validation.prediction import Prediction, acceptable
-from prozess.harness.errors import BadInput
 from tests.support.predictions import SAFE_BROKER, SAFE_TOPIC, predicted
 
 TRANSACTIONAL = {"transactional.id": "orders"}

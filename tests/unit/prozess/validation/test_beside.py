@@ -5,9 +5,9 @@ import textwrap
 
 import pytest
 
+from prozess.harness.errors import ExitCode
 from prozess.validation.command import Budget, ValidationInput, validate
 from prozess.validation.sources import read_all
-from prozess.harness.errors import ExitCode
 
 SPRING = "spring.kafka.producer.acks: all\nspring.kafka.producer.properties.enable.idempotence: true\n"
 QUARKUS = "mp.messaging.outgoing.o.connector=smallrye-kafka\nmp.messaging.outgoing.o.acks=all\n"

@@ -3,10 +3,10 @@
 import pytest
 
 from prozess.app.conduct import Options
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.validation.change import files_of
 from prozess.validation.command import ValidationInput, compare, refuse_contradictions
 from prozess.validation.remarks import FORMATS
-from prozess.harness.errors import BadInput, ExitCode
 
 SAFE = {
     "producer.properties": "acks=all\nenable.idempotence=true\n",

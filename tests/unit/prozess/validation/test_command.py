@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
 from prozess.validation.command import Budget, ValidationInput, translate, validate
 from prozess.validation.prediction import Prediction
 from prozess.validation.sources import version_to_run
 from prozess.validation.terminal import tell_begin
-from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
 from tests.support.paths import EXAMPLES
 from tests.support.predictions import VERSION
 

@@ -5,10 +5,10 @@ from datetime import date
 
 import pytest
 
-from prozess.validation.assumptions import Risk, Risks
-from prozess.validation.prediction import NEEDS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import DEFECTS, RuleEffect
+from prozess.validation.assumptions import Risk, Risks
+from prozess.validation.prediction import NEEDS
 from tests.support.predictions import predicted
 
 IDEMPOTENT = {"enable.idempotence": "true"}

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from prozess.harness.guarantees.table import TABLE
 from prozess.validation.command import Budget, ValidationInput, validate
 from prozess.validation.first_lines import LINES_MAX, OF_LOSS, first_lines
 from prozess.validation.lines import DocumentLines
 from prozess.validation.reading import json_value, yaml_documents
 from prozess.validation.terminal import HEADING
-from prozess.harness.guarantees.table import TABLE
 from tests.support.predictions import SAFE_TOPIC, predicted
 
 UNCLEAN = SAFE_TOPIC | {"unclean.leader.election.enable": "true"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.validation.clients import Translated
+from prozess.harness.config.client_settings import Translated
 from prozess.validation.servers import variant_of
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import AnomalySummary, Comparison, ComparisonLine, Observed, observe
 from prozess.validation.prediction import CHANGES
 from prozess.validation.terminal import observed
 from prozess.validation.terminal import predicted as said_of
-from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.verdict import AnomalyOutcome
 from tests.support.examples import examples
 from tests.support.predictions import SAFE_TOPIC, predicted, weak
 

@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.validation.availability import OFFSETS, TRANSACTIONS, UNCLEAN_OFFSETS
-from prozess.validation.lifetimes import AWAY_MAX_MS, Lifetime, in_words
-from prozess.validation.lifetimes import RULES as LIFETIMES
-from prozess.validation.schedules import why_none
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_hold
 from prozess.harness.guarantees.logic import FALSE
@@ -19,6 +15,10 @@ from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.rules import configuration_of
 from prozess.harness.guarantees.verdict.evaluation import condition
 from prozess.harness.schema import Tristate
+from prozess.validation.availability import OFFSETS, TRANSACTIONS, UNCLEAN_OFFSETS
+from prozess.validation.lifetimes import AWAY_MAX_MS, Lifetime, in_words
+from prozess.validation.lifetimes import RULES as LIFETIMES
+from prozess.validation.schedules import why_none
 from tests.support.examples import examples
 from tests.support.predictions import predicted
 

@@ -9,6 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table.rules import RuleEffect
+from prozess.harness.impact.cost import WindowShown
+from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, IsrIs, TakeOver
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.verdict import (
+    AnomalyOutcome,
+    CellAnomaly,
+    CellVerdict,
+    FaultShown,
+    TrialVerdict,
+    Verdict,
+    WitnessShown,
+)
 from prozess.validation.availability import CONCERNS, RULES
 from prozess.validation.command import lacking, steps_done
 from prozess.validation.comparison import (
@@ -37,22 +53,6 @@ from prozess.validation.schedules import (
 )
 from prozess.validation.standstill import Standstill, of_group, of_transactions
 from prozess.validation.terminal import show_comparison, to_json
-from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import RuleEffect
-from prozess.harness.impact.cost import WindowShown
-from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, IsrIs, TakeOver
-from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, NONE, Outcome
-from prozess.harness.verdict import (
-    AnomalyOutcome,
-    CellAnomaly,
-    CellVerdict,
-    FaultShown,
-    TrialVerdict,
-    Verdict,
-    WitnessShown,
-)
 from tests.support.predictions import SAFE_TOPIC, predicted
 
 UNCLEAN_TOPIC = SAFE_TOPIC | {"unclean.leader.election.enable": "true"}

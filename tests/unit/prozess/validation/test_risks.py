@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.validation.assumptions import OTHER_CLIENT, Risk, Risks, read_risks
 from prozess.harness.errors import BadInput
+from prozess.validation.assumptions import OTHER_CLIENT, Risk, Risks, read_risks
 
 KNOWN = ("lost", "lost/acks-1", "duplicate")
 LAST = date(2027, 1, 31)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.errors import BadInput
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.formats.containers import property_of
 from prozess.validation.sources import read_file
-from prozess.harness.errors import BadInput
 from tests.support.paths import EXAMPLES
 
 

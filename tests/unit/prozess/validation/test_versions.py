@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.validation.clients import translate_consumer, translate_producer
+from prozess.harness.config.client_settings import translate_consumer, translate_producer
+from prozess.harness.config.known_properties import librdkafka_version, versions
+from prozess.harness.errors import BadInput, MissingTool
 from prozess.validation.command import ValidationInput, translate
 from prozess.validation.servers import doubt_across, translate_servers
 from prozess.validation.trial import doubts_of_client, doubts_of_kafka
-from prozess.harness.config.known_properties import librdkafka_version, versions
-from prozess.harness.errors import BadInput, MissingTool
 from tests.support.predictions import VERSION, of
 
 # --- versions

@@ -3,12 +3,12 @@ share, and with values that Kafka's own parser refuses."""
 
 import pytest
 
-from prozess.validation.command import Budget, ValidationInput, translate, validate
-from prozess.validation.prediction import Prediction
-from prozess.validation.sources import read_file
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.schedule import FaultAction
+from prozess.validation.command import Budget, ValidationInput, translate, validate
+from prozess.validation.prediction import Prediction
+from prozess.validation.sources import read_file
 from tests.support.predictions import SAFE_BROKER, predicted, weak
 
 ZOOKEEPER = SAFE_BROKER | {"zookeeper.connect": "zk:2181", "broker.id": "1"}

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.watch.acknowledged import ROWS_MAX, AcknowledgedRecords
-from prozess.watch.leader_changes import HOLD_S, TRIES_MAX, AuditOrder, LeaderChanges
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.schema import NONE, ReadFlag
+from prozess.watch.acknowledged import ROWS_MAX, AcknowledgedRecords
+from prozess.watch.leader_changes import HOLD_S, TRIES_MAX, AuditOrder, LeaderChanges
 
 
 def acknowledged(*offsets, at_ns=1):

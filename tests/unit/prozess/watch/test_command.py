@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from prozess.app import cli
-from prozess.app.commands.watch import CONCLUSIONS, PLAIN_STATUS_S, StatusLine
+from prozess import command
 from prozess.harness.errors import ExitCode
+from prozess.watch.cli import CONCLUSIONS, PLAIN_STATUS_S, StatusLine
 from tests.support.clock import FakeClock
 
 
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 def test_what_cannot_be_done_is_refused_with_254_before_any_cluster_is_asked(monkeypatch, capsys, words, why):
     monkeypatch.setenv("PROZESS_CLIENT_CONFIG", "")  # the command sets it
     monkeypatch.setattr(sys, "argv", ["prozess", "watch", "--cluster", "127.0.0.1:1", *words])
-    assert cli._main() == ExitCode.BAD_INPUT
+    assert command.run() == ExitCode.BAD_INPUT
     said = capsys.readouterr().err
     assert why in said
     assert "s3cret" not in said

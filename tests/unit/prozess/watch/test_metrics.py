@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.clock import SystemClock
+from prozess.harness.errors import BadInput
 from prozess.watch import metrics
 from prozess.watch.metrics import (
     BOUNDS_S,
@@ -18,8 +20,6 @@ from prozess.watch.metrics import (
     parse_address,
     text_of,
 )
-from prozess.harness.clock import SystemClock
-from prozess.harness.errors import BadInput
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from prozess.watch import notices as module
-from prozess.watch.notices import LINES_MAX, Notices, title_of
 from prozess.app.webhook import Webhook
 from prozess.harness.clock import SystemClock, wait_until
+from prozess.watch import notices as module
+from prozess.watch.notices import LINES_MAX, Notices, title_of
 
 LIMIT_S = 20
 

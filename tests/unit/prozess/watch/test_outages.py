@@ -3,6 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.interfaces import PartitionView
 from prozess.watch.outages import (
     OUTAGE_S,
     Complaints,
@@ -13,8 +15,6 @@ from prozess.watch.outages import (
     describe_partitions,
     named_partitions,
 )
-from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import PartitionView
 
 TOPIC = "prozess-watch-x"
 KEY = (TOPIC, 0)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from prozess.watch.promises import Promises
-from prozess.watch.window import WORDS
 from prozess.harness.interfaces import PartitionView
 from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.plan.bounds import Bounds
+from prozess.watch.promises import Promises
+from prozess.watch.window import WORDS
 
 S = 1_000_000_000
 BOUNDS = Bounds()

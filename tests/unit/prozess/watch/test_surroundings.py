@@ -4,10 +4,10 @@ import pytest
 
 from prozess.clusters.existing.cluster_health import ask_health, health_of
 from prozess.clusters.protocol.requests import MetadataAnswer
-from prozess.watch.surroundings import PartitionAdded, Surroundings, WatchNote, remark_on
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import PartitionView
 from prozess.harness.schema import NONE
+from prozess.watch.surroundings import PartitionAdded, Surroundings, WatchNote, remark_on
 from tests.support.clock import FakeClock
 
 KEY = ("prozess-watch-y", 0)

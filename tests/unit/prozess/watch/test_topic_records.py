@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.ledger import private_directory
 from prozess.watch.surroundings import Surroundings
 from prozess.watch.topic_records import RecordedTopic, RecordsHere, TopicRecord, parse_record, records_here
-from prozess.harness.ledger import private_directory
 from tests.support.clock import FakeClock
 
 ID = UUID(int=7)

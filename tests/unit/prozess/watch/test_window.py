@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.watch.window import DOUBTED_AFTER_CHANGES, FOREIGN, KEEP_NS, PartitionWindow, WindowRows
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.schema import NONE, SENDS, Outcome, ReadFlag
+from prozess.watch.window import DOUBTED_AFTER_CHANGES, FOREIGN, KEEP_NS, PartitionWindow, WindowRows
 
 RETENTION_NS = 1800 * NS_PER_S
 

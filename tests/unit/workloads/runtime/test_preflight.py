@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from prozess.app import cli
+from prozess import command
 from prozess.app.wiring import TOOLBOX
 from prozess.harness.errors import ExitCode
 from prozess.harness.plan.planning import make_plan
@@ -23,7 +23,7 @@ def run(monkeypatch, tmp_path, text: str) -> int:
     path.write_text(HEAD + text, encoding="utf-8")
     tomllib.loads(path.read_text(encoding="utf-8"))
     monkeypatch.setattr(sys, "argv", ["prozess", "run", str(path), "--runs", str(tmp_path / "runs")])
-    return cli._main()
+    return command.run()
 
 
 @pytest.mark.parametrize(

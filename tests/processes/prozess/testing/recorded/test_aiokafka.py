@@ -5,15 +5,15 @@ import asyncio
 import numpy as np
 import pytest
 
-from prozess.testing.plans import group_of_members, producer_of
-from prozess.testing.recording import Recording
 from prozess.harness.errors import ProzessError
 from prozess.harness.history.convert import History
 from prozess.harness.interfaces.application import RegisteredClient
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Outcome
 from prozess.harness.verdict import Verdict
+from prozess.testing.plans import group_of_members, producer_of
 from prozess.testing.recorded.aiokafka import RecordedAIOKafkaConsumer, RecordedAIOKafkaProducer
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is not installed: pip install 'prozess[aiokafka]'")

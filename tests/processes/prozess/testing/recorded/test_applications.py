@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from prozess.testing.expectations import Expectation
-from prozess.testing.outcome import outcome_of
-from prozess.testing.recording import Recording
 from prozess.harness.errors import BadInput
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome, Verdict
+from prozess.testing.expectations import Expectation
+from prozess.testing.outcome import outcome_of
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 
 READING = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}

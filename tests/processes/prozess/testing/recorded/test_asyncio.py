@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.aio import AIOConsumer, AIOProducer
 
-from prozess.testing.recording import Recording
 from prozess.harness.errors import ProzessError
 from prozess.harness.history.convert import History
 from prozess.harness.recording.rows import read_rows
@@ -15,6 +14,7 @@ from prozess.harness.schema import COMMITS, SENDS, Outcome
 from prozess.harness.verdict import Verdict
 from prozess.testing.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
 from prozess.testing.recorded.client import seal_clients
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 
 TOPIC = "orders"

@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from prozess.testing.outcome import outcome_of
-from prozess.testing.recording import Recording
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.history.convert import History
@@ -25,10 +23,12 @@ from prozess.harness.recording.rows import Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, FaultPhase, Outcome, ReadFlag, Role, StepOutcome, Tristate
 from prozess.harness.verdict import AnomalyOutcome, Verdict
+from prozess.testing.outcome import outcome_of
 from prozess.testing.recorded import topics
 from prozess.testing.recorded.client import seal_clients
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 
 TOPIC = "orders"

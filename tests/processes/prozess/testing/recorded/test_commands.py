@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from prozess.testing.application import Applications, RecordedCommands
-from prozess.testing.recording import Recording
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, NotReady
 from prozess.harness.history.convert import History
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, Outcome
 from prozess.harness.verdict import Verdict
+from prozess.testing.application import Applications, RecordedCommands
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
+from prozess.testing.recording import Recording
 from tests.support.mock_kafka import mock_kafka
 
 DURABLE = {"acks": "all", "enable.idempotence": True, "delivery.timeout.ms": 30_000}

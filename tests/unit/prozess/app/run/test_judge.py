@@ -3,7 +3,6 @@
 import pytest
 
 from prozess.app.run.judge import read_application, with_application
-from prozess.testing.expectations import ApplicationFinding, Unjudged, application_verdict
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.envelope import batches_by_partition, older_epoch_from
 from prozess.harness.guarantees.evidence.trial import EPOCH_COLUMNS, REPLICA_COLUMNS
@@ -11,6 +10,7 @@ from prozess.harness.guarantees.verdict.doubts import with_doubts
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
+from prozess.testing.expectations import ApplicationFinding, Unjudged, application_verdict
 
 HAZARD = ApplicationFinding("commit-first", "orders", 2, "It commits first.", fails=False)
 MISSING = ApplicationFinding("missing-output", "orders → bills", 3, "Three are missing.")

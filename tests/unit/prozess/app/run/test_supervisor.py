@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from prozess.harness import ledger
 from prozess.app.run.supervisor import end_stage, start_supervisor
+from prozess.harness import ledger
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.processes import ProcessIdentity, identify, is_running
 from prozess.harness.run_directory import RunDirectory

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from prozess.testing.expectations import never_again, unjudged_of
-from prozess.testing.plans import RecordedTest
 from prozess.harness.interfaces.application import Registry
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import MISSING, SENDS, FaultPhase, Isolation, MetadataKind
+from prozess.testing.expectations import never_again, unjudged_of
+from prozess.testing.plans import RecordedTest
 from prozess.testing.recorded.client import RecordedLife
 from prozess.testing.recorded.command import CommandProducer
 from tests.support.cells.partitions import table

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.config.known_properties import Setting
+from prozess.harness.errors import BadInput
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.compose.resolution import docker_configuration, interpolated, resolve
 from prozess.validation.formats.images import image_named
 from prozess.validation.formats.weakest import weakest
-from prozess.harness.config.known_properties import Setting
-from prozess.harness.errors import BadInput
 
 BROKER = """
   {name}:

@@ -12,13 +12,13 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.config.known_properties import Setting
+from prozess.harness.errors import BadInput
 from prozess.validation import reading as documents
 from prozess.validation.formats import FORMATS
 from prozess.validation.formats.filing import leaf_values
 from prozess.validation.reading import SCOPES
 from prozess.validation.sources import read_file
-from prozess.harness.config.known_properties import Setting
-from prozess.harness.errors import BadInput
 from tests.support.examples import examples
 from tests.unit.prozess.validation.formats.test_brokers import (
     BITNAMI,

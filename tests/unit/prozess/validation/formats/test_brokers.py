@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.validation.command import Budget, ValidationInput, validate
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.formats.containers import property_of
@@ -13,7 +14,6 @@ from prozess.validation.formats.helm import Helm
 from prozess.validation.formats.managed import Strimzi
 from prozess.validation.reading import SCOPES, load
 from prozess.validation.sources import read_all, read_file
-from prozess.harness.errors import BadInput, ExitCode
 
 CLUSTER = """
     apiVersion: kafka.strimzi.io/v1

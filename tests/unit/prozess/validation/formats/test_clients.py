@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.validation.command import Budget, ValidationInput, validate
 from prozess.validation.formats.filing import CLIENT_SCOPES, go_duration_ms, names_of
 from prozess.validation.formats.go_clients import FRANZ_GO, SARAMA
 from prozess.validation.formats.node_and_python_clients import AIOKAFKA, KAFKA_PYTHON, KAFKAJS
 from prozess.validation.reading import SCOPES
 from prozess.validation.sources import read_file
-from prozess.harness.errors import BadInput, ExitCode
 
 LIBRARIES = (SARAMA, FRANZ_GO, KAFKAJS, KAFKA_PYTHON, AIOKAFKA)
 

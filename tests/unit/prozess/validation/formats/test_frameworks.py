@@ -6,13 +6,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.config.known_properties import properties_of
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.validation.command import Budget, ValidationInput, translate, validate
 from prozess.validation.comparison import Comparison
 from prozess.validation.prediction import Prediction
 from prozess.validation.reading import SCOPES, is_foreign, of_no_promise
 from prozess.validation.sources import read_all, read_file
-from prozess.harness.config.known_properties import properties_of
-from prozess.harness.errors import BadInput, ExitCode
 from tests.support.examples import examples
 from tests.support.predictions import VERSION
 from tests.unit.prozess.app.test_cli import called

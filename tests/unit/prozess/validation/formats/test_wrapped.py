@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
+from prozess.harness.errors import BadInput, ExitCode
 from prozess.validation.command import Budget, ValidationInput, validate
 from prozess.validation.reading import SCOPES
 from prozess.validation.sources import read_all, read_file
-from prozess.harness.errors import BadInput, ExitCode
 
 APPSETTINGS = {
     "Logging": {"LogLevel": {"Default": "Information"}},

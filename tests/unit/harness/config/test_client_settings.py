@@ -2,10 +2,10 @@
 
 import pytest
 
-from prozess.validation.clients import translate_consumer, translate_producer
-from prozess.validation.servers import translate_servers
+from prozess.harness.config.client_settings import translate_consumer, translate_producer
 from prozess.harness.config.known_properties import properties_of, versions
 from prozess.harness.errors import BadInput
+from prozess.validation.servers import translate_servers
 from tests.support.predictions import SAFE_TOPIC, VERSION, of, predicted
 
 # --- what is known, and what is misspelt

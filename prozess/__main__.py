@@ -1,4 +1,4 @@
-"""The first module of the command: it answers signals from its first import on, and then loads the rest.
+"""The command `prozess`, and `python -m prozess`: it answers signals from its first import on, and then loads the rest.
 
 To load the command takes some tenths of a second. A signal in this time ends it with the exit code that the page promises
 (docs/exit-codes.md), and without a traceback, because nothing was begun. It imports nothing but what Python has loaded.
@@ -28,9 +28,9 @@ def _end(number: int, _frame: object) -> None:
 def main() -> None:
     """The entry point of the command `prozess`."""
     answer_signals()
-    from prozess.app import cli
+    from prozess import command
 
-    cli.main()
+    command.main()
 
 
 if __name__ == "__main__":

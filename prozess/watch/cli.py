@@ -12,8 +12,8 @@ from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import BadInput
 
 if TYPE_CHECKING:
-    from prozess.watch.state import WatchOptions
     from prozess.app.webhook import Webhook
+    from prozess.watch.state import WatchOptions
 
 app = typer.Typer()
 OUTAGE_S_MIN, OUTAGE_S_MAX = 1.0, 3600.0
@@ -65,10 +65,10 @@ def watch(  # noqa: PLR0913 - the options of a command
     """Watch a cluster in use, and tell of losses and outages. A watch sends a few records through every broker, reads them
     back, and checks what became of them. It writes to one topic, which it makes, and deletes in the end. Exit code 0: nothing
     was seen; 1: an outage, unreadable records or a violation was seen; 2: something is unknown."""
-    from prozess.campaigns.campaign_plan import parse_duration
-    from prozess.watch.state import WatchOptions
     from prozess.app.webhook import webhook_of
+    from prozess.harness.clock import parse_duration
     from prozess.harness.config.existing_clusters import refuse_bad_servers, use
+    from prozess.watch.state import WatchOptions
 
     if not 0 < rate_hz <= RATE_HZ_MAX:
         raise BadInput(
@@ -89,12 +89,12 @@ def watch(  # noqa: PLR0913 - the options of a command
 def carry_out(options: "WatchOptions", metrics: str | None, webhook: "Webhook | None") -> int:
     """Watches until somebody asks it to stop, and returns the exit code."""
     from prozess.app import run_process
+    from prozess.harness.clock import SystemClock
+    from prozess.harness.config.existing_clusters import login_here
     from prozess.watch.exposition import build_info, metrics_of, status_of, up
     from prozess.watch.metrics import Endpoint, parse_address, text_of
     from prozess.watch.notices import Notices
     from prozess.watch.watcher import ClusterWatch, topic_of
-    from prozess.harness.clock import SystemClock
-    from prozess.harness.config.existing_clusters import login_here
 
     clock, line = SystemClock(), StatusLine(SystemClock())
     address = None if metrics is None else parse_address(metrics)

@@ -5,16 +5,47 @@ here.
 has a `Catalogue` here, with its type. The values are in a dictionary beside what it lists (`prozess.nemesis.registry`,
 `prozess.clusters.registry`, `prozess.checkers.registry`). `prozess/__init__.py`, which Python runs before any other module
 of prozess, says where each registry finds its dictionary. The dictionary is imported when it is first read.
+
+Plans and judgement ask little of what they name: the interfaces below. Whoever makes faults or clusters reads the registry
+itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from prozess.harness.checking.checker import Checker
-    from prozess.harness.interfaces import AnyFault, Backend
+    from prozess.harness.config.configuration import Variant
+    from prozess.harness.config.impairments import Capability
+    from prozess.harness.values import Frozen
 
 Value = TypeVar("Value")
+
+
+class PlannedFault(Protocol):
+    """What a plan asks of the class of a fault (`prozess.harness.interfaces.Fault` explains each)."""
+
+    parameters_model: "type[Frozen]"
+    needs: "frozenset[Capability]"
+    role_parameters: frozenset[str]
+    in_a_mix: Mapping[str, object]
+    of_partitions: bool
+    of_clients: bool
+
+    @staticmethod
+    def refusal(targets: Sequence[str], nodes: Collection[str]) -> str | None: ...
+
+    @staticmethod
+    def means_nothing(variant: "Variant", parameters: Any) -> str | None: ...  # noqa: ANN401
+
+
+class JudgedChecker(Protocol):
+    """What plans and judgement ask of a checker (`prozess.harness.checking.checker` explains each)."""
+
+    @property
+    def of_cells(self) -> bool: ...
+
+    @property
+    def fact(self) -> bool: ...
 
 
 class Catalogue(Mapping[str, Value]):
@@ -31,13 +62,7 @@ class Catalogue(Mapping[str, Value]):
 
     def named(self, name: str) -> Value:
         """Returns the value of that name. BadInput with the known names if there is none."""
-        if name not in self:
-            from prozess.harness.errors import (
-                BadInput,  # not before: who only has the pytest plugin installed loads nothing
-            )
-
-            raise BadInput(f"{self._what} {name!r} is not known. Known: {', '.join(sorted(self))}.")
-        return self[name]
+        return named(self._what, self, name)
 
     def __getitem__(self, name: str) -> Value:
         return self._values()[name]
@@ -53,11 +78,22 @@ class Catalogue(Mapping[str, Value]):
         return self._source()
 
 
-FAULTS: "Catalogue[type[AnyFault]]" = Catalogue("fault")
+def named(what: str, values: Mapping[str, Value], name: str) -> Value:
+    """Returns the value of that name. BadInput with the known names if there is none; `what` is one of its kind, in words."""
+    if name not in values:
+        from prozess.harness.errors import (
+            BadInput,  # not before: who only has the pytest plugin installed loads nothing
+        )
+
+        raise BadInput(f"{what} {name!r} is not known. Known: {', '.join(sorted(values))}.")
+    return values[name]
+
+
+FAULTS: Catalogue[type[PlannedFault]] = Catalogue("fault")
 """The class of each fault that a step may name."""
-BACKENDS: "Catalogue[Backend]" = Catalogue("backend")
-"""The function of each backend, which makes the cluster of a plan."""
-CHECKERS: "Catalogue[Checker]" = Catalogue("anomaly")
+BACKENDS: Catalogue[object] = Catalogue("backend")
+"""What makes the cluster of a plan, by the name of the backend."""
+CHECKERS: Catalogue[JudgedChecker] = Catalogue("anomaly")
 """The checker of each anomaly, and of each fact that is only counted."""
 RECORDED = "recorded"
 """`Cell.workload` of a test's own clients (`prozess.testing`). Nobody planned them, so a trial file cannot ask

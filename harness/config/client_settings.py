@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from prozess.validation.reading import Unclear
 from prozess.harness.config.configuration import RETRIES_MAX, version_numbers
 from prozess.harness.config.existing_clusters import MAY_BE_WRITTEN
 from prozess.harness.config.known_properties import (
@@ -29,6 +28,24 @@ from prozess.harness.errors import BadInput
 
 SettingValue: TypeAlias = str | int | float | bool
 """The value of a setting in a trial file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """Something in a file that was not understood, and that may matter: nothing is promised while there is one."""
+
+    name: str
+    """The name as the file spells it."""
+    origin: str
+    """File and line, or the place in the document, for a person."""
+    why: str
+    """What is not understood, as the end of a sentence whose subject is the name: "is a placeholder: …"."""
+    rule: str = ""
+    """The rule by which a person may accept it: `unknown-property:NAME`, `other-client`; empty: it cannot be accepted."""
+
+    def sentence(self) -> str:
+        """Returns this as a sentence for people."""
+        return f"{self.origin}: {self.name} {self.why}"
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from prozess.harness import catalogue
 from prozess.harness.errors import BadInput
+from prozess.harness.plan import catalogue
 from prozess.nemesis.process import Kill
 from prozess.nemesis.registry import FAULTS
 
@@ -25,11 +25,9 @@ def test_a_name_that_nothing_has_is_refused_with_the_names_that_there_are():
 
 
 @pytest.mark.parametrize(
-    "first", ["prozess.harness.catalogue", "prozess.harness.plan.plan", "prozess.clusters.registry"]
+    "first", ["prozess.harness.plan.catalogue", "prozess.harness.plan.plan", "prozess.clusters.registry"]
 )
 def test_catalogues_know_their_registries_whatever_is_imported_first(first):
     script = f"import sys, {first}\nassert 'prozess.nemesis.registry' not in sys.modules\n"
-    script += (
-        "from prozess.harness import catalogue\nassert catalogue.FAULTS and catalogue.BACKENDS and catalogue.CHECKERS"
-    )
+    script += "from prozess.harness.plan import catalogue\nassert catalogue.FAULTS and catalogue.BACKENDS and catalogue.CHECKERS"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
