@@ -1,6 +1,4 @@
-"""Everything that does not depend on how a cluster is run: values, plans, schedules, the history format, interfaces,
-guarantees and reports.
+"""The ground: values, plans, recording, the history's format, interfaces, guarantees, and the report of one run.
 
-Imports none of `clusters`, `nemesis`, `workloads`, `checkers`, `spark_checkers`. What they list is read by
-`prozess.harness.plan.catalogue`.
+It imports nothing of prozess that stands above it. What registries above it list is read by `prozess.harness.plan.catalogue`.
 """

@@ -1,1 +1,1 @@
-"""The application stands on everything else: the command line, the stages of a run, and whatever runs many trials."""
+"""One run stands here: how a command begins and ends, the stages of a run, and what puts its parts together."""
