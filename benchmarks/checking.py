@@ -211,7 +211,7 @@ def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, d
 def command(engine: str, path: Path, workers: int) -> tuple[float, float, float]:
     """Runs `prozess check` as a person does. Returns the wall clock, the CPU seconds of all its processes, and the most
     memory of any of them in MB."""
-    prozess = [sys.executable, "-c", "import sys; from prozess.app.cli import main; sys.exit(main())"]
+    prozess = [sys.executable, "-c", "import sys; from prozess.command import main; sys.exit(main())"]
     asked = ["check", str(path), "--engine", engine, "--workers", str(workers), "--no-report"]
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as told:

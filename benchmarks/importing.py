@@ -25,7 +25,7 @@ from pathlib import Path
 
 from shapes import SHAPES, write
 
-PROZESS = (sys.executable, "-c", "from prozess.app.cli import main; main()")
+PROZESS = (sys.executable, "-c", "from prozess.command import main; main()")
 COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 MEASURED = ("import", "check")
 

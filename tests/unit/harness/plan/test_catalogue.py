@@ -29,5 +29,6 @@ def test_a_name_that_nothing_has_is_refused_with_the_names_that_there_are():
 )
 def test_catalogues_know_their_registries_whatever_is_imported_first(first):
     script = f"import sys, {first}\nassert 'prozess.nemesis.registry' not in sys.modules\n"
-    script += "from prozess.harness.plan import catalogue\nassert catalogue.FAULTS and catalogue.BACKENDS and catalogue.CHECKERS"
+    script += "from prozess.harness.plan import catalogue\n"
+    script += "assert catalogue.FAULTS and catalogue.BACKENDS and catalogue.CHECKERS"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)

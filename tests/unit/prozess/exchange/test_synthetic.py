@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prozess import command
+from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.checkers.log.records import OTHER_KEY, UNREADABLE_RECORD
 from prozess.checkers.progress.acknowledgements import LONG_NS
 from prozess.checkers.progress.stability import settle_ns, unstable
 from prozess.checkers.transactions.index import CellIndex
 from prozess.checkers.transactions.isolation import wr_edges, ww_edges
-from prozess import command
 from prozess.exchange.synthetic import cells, log, members
 from prozess.exchange.synthetic import history as synthetic
 from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
