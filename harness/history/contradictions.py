@@ -18,8 +18,10 @@ import numpy as np
 
 from prozess.harness.errors import CONTRADICTION
 from prozess.harness.history.lives import Columns, Lives, TransactionsAtHand, among, run_starts
+from prozess.harness.history.meant import doubtful_messages
 from prozess.harness.history.orders import KnownEpochs, behind_in_log, doubtful_faults, span_begins
 from prozess.harness.history.reader import History
+from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     MISSING,
@@ -86,6 +88,7 @@ _NEVER_NONE: Mapping[str, Sequence[str]] = {
     "observations": ("time_ns",),
     "withheld": ("begun_ns", "count"),
     "faults": ("time_ns", "fault"),
+    "messages": ("time_ns", "step", "server", "api", "version", "answer"),
     "steps": ("step",),
     "metadata": ("time_ns",),
     "replicas": ("base_offset", "last_offset", "records", "size", "read_ns"),
@@ -192,6 +195,7 @@ class _Sought:
             "reads": [self._begins, self._epoch_rows],
             "replicas": [self._epoch_rows],
             "faults": [self._faults],
+            "messages": [self._messages],
         }
 
     def _commits(self, table: Table, rows: Columns) -> None:
@@ -202,6 +206,12 @@ class _Sought:
     def _faults(self, table: Table, rows: Columns) -> None:
         for name, wrong in doubtful_faults(rows).items():
             self._tell(table, rows, wrong, _OF_FAULTS[name])
+
+    def _messages(self, table: Table, rows: Columns) -> None:
+        did = read_texts(self._history.run.dictionaries).get("did", [])
+        steps = self._history.table("steps")
+        for what, wrong in doubtful_messages(self._history.plan.steps, rows, steps, did).items():
+            self._tell(table, rows, wrong, what)
 
     def _epoch_rows(self, table: Table, rows: Columns) -> None:
         self._tell(table, rows, self._epochs.unknown(rows), "no leader of the partition had the epoch")
