@@ -212,6 +212,7 @@ class _Sought:
         steps = self._history.table("steps")
         for what, wrong in doubtful_messages(self._history.plan.steps, rows, steps, did).items():
             self._tell(table, rows, wrong, what)
+        self._tell(table, rows, ~among(rows["sender"].astype(np.int64), self._known), "there is no such sender")
 
     def _epoch_rows(self, table: Table, rows: Columns) -> None:
         self._tell(table, rows, self._epochs.unknown(rows), "no leader of the partition had the epoch")

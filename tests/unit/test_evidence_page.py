@@ -41,6 +41,10 @@ def test_every_column_of_every_table_that_a_generated_history_fills_was_changed(
     }
 
 
+def test_every_table_has_rows_in_one_of_the_clean_histories(found):
+    assert {table for tables in found.values() for table in tables} == set(TABLES)
+
+
 def test_every_change_that_is_held_is_explained(found):
     unexplained = [(case.history, case.table, case.column, case.way) for case in page.unexplained(found)]
     assert unexplained == [], "say in tools/evidence/reasons.py why nobody notices it, or write what does"

@@ -277,6 +277,28 @@ REASONS: tuple[Reason, ...] = (
         "and are of one kind, one step and the nodes that it struck: else it is noticed.",
     ),
     Reason("faults", ("detail",), ALL, "A text for people."),
+    Reason("messages", ("client",), ALL, _RECORDER),
+    Reason(
+        "messages",
+        ("time_ns",),
+        MOVED,
+        "No rule is judged by messages. They say whether a trial reached its situation, and this one asks nothing of them. "
+        "A step may mean messages from when it is awaited to the end of the trial, and none before.",
+    ),
+    Reason(
+        "messages",
+        ("opener", "server", "sender", "version", "error"),
+        ALL,
+        "Who sent a message over which connection, in which version and with which error, is for people. A situation is "
+        "counted by the step, the partition, the time and what was done.",
+    ),
+    Reason(
+        "messages",
+        ("producer_id", "producer_epoch", "first_sequence"),
+        ALL,
+        "Whose batch it was is for people. Duplicates and gaps are looked for in the replicas' own segments. A step that "
+        "means an epoch or a sequence has messages of this one alone.",
+    ),
     Reason("steps", ("client",), ALL, _RECORDER),
     Reason(
         "steps",

@@ -71,6 +71,7 @@ def test_what_a_step_means_is_in_no_doubt(row):
         (0, {"api": FETCH}, OTHER),
         (0, {"answer": 0}, OTHER),
         (0, {"partition": 1}, OTHER),
+        (0, {"partition": NONE}, OTHER),
         (0, {"did": "swapped"}, UNDONE),
         (0, {"did": "delivered"}, UNDONE),
         (1, {"did": "record"}, UNDONE),
