@@ -27,18 +27,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree tells, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 10_330,
+    "checkers": 10_350,
     "clusters": 20_150,
-    "harness": 33_570,
+    "harness": 33_660,
     "nemesis": 4_780,
     "prozess": 970,
     "prozess/app": 6_570,
     "prozess/campaigns": 6_320,
-    "prozess/exchange": 6_530,
+    "prozess/exchange": 6_960,
     "prozess/testing": 7_170,
     "prozess/validation": 11_480,
     "prozess/watch": 2_600,
-    "spark_checkers": 4_730,
+    "spark_checkers": 4_750,
     "workloads": 11_900,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

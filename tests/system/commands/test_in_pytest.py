@@ -190,13 +190,13 @@ def test_aiokafka_through_a_dead_leader(
 
     asyncio.run(work())
 """
-SUITES = {"orders": MORE, "crashes": TRIAL, "shipments": ASYNCHRONOUS}
+SUITES = {"orders": MORE, "killed-service": TRIAL, "shipments": ASYNCHRONOUS}
 """Suite → the tests that are beside those of its examples."""
-FOLDERS = {"crashes": ("orders",), "shipments": ("shipments", "ledger")}
+FOLDERS = {"killed-service": ("orders",), "shipments": ("shipments", "ledger")}
 """The examples of a suite, where it is not named after its only one."""
 CRASHES = "crash or committing_first or test_a_trial"
-CHOSEN = {"orders": ("-k", f"not ({CRASHES})"), "crashes": ("-k", CRASHES)}
-"""What pytest is given, so that two suites share an example."""
+CHOSEN = {"orders": ("-k", f"not ({CRASHES})"), "killed-service": ("-k", CRASHES)}
+"""What pytest is given, so that two suites share an example. -k looks at names of folders, too: those are the suites'."""
 OUTCOMES = {
     "orders": {
         "test_an_invoice_has_the_tax": "PASSED",
@@ -211,7 +211,7 @@ OUTCOMES = {
         "test_fixtures_of_a_session_and_a_module_share_the_cluster[2]": "PASSED",
         "test_another_kind_of_cluster_is_refused_while_such_a_fixture_holds_this_one": "ERROR",
     },
-    "crashes": {
+    "killed-service": {
         "test_demonstration_committing_first_leaves_orders_out": "FAILED",
         "test_no_order_is_left_out_although_the_service_crashes_before_it_commits": "PASSED",
         "test_demonstration_committing_first_and_crashing_leaves_orders_out": "FAILED",
@@ -239,7 +239,7 @@ OUTCOMES = {
     },
 }
 """Suite → how each of its tests must end."""
-LONG = {"crashes": pytest.mark.long, "shipments": pytest.mark.long}
+LONG = {"killed-service": pytest.mark.long, "shipments": pytest.mark.long}
 """Their cheaper neighbours: tests/processes/prozess/testing/test_applications.py crashes applications, test_ledger.py has
 each bug of one, and tests/system/trials runs trials."""
 
@@ -307,13 +307,13 @@ def test_a_loss_is_told_with_the_faults_and_how_to_see_it_again(told):
     assert len(list((here / "runs").glob("test-demonstration*/report.html"))) == 1
 
 
-@pytest.mark.parametrize("told", [of_suite("crashes")], indirect=True)
+@pytest.mark.parametrize("told", [of_suite("killed-service")], indirect=True)
 def test_what_was_committed_and_never_processed_is_told(told):
     text, _ = told
     assert re.search(r"unprocessed \d+ \(forbidden\) in orders-t\d+", text)
 
 
-@pytest.mark.parametrize("told", [of_suite("crashes")], indirect=True)
+@pytest.mark.parametrize("told", [of_suite("killed-service")], indirect=True)
 def test_the_crash_of_an_application_is_told_as_a_fault(told):
     text, _ = told
     assert re.search(r"kill of client-\d+, client-\d+: \d+\.\d s to \d+\.\d s, effective", text)
