@@ -123,6 +123,9 @@ _OF_CLIENTS = (
 _OF_GROUPS = ("processed", "commits", "assignments")
 _OF_OWNERS = ("processed", "commits")
 _IN_SPANS = ("reads", "processed")
+_SHARES = "verifiable-share-consumer"
+"""The role of members of share groups. The broker gives them records and no partitions, so they have neither assignments nor
+spans (KIP-932)."""
 _OF_FAULTS: Mapping[str, str] = {
     "order": "the phases of the fault do not follow one another",
     "kind": "the fault is of several kinds, or of several steps",
@@ -229,8 +232,14 @@ class _Sought:
             else:
                 wrong = np.zeros(len(values), dtype=bool)
             if column.name in never_none:
-                wrong |= values == (MISSING if column.unit == "ns" else NONE)
+                none = values == (MISSING if column.unit == "ns" else NONE)
+                wrong |= none if column.name != "span" else none & ~self._shares(rows)
             self._tell(table, rows, wrong, f"{column.name} has a value that nothing has")
+
+    def _shares(self, rows: Columns) -> np.ndarray:
+        """Returns a mask of the rows whose client is in a share group."""
+        clients = [c for c, one in self._stands_for.items() if (p := self._planned.get(one)) and p.role == _SHARES]
+        return among(rows["client"].astype(np.int64), np.array(sorted(clients), dtype=np.int64))
 
     def _intervals(self, table: Table, rows: Columns) -> None:
         for begin, end in _INTERVALS.get(table.name, ()):
@@ -346,6 +355,8 @@ class _Sought:
                 doubted[f"{planned.name} does not serve the partition"].append(number)
             if table.name in _OF_GROUPS and of["group"] != self._groups.get(client, of["group"]):
                 doubted["the group is not the client's"].append(number)
+            if planned is not None and planned.role == _SHARES:
+                continue
             if table.name in _OF_OWNERS and (client, partition) not in self._assigned:
                 doubted["the client was never given the partition"].append(number)
             if table.name in _IN_SPANS and (client, partition, of["span"]) not in self._spans:

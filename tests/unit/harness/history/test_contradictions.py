@@ -9,8 +9,8 @@ from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter
-from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, NONE, TABLES, Outcome, Role
+from prozess.harness.run_directory import RunDirectory, read_object, write_json
+from prozess.harness.schema import MISSING, NONE, TABLES, Outcome, Role, role_named
 from prozess.harness.verdict import Verdict
 from tests.support.damages import judged
 
@@ -92,7 +92,7 @@ CASES = [
     ("metadata", "leader_epoch", 5, "no leader of the partition had the epoch"),
 ]
 CHOSEN = {
-    "metadata": lambda rows: rows["kind"] == 1,
+    "metadata": lambda rows: (rows["kind"] == 1) & (rows["leader_epoch"] == 1),
     "transactions": lambda rows: rows["transaction"] != NONE,
     "sends": lambda rows: rows["client"] != 0,
     "clients": lambda rows: (rows["role"] == 1) & (rows["issued"] > 0),
@@ -114,6 +114,27 @@ def test_a_record_that_was_refused_while_its_transaction_went_on_has_no_offset(c
     )
     found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
     assert any("a refused record has an offset, or no error" in clause for clause in found), found
+
+
+def test_members_of_a_share_group_have_neither_assignments_nor_spans(tmp_path):
+    run = made(tmp_path / "run", kinds=("group",))
+    plan = read_object(run.plan)
+    members = {c["client"]: c | {"role": "verifiable-share-consumer"} for c in plan["clients"] if c["role"] == "member"}
+    plan["clients"] = [members.get(c["client"], c) for c in plan["clients"]]
+    write_json(run.plan, plan)
+    history = History.open(run)
+    for table in ("clients", "reads", "processed", "assignments", "positions"):
+        rows = dict(history.table(table))
+        mine = np.isin(rows["client"], list(members))
+        if table == "clients":
+            rows["role"] = np.where(mine, role_named("verifiable-share-consumer").value, rows["role"]).astype(np.int32)
+        elif table in ("reads", "processed"):
+            rows["span"] = np.where(mine, NONE, rows["span"]).astype(rows["span"].dtype)
+        else:
+            rows = {name: values[~mine] for name, values in rows.items()}
+        written(run, table, rows)
+    found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
+    assert not [clause for clause in found if "span" in clause or "was never given" in clause], found
 
 
 def test_a_record_cannot_be_sent_while_its_transaction_is_not_open(changed):
