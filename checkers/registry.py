@@ -22,7 +22,7 @@ from prozess.checkers.log.leadership import (
     watermark_regression,
 )
 from prozess.checkers.log.real_time import time_travel
-from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
+from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
 from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
@@ -92,7 +92,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="invisible", kernel=invisible, counts_of_plain=("of_no_transaction",)),
         PartitionChecker(anomaly="skipped", kernel=skipped, counts_of_plain=("consumed",)),
         PartitionChecker(anomaly="rewound", kernel=rewound, counts_of_plain=("reads",)),
-        PartitionChecker(anomaly="untold", kernel=untold, counts_of_plain=()),
+        PartitionChecker(anomaly="unreported", kernel=unreported, counts_of_plain=()),
         PartitionChecker(anomaly="diverged", kernel=diverged),
         PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),

@@ -572,7 +572,7 @@ class Isolation(IntEnum):
     NOT_A_READER = -1
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    UNTOLD = 2
+    UNREPORTED = 2
     """A program of yours, of which nobody knows at which level it reads."""
 
 

@@ -161,7 +161,7 @@ class Launcher:
         )
         isolation = ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
         if planned.reads_by_command:
-            isolation = Isolation.UNTOLD
+            isolation = Isolation.UNREPORTED
         return ClientLaunch(
             spec=spec,
             rows=self._run.rows,

@@ -142,7 +142,7 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
     return KernelResult(witnesses, count, judged, incomplete=index.incomplete())
 
 
-def untold(history: PartitionHistory) -> KernelResult:
+def unreported(history: PartitionHistory) -> KernelResult:
     """The producer of a record that is not in the log was told of an error.
 
     Source: https://kafka.apache.org/documentation/#producerconfigs_delivery.timeout.ms ("An upper bound on the time to

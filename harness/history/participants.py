@@ -158,7 +158,7 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     acks = np.zeros(size, dtype=np.int32)
     for planned in plan.clients:
         role[planned.client] = role_named(planned.role)
-        level = Isolation.UNTOLD if planned.reads_by_command else _LEVELS[planned.isolation_level]
+        level = Isolation.UNREPORTED if planned.reads_by_command else _LEVELS[planned.isolation_level]
         isolation[planned.client] = level
         if planned.producer is not None:
             acks[planned.client] = _ACKS[planned.producer.acks]

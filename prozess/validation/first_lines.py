@@ -12,7 +12,7 @@ LINES_MAX = 10
 CAUSES_MAX = 2
 """So many causes are named here; the others follow below."""
 DUTY = "you must"
-OF_LOSS = ("lost", "lost-transaction", "torn", "untold", "unprocessed", "skipped")
+OF_LOSS = ("lost", "lost-transaction", "torn", "unreported", "unprocessed", "skipped")
 """Anomalies by which a record is gone, or nobody works on it, or nobody knows of its loss."""
 
 

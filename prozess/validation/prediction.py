@@ -430,7 +430,7 @@ def _let_follow(changed: dict[str, Any], origins: Mapping[str, str]) -> None:
 
 PRODUCER, CONSUMER = "producer", "consumer"
 _OF_PRODUCERS = (
-    "lost", "duplicate", "reordered", "phantom", "misplaced", "resurrected", "untold", "unenforced", "collateral",
+    "lost", "duplicate", "reordered", "phantom", "misplaced", "resurrected", "unreported", "unenforced", "collateral",
     "snapshot-conflict", "out-of-sequence", "time-travel", "under-acknowledged", "compacted-away", "tombstone-lost",
     "torn", "lost-transaction", "zombie-write", "hanging", "stuck", "own-read", "information-cycle", "write-cycle",
 )  # fmt: skip

@@ -522,7 +522,7 @@ _NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
     "min-insync-1": _DESTROYS,
     "fewer-brokers": "the cluster of a trial has as many brokers as a topic has copies",
     "topic-deleted": "nobody deletes a topic in these trials",
-    "untold-seek": "consumers in these trials are of librdkafka or of Kafka, and tell where they are",
+    "unreported-seek": "consumers in these trials are of librdkafka or of Kafka, and tell where they are",
 }
 
 

@@ -342,7 +342,7 @@ _OF_PROVOCATION = """
 _BAD = "(c.bad_every > 0 and s.sequence % c.bad_every = c.bad_every - 1)"
 ERROR_QUERIES = {
     # Nobody was told, or (acks=0) told of a success; cleaning may have taken it wherever it stood.
-    "untold": f"""
+    "unreported": f"""
         with unheard as (
             select s.partition, s.client, s.sequence, s.key, s.size, s.completed_ns, {{NONE}} as log_offset
             from sent s

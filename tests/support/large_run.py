@@ -27,7 +27,7 @@ S = 1_000_000_000
 SENDS_IN_ALL, FAULTS, SECONDS = 100_000, 12, 120
 JUDGED = (
     *("lost", "duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected"),
-    *("dirty-read", "skipped", "rewound", "untold", "diverged", "unclean", "stalled", "unenforced"),
+    *("dirty-read", "skipped", "rewound", "unreported", "diverged", "unclean", "stalled", "unenforced"),
 )
 
 

@@ -157,7 +157,7 @@ POLL_S = 0.05
 STOP_LIMIT_NS = 2_000_000_000
 """How long a tool may take to end when its client is told to stop: less than the client itself has."""
 NO_CODE = 0
-UNTOLD_ERROR = -1
+UNREPORTED_ERROR = -1
 """The `code` of an error: the tools give the name of a Java class, not a number of the protocol."""
 
 
@@ -336,7 +336,7 @@ class VerifiableProducer(ToolClient):
             key_id(encoded(key)),
             dense,
             int(outcome),
-            NO_CODE if ok else UNTOLD_ERROR,
+            NO_CODE if ok else UNREPORTED_ERROR,
             len(str(event["value"])),
         )
 
@@ -433,7 +433,7 @@ class VerifiableConsumer(ToolClient):
                 dense,
                 self._group,
                 int(Outcome.OK if success else Outcome.INFO),
-                NO_CODE if success else UNTOLD_ERROR,
+                NO_CODE if success else UNREPORTED_ERROR,
                 NONE if self._yours else SYNC,
             )
 

@@ -31,7 +31,7 @@ from prozess.workloads.log.producer import text_identity
 from prozess.workloads.record.identity import SENTINEL_KEY, key_id
 from prozess.workloads.record.members import ASSIGN, ASSIGNED, CLOSE, RESET, REVOKE, SYNC, AssignmentRows, in_order
 from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, options_of
-from prozess.workloads.verifiable.clients import NO_CODE, UNTOLD_ERROR, Tool, ToolClient, encoded
+from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, Tool, ToolClient, encoded
 from prozess.workloads.verifiable.settings import JavaMemberOptions
 
 # The tool has no processing of its own: printing a record is its effect, and it commits after it (`--enable-
@@ -233,7 +233,9 @@ class JavaCommitRows:
     def _row(
         self, dense: int, offset: int, invoked_ns: int, done_ns: int | None, *, position: int, success: bool
     ) -> list[int]:
-        answered = {} if done_ns is None else {"completed_ns": done_ns, "code": NO_CODE if success else UNTOLD_ERROR}
+        answered = (
+            {} if done_ns is None else {"completed_ns": done_ns, "code": NO_CODE if success else UNREPORTED_ERROR}
+        )
         row = {
             "invoked_ns": invoked_ns,
             "completed_ns": MISSING,

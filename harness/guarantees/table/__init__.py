@@ -9,7 +9,7 @@ corrupted disks, seeks and resets by the application.
 """
 
 from prozess.harness.guarantees.table.groups import GROUPS
-from prozess.harness.guarantees.table.log import COMPACTION, DELIVERY, ERRORS, LOG, STALLS, UNTOLD
+from prozess.harness.guarantees.table.log import COMPACTION, DELIVERY, ERRORS, LOG, STALLS, UNREPORTED
 from prozess.harness.guarantees.table.progress import PROGRESS
 from prozess.harness.guarantees.table.replicas import CLUSTER, QUORUM, REPLICAS
 from prozess.harness.guarantees.table.rules import Guarantee as Guarantee
@@ -21,7 +21,7 @@ TABLE: dict[str, Guarantee] = {
     guarantee.anomaly: guarantee
     for guarantee in (
         *LOG,
-        UNTOLD,
+        UNREPORTED,
         *REPLICAS,
         *CLUSTER,
         *COMPACTION,

@@ -371,10 +371,10 @@ _INVISIBLE = Guarantee(
 )
 
 
-def _sought_untold(anomaly: str) -> Rule:
+def _sought_unreported(anomaly: str) -> Rule:
     """Returns the rule for consumers that do not tell when they seek. It permits nothing: what they did is unknown."""
     return Rule(
-        id=f"{anomaly}/untold-seek",
+        id=f"{anomaly}/unreported-seek",
         when=("the consumer tells no seeks",),
         label="a program that tells no seeks",
         reason="the consumer is a program of yours, and the lines of Kafka's VerifiableConsumer do not tell positions: it "
@@ -415,7 +415,7 @@ _SKIPPED = Guarantee(
             "then, and was truncated later",
             source="KIP-101: a log that was cut is written anew from there",
         ),
-        _sought_untold("skipped"),
+        _sought_unreported("skipped"),
         end_taken_for_a_record("skipped"),
     ),
 )
@@ -429,7 +429,7 @@ _REWOUND = Guarantee(
     rules=(
         topic_deleted("rewound", "topic made anew in between"),
         *hard("rewound", unclean="unclean before", wiped="wiped before"),
-        _sought_untold("rewound"),
+        _sought_unreported("rewound"),
     ),
 )
 
@@ -584,8 +584,8 @@ STALLS = (
 # Errors: whose records are refused, and who is told.
 
 
-UNTOLD = Guarantee(
-    anomaly="untold",
+UNREPORTED = Guarantee(
+    anomaly="unreported",
     meaning="A record is not in the log, and its producer got no error for it.",
     promise="A producer gets an error for every record that did not get into the log.",
     found=(
@@ -600,7 +600,7 @@ UNTOLD = Guarantee(
     "failure",
     rules=(
         Rule(
-            id="untold/acks-0",
+            id="unreported/acks-0",
             when=("acks=0",),
             label="acks=0",
             reason="a producer with acks=0 waits for no reply, so it is never told what the broker did with the record",

@@ -398,7 +398,7 @@ CERTAIN_WITHOUT_READS = frozenset(
 )
 """Anomalies that consist of what somebody was given, or was answered. One more read takes none of it back. All others say
 that something was not given, or in which order it was given."""
-SHAKEN_WITHOUT_SENDS = frozenset(("phantom", "untold"))
+SHAKEN_WITHOUT_SENDS = frozenset(("phantom", "unreported"))
 """Anomalies that say that nobody sent a record, or that nobody was answered: a line that is missing may say that."""
 
 

@@ -10,7 +10,7 @@ from prozess.exchange.verifiable.lines import place_in, places_in
 from prozess.harness.recording.verifiable_output import EventPlace
 from prozess.harness.schema import NONE, OFFSET_MAX, Outcome
 
-UNTOLD_ERROR = -1
+UNREPORTED_ERROR = -1
 _ASSIGN, _REVOKE = 1, 2
 _NO_TOPIC = "shows a record, and names no topic"
 _NOT_ASSIGNED = "shows a record, and no partitions_assigned before it names its partition"
@@ -98,7 +98,7 @@ class ConsumerReader:
 
     def _committed(self, line: int, event: Mapping[str, Any]) -> None:
         success = event.get("success") is True
-        outcome, code = (Outcome.OK, 0) if success else (Outcome.INFO, UNTOLD_ERROR)
+        outcome, code = (Outcome.OK, 0) if success else (Outcome.INFO, UNREPORTED_ERROR)
         for place in places_in(self._file, line, event, "offsets", offset_min=0):
             partition = self._partition_of(place)
             at = self._position.get(partition, NONE)

@@ -23,7 +23,7 @@ from prozess.exchange.verifiable.clients import (
     runs_of,
     split_value,
 )
-from prozess.exchange.verifiable.consumer import UNTOLD_ERROR, ConsumerReader, PrintedRows
+from prozess.exchange.verifiable.consumer import UNREPORTED_ERROR, ConsumerReader, PrintedRows
 from prozess.exchange.verifiable.evidence import EvidenceGaps, Hides, SenderTally
 from prozess.exchange.verifiable.lines import (
     CONSUMER_EVENTS,
@@ -207,7 +207,7 @@ class _Reader:
             "sequence": columns[3],
             "partition": columns[1].astype(np.int32),
             "outcome": outcome.astype(np.int32),
-            "code": np.where(outcome == Outcome.OK, 0, UNTOLD_ERROR).astype(np.int32),
+            "code": np.where(outcome == Outcome.OK, 0, UNREPORTED_ERROR).astype(np.int32),
             "size": np.zeros(len(table), dtype=np.int32),
         }
 

@@ -37,7 +37,7 @@ from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import HEADER_NAME, key_id
 from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, AssignmentRows, ProcessedRows, in_order
 from prozess.workloads.settings import offsets_are_told
-from prozess.workloads.verifiable.clients import NO_CODE, UNTOLD_ERROR, ConfirmedNumbers, Tool, encoded
+from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, ConfirmedNumbers, Tool, encoded
 
 # What a program of any language says of itself, as rows of the history: the events of Kafka's verifiable clients.
 #
@@ -197,7 +197,7 @@ class CommandProducer(CommandLines):
             key_id(encoded(key)),
             dense,
             int(outcome),
-            NO_CODE if ok else UNTOLD_ERROR,
+            NO_CODE if ok else UNREPORTED_ERROR,
             len(str(event["value"])),
         )
         self._told, self._told_ns = self._told + 1, tool.read_ns
@@ -298,7 +298,7 @@ class CommandConsumer(CommandLines):
                 "partition": dense,
                 "group": GROUP,
                 "outcome": int(Outcome.OK if ok else Outcome.INFO),
-                "code": NO_CODE if ok else UNTOLD_ERROR,
+                "code": NO_CODE if ok else UNREPORTED_ERROR,
                 "mode": SYNC,
             }
             self._commits.append(*in_order(COMMITS, values))

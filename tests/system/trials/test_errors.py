@@ -26,7 +26,7 @@ variant.properties = {{ {", ".join(f'"{key}" = "{value}"' for key, value in AUTH
 "producer.acks" = ["0", "all"]
 
 [[controls]]
-anomaly = "untold"
+anomaly = "unreported"
 cells = {{ "producer.acks" = "0" }}
 
 [[steps]]
@@ -47,11 +47,11 @@ def test_who_asks_for_a_reply_is_told_of_every_error_and_nobody_else_is(finished
     verdict, _ = finished
     assert verdict.verdict is Verdict.HELD
     for cell in verdict.cells:
-        untold = cell.anomalies["untold"]
+        unreported = cell.anomalies["unreported"]
         if cell.axes["producer.acks"] == "0":
-            assert untold.outcome is AnomalyOutcome.SHOWN, cell.name
+            assert unreported.outcome is AnomalyOutcome.SHOWN, cell.name
         else:
-            assert (untold.outcome, untold.proven) == (AnomalyOutcome.HELD, True), cell.name
+            assert (unreported.outcome, unreported.proven) == (AnomalyOutcome.HELD, True), cell.name
         assert cell.anomalies["unenforced"].outcome is AnomalyOutcome.HELD, cell.name
 
 

@@ -40,7 +40,7 @@ def test_programs_on_aiokafka_are_recorded_and_judged_by_what_they_print(run_tri
         assert np.count_nonzero(committed & (commits["outcome"] == Outcome.OK)) > 10
         assert set(commits["position"][committed].tolist()) == {NONE}
     clients = history.table("clients")
-    assert set(clients["isolation"][np.isin(clients["client"], programs)].tolist()) == {Isolation.UNTOLD}
+    assert set(clients["isolation"][np.isin(clients["client"], programs)].tolist()) == {Isolation.UNREPORTED}
     told = json.loads(finished.run.versions.read_text(encoding="utf-8"))["clients"]
     commands = {Path(one["command"][-1]).name for one in told if "command" in one}
     assert commands == {"aiokafka_producer.py", "aiokafka_consumer.py"}

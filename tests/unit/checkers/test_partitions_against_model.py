@@ -48,15 +48,15 @@ def with_squares(history: PartitionHistory, planted: Mapping[str, int]) -> Count
 
 
 def counts(history: PartitionHistory) -> Counter[str]:
-    """Anomaly → count, those found. `untold` is no kind of its own here: with acks=0 nobody hears of what is lost."""
+    """Anomaly → count, those found. `unreported` is no kind of its own here: with acks=0 nobody hears of what is lost."""
     found = findings(history)
     results = {f.anomaly: f.result for f in found}
-    lost, untold = results["lost"].witnesses, results["untold"]
+    lost, unreported = results["lost"].witnesses, results["unreported"]
     unheard = lost[(history.client_acks[lost["client"]] == 0) & (lost["outcome"] == Outcome.OK)]
     _told_epochs(results)
-    told, expected = (set(w[["client", "sequence"]].tolist()) for w in (untold.witnesses, unheard))
-    assert told == expected or (untold.incomplete is not None and told < expected)
-    return Counter({f.anomaly: f.result.count for f in found if f.result.count and f.anomaly != "untold"})
+    told, expected = (set(w[["client", "sequence"]].tolist()) for w in (unreported.witnesses, unheard))
+    assert told == expected or (unreported.incomplete is not None and told < expected)
+    return Counter({f.anomaly: f.result.count for f in found if f.result.count and f.anomaly != "unreported"})
 
 
 def _told_epochs(results: Mapping[str, KernelResult]) -> None:

@@ -40,9 +40,9 @@ def test_a_duplicate_sequence_is_a_success_that_does_not_know_its_offset(tmp_pat
         sends = b.rows("sends", b.producer)
         assert b.workload.dead_clients() == {}
     assert (sends["outcome"] == Outcome.OK).all()
-    untold = sends["log_offset"] == NONE
-    assert 0 < np.count_nonzero(untold) < len(sends)
-    assert (sends["code"][untold] == 0).all()
+    unreported = sends["log_offset"] == NONE
+    assert 0 < np.count_nonzero(unreported) < len(sends)
+    assert (sends["code"][unreported] == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_of_a_program_that_consumes_nothing_is_taken_for_granted_that_it_does_no
     with bench(plan_of(**{"consumer.command": ["{python}", program]}), run) as made:
         consumer = made.clients["consumer-test"]
         made.until(lambda: len(made.rows("commits", consumer)) == 1, "the commit")
-        assert made.rows("clients", consumer)["isolation"].tolist() == [Isolation.UNTOLD]
+        assert made.rows("clients", consumer)["isolation"].tolist() == [Isolation.UNREPORTED]
         assert made.rows("reads", consumer)["log_offset"].tolist() == [0, 1, 7, 3]
         (commit,) = made.rows("commits", consumer)
         assert (commit["log_offset"], commit["position"], commit["mode"]) == (8, NONE, NONE)

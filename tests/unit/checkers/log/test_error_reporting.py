@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prozess.checkers.log.records import collateral, unenforced, untold
+from prozess.checkers.log.records import collateral, unenforced, unreported
 from prozess.harness.config.configuration import PROVOCATIONS, is_bad
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.plan.matrix import expand
@@ -59,11 +59,11 @@ def of_cell(error: str, made: PartitionHistory) -> CellHistory:
     return CellHistory(cell=cell(error), partitions={PARTITION: made}, tables={}, clients=())
 
 
-# --- untold ---------------------------------------------------------------------------------------------------------
+# --- unreported ------------------------------------------------------------------------------------------------------
 
 
-def test_a_send_that_nobody_answered_and_that_is_not_there_is_untold():
-    found = untold(lived(history([(PRODUCER, 0, OK, 0), (PRODUCER, 1, INFO, NONE, OPEN)], [(0, PRODUCER, 0)])))
+def test_a_send_that_nobody_answered_and_that_is_not_there_is_unreported():
+    found = unreported(lived(history([(PRODUCER, 0, OK, 0), (PRODUCER, 1, INFO, NONE, OPEN)], [(0, PRODUCER, 0)])))
     assert found.witnesses[["client", "sequence"]].tolist() == [(PRODUCER, 1)]
     assert (found.count, found.judged, found.incomplete) == (1, 1, None)
 
@@ -79,23 +79,23 @@ def test_a_send_that_nobody_answered_and_that_is_not_there_is_untold():
     ],
     ids=["told unknown", "told failed", "not due yet", "its caller was dead", "its transaction tells"],
 )
-def test_who_was_told_or_could_not_be_is_not_untold(row):
-    assert untold(lived(history([(PRODUCER, 0, OK, 0), row], [(0, PRODUCER, 0)]))).count == 0
+def test_a_send_with_an_error_or_without_time_for_one_is_not_unreported(row):
+    assert unreported(lived(history([(PRODUCER, 0, OK, 0), row], [(0, PRODUCER, 0)]))).count == 0
 
 
 def test_what_is_in_the_log_need_not_be_told_of():
-    found = untold(lived(history([(PRODUCER, 0, INFO, NONE, OPEN)], [(0, PRODUCER, 0)])))
+    found = unreported(lived(history([(PRODUCER, 0, INFO, NONE, OPEN)], [(0, PRODUCER, 0)])))
     assert (found.count, found.judged) == (0, 0)
 
 
-def test_with_acks_0_a_success_that_is_not_there_is_untold():
+def test_with_acks_0_a_success_that_is_not_there_is_unreported():
     sends = [(PRODUCER_ACKS_0, 0, OK, NONE), (PRODUCER_ACKS_0, 1, OK, NONE), (PRODUCER, 0, OK, 9)]
-    found = untold(lived(history(sends, [(0, PRODUCER_ACKS_0, 0)])))
+    found = unreported(lived(history(sends, [(0, PRODUCER_ACKS_0, 0)])))
     assert found.witnesses[["client", "sequence"]].tolist() == [(PRODUCER_ACKS_0, 1)]
 
 
-def test_without_an_audit_nobody_is_called_untold():
-    found = untold(lived(history([(PRODUCER, 1, INFO, NONE, OPEN)], sentinel=None)))
+def test_without_an_audit_no_send_is_unreported():
+    found = unreported(lived(history([(PRODUCER, 1, INFO, NONE, OPEN)], sentinel=None)))
     assert found.count == 0
     assert found.incomplete is not None
 
@@ -103,7 +103,7 @@ def test_without_an_audit_nobody_is_called_untold():
 def test_what_compaction_may_have_removed_is_left_open():
     log = [(5, PRODUCER, 7, {"key": 3})]
     sends = [(PRODUCER, 1, INFO, NONE, OPEN | {"key": 3}), (PRODUCER, 7, OK, 5, {"key": 3})]
-    found = untold(lived(history(sends, log, compacted=True)))
+    found = unreported(lived(history(sends, log, compacted=True)))
     assert found.count == 0
     assert "cleaning" in (found.incomplete or "")
 

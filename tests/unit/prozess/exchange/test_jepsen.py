@@ -28,7 +28,7 @@ def test_a_clean_history_is_held_as_far_as_consumers_read(history, tmp_path):
     assert not any(verdict.findings.values())
     assert "lost" in verdict.decided, "all was read when all was sent"
     assert verdict.not_judged["dirty-read"] == "there was no audit"
-    assert "not judged: dirty-read, skipped, untold" in verdict.sentence
+    assert "not judged: dirty-read, skipped, unreported" in verdict.sentence
     assert ", as far as consumers read" in verdict.sentence
 
 

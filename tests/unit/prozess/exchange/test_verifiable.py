@@ -78,7 +78,7 @@ def test_a_clean_run_of_two_clients_is_held_as_far_as_consumers_read(tool, tmp_p
     assert verdict.sentence.startswith(
         "Held: 1 of 1 cell kept every promise that was judged, as far as consumers read."
     )
-    assert "7 guarantees were not judged: lost, dirty-read, skipped, untold and 3 more." in verdict.sentence
+    assert "7 guarantees were not judged: lost, dirty-read, skipped, unreported and 3 more." in verdict.sentence
     assert {"lost", "dirty-read", "unclean"} <= verdict.not_judged.keys()
     assert "lost" not in verdict.decided
 
@@ -330,11 +330,11 @@ def test_every_report_names_what_was_not_judged(tool, tmp_path):
     consumer.read("1.0", 0)
     checked(tmp_path, producer, consumer)
     report_run(RunDirectory(tmp_path / "run"))
-    told = "lost, dirty-read, skipped, untold: there was no audit"
+    told = "lost, dirty-read, skipped, unreported: there was no audit"
     summary, page, junit = (
         (tmp_path / "run" / name).read_text() for name in ("summary.md", "report.html", "junit.xml")
     )
     assert f"- not judged: {told}" in summary
     assert "What was not judged, and why" in page
-    assert 'name="not judged" value="lost, dirty-read, skipped, untold: there was no audit; ' in junit
+    assert 'name="not judged" value="lost, dirty-read, skipped, unreported: there was no audit; ' in junit
     assert "Not judged: there was no audit." in junit

@@ -69,7 +69,7 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     found = predicted({"enable.idempotence": "true"}, client="librdkafka")
     assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
-        "invisible, untold, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
+        "invisible, unreported, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
         "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
         "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
         "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
@@ -135,7 +135,7 @@ def test_automatic_commits_of_librdkafka_may_skip_what_was_not_processed():
         "change: committing after processing (enable.auto.commit=false): rules out unprocessed",
     ]
     assert said(found, "not judged") == [
-        "not judged: lost, duplicate, reordered, phantom, misplaced, resurrected, untold, snapshot-conflict, "
+        "not judged: lost, duplicate, reordered, phantom, misplaced, resurrected, unreported, snapshot-conflict, "
         "out-of-sequence, time-travel, under-acknowledged, stuck: these depend on a producer, and you gave none (--producer)"
     ]
 

@@ -304,8 +304,8 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
         assert FACTS[name].of_witnesses is not None
     assert {rule.id for _, rule in PERMITTING if rule.id not in {r.id for _, r in CASES}} == {
         "reordered/cleaned", "stalled/starved", "hanging/starved", "stuck/starved", "unanswered/starved", "late/unmeasured",
-        "unprocessed/several-topics",
-        "not-exactly-once/several-topics", "two-owners/group-perhaps-lost", "skipped/untold-seek", "rewound/untold-seek",
+        "unprocessed/several-topics", "not-exactly-once/several-topics", "two-owners/group-perhaps-lost",
+        "skipped/unreported-seek", "rewound/unreported-seek",
         "unstable/several-topics", "leaderless/stood-still", "lost/begun-behind", "early-read/clock-moved",
         "reprocessed/offsets-expired", "commit-regression/offsets-expired",
     }  # fmt: skip

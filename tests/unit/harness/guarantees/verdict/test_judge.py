@@ -417,7 +417,7 @@ def test_the_null_trial_holds_without_controls():
     assert verdict.faults == ()
     assert of(verdict, ACKS_1).outcome is AnomalyOutcome.HELD
     assert of(verdict, ACKS_1).proven is None
-    assert verdict.facts == {"not seen": "though possible: lost in 1 cell, reordered in 3 cells, untold in 1 cell"}
+    assert verdict.facts == {"not seen": "though possible: lost in 1 cell, reordered in 3 cells, unreported in 1 cell"}
 
 
 def test_the_sentence_of_an_unknown_trial_gives_the_first_reason_and_what_was_held():
