@@ -138,7 +138,7 @@ def machine_of(run: RunDirectory) -> dict[str, Any]:
     return machine if isinstance(machine, dict) else {}
 
 
-def beside_others(run: RunDirectory) -> str:
+def concurrent_runs_note(run: RunDirectory) -> str:
     """Returns a sentence if other trials ran on the machine when this one began, else nothing. What they cost is time: each
     has its own namespaces, ports, cgroups and directories."""
     machine = machine_of(run)

@@ -24,7 +24,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.convert import History
-from prozess.harness.history.versions import beside_others, machine_of, unverified
+from prozess.harness.history.versions import concurrent_runs_note, machine_of, unverified
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import printable
@@ -166,7 +166,7 @@ def write_html(
         began=None if time is None else time.began.strftime("%Y-%m-%d %H:%M:%S UTC"),
         wall="".format if time is None else time.brief,
         host=str(machine_of(run).get("host", "")),
-        beside=beside_others(run),
+        beside=concurrent_runs_note(run),
         headlines=[group for group in seen if group.pairs],
         clients=clients_on_trial(plan),
         unverified=unverified(run),

@@ -20,12 +20,12 @@ from prozess.app.run.check import (
 from prozess.app.run.judge import judge_run, write_judged_tables
 from prozess.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
-from prozess.app.webhook import Webhook, message, of_verdict, told
+from prozess.app.webhook import Webhook, message, posting_end, verdict_message
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, refuse_damaged
-from prozess.harness.history.versions import beside_others, stamp_versions
+from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
 from prozess.harness.interfaces import Capability
 from prozess.harness.plan.checks import capabilities_needed, versions_installed
 from prozess.harness.plan.plan import Plan, parse_plan
@@ -69,7 +69,7 @@ class Options:
     """Settings of Spark: key → value."""
     out: str | None = None
     """Where findings, verdict and reports go, for people. None: beside the run."""
-    told: bool = True
+    print_verdict: bool = True
     """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
 
     @property
@@ -111,7 +111,7 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
-class Conducted:
+class TrialOutcome:
     """A trial that was run. `verdict` is None if the run failed before it could be judged."""
 
     run: RunDirectory
@@ -125,42 +125,42 @@ def conduct(plan: Plan, options: Options) -> int:
     return conduct_trial(plan, options).exit_code
 
 
-def conduct_told(plan: Plan, options: Options, webhook: Webhook | None) -> int:
+def conduct_and_notify(plan: Plan, options: Options, webhook: Webhook | None) -> int:
     """Runs the plan like `conduct`, and posts to a webhook what came of it, whatever that is."""
-    conducted: list[Conducted] = []
+    conducted: list[TrialOutcome] = []
     what = f"{plan.trial}, seed {plan.seed}"
 
     def ended() -> str | None:
-        assert webhook is not None, "who is told has a webhook"
+        assert webhook is not None, "only a run with a webhook posts its end"
         (one,) = conducted
         if one.verdict is None:
             return message(f"? *failed* {what}", [f"exit code {one.exit_code}", f"run: {one.run.path}"], webhook.host)
-        return of_verdict(what, one.verdict, one.run.path, webhook.host)
+        return verdict_message(what, one.verdict, one.run.path, webhook.host)
 
-    with told(webhook, what, ended):
+    with posting_end(webhook, what, ended):
         conducted.append(conduct_trial(plan, options))
     return conducted[0].exit_code
 
 
-def conduct_trial(plan: Plan, options: Options) -> Conducted:
+def conduct_trial(plan: Plan, options: Options) -> TrialOutcome:
     """Runs the plan like `conduct`, and returns the run directory and the verdict, too."""
     clock = SystemClock()
     seconds = Seconds(clock)
     options.refuse_contradictions()
     refuse_plan(plan, isolation=options.isolation)
-    heal_what_was_killed(options.runs, clock)
+    heal_killed_runs(options.runs, clock)
     run = new_run_directory(options.runs, plan, clock)
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         view.begin(plan, run.path)
         isolation = seconds.measure("prepare", lambda: prepare_machine(plan, options.isolation, view))
         seconds.measure("versions", lambda: _stamp(run, plan))
-        if told := beside_others(run):
+        if told := concurrent_runs_note(run):
             view.note(told)
         spark = SparkAhead(options, view)
 
         def on_event(event: dict[str, Any]) -> None:
             view.on_event(event)
-            if is_quiet_from_here(plan, event):
+            if schedule_finished(plan, event):
                 spark.start()
 
         result = seconds.measure("run", lambda: follow_run(plan, run, isolation=isolation, on_event=on_event))
@@ -169,17 +169,17 @@ def conduct_trial(plan: Plan, options: Options) -> Conducted:
             run.interrupted.touch()
         run.keep_private()
         if not result.interrupted and result.exit_code not in (ExitCode.HELD, ExitCode.UNKNOWN):
-            return Conducted(run, _failed(run, result, seconds))
+            return TrialOutcome(run, _failed(run, result, seconds))
         condition = seconds.measure("prove", lambda: condition_of(run))
         verdict = _check_and_judge(run, options, seconds, view, spark, condition)
     _present(run, verdict, options, seconds, condition)
     if result.interrupted or result.exit_code == ExitCode.UNKNOWN:
         sys.stderr.write(f"prozess: {result.error or 'the run was interrupted'}\n")
-        return Conducted(run, int(ExitCode.UNKNOWN), verdict, interrupted=result.interrupted)
-    return Conducted(run, int(EXIT_CODES[verdict.verdict]), verdict)
+        return TrialOutcome(run, int(ExitCode.UNKNOWN), verdict, interrupted=result.interrupted)
+    return TrialOutcome(run, int(EXIT_CODES[verdict.verdict]), verdict)
 
 
-def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
+def schedule_finished(plan: Plan, event: dict[str, Any]) -> bool:
     """Returns whether the schedule has done its last action, so that Spark may start without disturbing anything that
     is timed."""
     last_deed = max((number for number, step in enumerate(plan.steps) if step.do is not None), default=-1)
@@ -231,7 +231,7 @@ def heal_runs(path: Path | None, runs: Path, *, trust: bool = False) -> int:
     return int(ExitCode.HELD if clean else ExitCode.HARNESS_FAILED)
 
 
-def heal_what_was_killed(runs: Path, clock: Clock) -> None:
+def heal_killed_runs(runs: Path, clock: Clock) -> None:
     """Heals runs in the same directory that were killed with their supervisor: their control groups are still there."""
     from prozess.app.wiring import heal_run
     from prozess.clusters.disks.volumes import runs_with_groups
@@ -433,7 +433,7 @@ def _present(
     run: RunDirectory, verdict: TrialVerdict, options: Options, seconds: Seconds, condition: Condition
 ) -> None:
     """Prints the verdict, then writes the report: to draw it takes longer than to check a small history."""
-    if not options.told:
+    if not options.print_verdict:
         pass
     elif options.as_json:
         sys.stdout.write(verdict.model_dump_json(indent=1) + "\n")
@@ -448,7 +448,7 @@ def _present(
         seconds.measure("report", lambda: report_run(run, condition))
         write_json(run.path / "seconds.json", seconds.parts)
     run.keep_private()
-    if options.report and options.told and not options.as_json and not options.quiet:
+    if options.report and options.print_verdict and not options.as_json and not options.quiet:
         sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
 
 

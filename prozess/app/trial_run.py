@@ -257,7 +257,7 @@ def run(  # noqa: PLR0913 - the options of `prozess run`
     """
     planned = plan(trial, seed=seed, overrides=overrides, isolation=isolation, decide=decide)
     Path(runs).mkdir(parents=True, exist_ok=True)
-    options = Options(Path(runs), engine, workers, isolation, quiet=not progress, as_json=False, told=False)
+    options = Options(Path(runs), engine, workers, isolation, quiet=not progress, as_json=False, print_verdict=False)
     conducted = conduct_trial(planned, options)
     if conducted.interrupted:
         raise Interrupted(f"The trial {planned.trial!r} was interrupted. What was recorded is in {conducted.run.path}.")

@@ -97,7 +97,7 @@ def webhook_of(url: str | None, environment: MutableMapping[str, str] = os.envir
 
 
 @contextmanager
-def told(webhook: Webhook | None, what: str, ended: Callable[[], str | None]) -> Iterator[None]:
+def posting_end(webhook: Webhook | None, what: str, ended: Callable[[], str | None]) -> Iterator[None]:
     """A context that posts one message when it ends. `what` is what ends, such as "smoke, seed 3"; `ended` returns what
     came of it, or None if there is nothing to say. If the block fails, the message says why, and the error goes on."""
     if webhook is None:
@@ -115,13 +115,13 @@ def told(webhook: Webhook | None, what: str, ended: Callable[[], str | None]) ->
         webhook.post(text)
 
 
-def of_verdict(what: str, verdict: TrialVerdict, run: Path, host: str) -> str:
+def verdict_message(what: str, verdict: TrialVerdict, run: Path, host: str) -> str:
     """Returns the message about one trial: its verdict, and where its report is."""
     lines = [verdict.sentence, f"run: {run}", f"again: prozess replay {run}"]
     return message(f"{_SIGNS.get(verdict.verdict, '?')} *{verdict.verdict}* {_plain(what)}", lines, host)
 
 
-def of_many(what: str, code: int, summary: str, page: str, host: str) -> str:
+def trials_message(what: str, code: int, summary: str, page: str, host: str) -> str:
     """Returns the message about many trials that are over. `code`: the exit code, by which the worst of them is known."""
     worst = {0: Verdict.HELD, 1: Verdict.VIOLATED}.get(code, Verdict.UNKNOWN)
     return message(f"{_SIGNS.get(worst, '?')} *{worst}* {_plain(what)}", [summary, f"index: {page}"], host)

@@ -142,7 +142,7 @@ class RunLine:
 
 
 @dataclass(slots=True)
-class TrialPlace:
+class VariantRuns:
     """The runs of one trial on one variant."""
 
     lines: list[RunLine] = field(default_factory=list)
@@ -181,7 +181,7 @@ class Overview:
 
     lines: tuple[RunLine, ...]
     variants: tuple[str, ...]
-    places: dict[str, dict[str, TrialPlace]]
+    places: dict[str, dict[str, VariantRuns]]
     """Trial → variant → its runs."""
 
     @property
@@ -241,7 +241,7 @@ def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) 
                 again=reproduce(planned) if planned is not None and planned.plan.is_file() else None,
             )
         )
-    places: dict[str, dict[str, TrialPlace]] = defaultdict(lambda: defaultdict(TrialPlace))
+    places: dict[str, dict[str, VariantRuns]] = defaultdict(lambda: defaultdict(VariantRuns))
     for line in lines:
         places[line.attempt.job.trial][line.variant].lines.append(line)
     return Overview(

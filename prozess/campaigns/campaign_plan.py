@@ -42,7 +42,7 @@ class Entry(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class GivenToEach:
+class TrialOverrides:
     """What the command line gives to each trial of a campaign."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class GivenToEach:
         return [*(f"--set {key}={value}" for key, value in self.settings.items()), *self.options]
 
 
-NOTHING_GIVEN = GivenToEach()
+NO_OVERRIDES = TrialOverrides()
 
 
 class Campaign(Frozen):

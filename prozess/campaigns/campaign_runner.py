@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prozess.app.run_process import RUN
-from prozess.app.webhook import Webhook, message, of_many, of_verdict, told
+from prozess.app.webhook import Webhook, message, posting_end, trials_message, verdict_message
 from prozess.campaigns.campaign_index import write_index
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
     CAMPAIGN_FILE,
-    NOTHING_GIVEN,
+    NO_OVERRIDES,
     BegunCampaign,
     Campaign,
     CampaignDirectory,
     Entry,
-    GivenToEach,
     Shard,
+    TrialOverrides,
     combinations,
     draw,
     is_over,
@@ -39,7 +39,7 @@ from prozess.campaigns.engine import (
     refuse_strangers,
     tidy,
 )
-from prozess.campaigns.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
+from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_results, run_on_spark
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
 from prozess.harness.guarantees.verdict.sentences import number_of
@@ -71,7 +71,7 @@ def run_campaign(
 ) -> int:
     """Runs trials until nothing follows, and returns the exit code. `runner`: the command that runs a trial. `planned`: how
     many trials there are in all, for the estimate; None: as many as the campaign's rounds have, if it has rounds. `webhook`:
-    who is told of each violation, and of the end.
+    gets each violation, and the end.
 
     The exit code is 1 if a trial was violated; else 2 if one was unknown, prozess itself failed for good, or the
     campaign was interrupted; else 0.
@@ -79,11 +79,11 @@ def run_campaign(
     code: list[int] = []
 
     def ended() -> str | None:
-        assert webhook is not None, "who is told has a webhook"
+        assert webhook is not None, "only a run with a webhook posts its end"
         name = directory.begun().campaign.name
-        return of_many(name, code[0], summary(directory.attempts()), str(directory.index), webhook.host)
+        return trials_message(name, code[0], summary(directory.attempts()), str(directory.index), webhook.host)
 
-    with told(webhook, directory.path.name, ended):
+    with posting_end(webhook, directory.path.name, ended):
         code.append(_run_campaign(directory, clock, runner, following, planned, webhook))
     return code[0]
 
@@ -106,12 +106,12 @@ def _run_campaign(
 
         def next_job() -> TrialJob | None:
             if (job := following(begun, attempts)) is not None:
-                _tell_begin(job, progress(attempts, planned, begun.duration_s))
+                _print_begin(job, progress(attempts, planned, begun.duration_s))
             return job
 
         def over(done: TrialAttempt) -> None:
             nonlocal in_a_row
-            tell_over(done)
+            print_attempt(done)
             _post(webhook, done, str(directory.runs))
             tidy(directory.runs, done, keep)
             kept = make_room(directory.runs, attempts, keep)
@@ -140,16 +140,16 @@ def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
     webhook.post(
         message(f"✗ *violated* {what}", [f"run: {run}"], webhook.host)
         if verdict is None
-        else of_verdict(what, verdict, Path(run), webhook.host)
+        else verdict_message(what, verdict, Path(run), webhook.host)
     )
 
 
-def teller_of_results(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
+def attempt_printer(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
     """Returns what tells of a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
     the runs, or its URI."""
 
     def tell(attempt: TrialAttempt, host: str) -> None:
-        tell_over(attempt, f" on {host}")
+        print_attempt(attempt, f" on {host}")
         _post(webhook, attempt, runs)
 
     return tell
@@ -190,20 +190,20 @@ def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: 
     return told + (f", about {roughly(left_s)} left" if left_s is not None else "")
 
 
-def _tell_begin(job: TrialJob, so_far: str) -> None:
+def _print_begin(job: TrialJob, so_far: str) -> None:
     """Says that a trial begins, which may take minutes and says nothing itself."""
     settings = "".join(f" {key}={value}" for key, value in job.settings.items())
     sys.stderr.write(f"{job.number:4} {job.trial} seed {job.seed}{settings} begins; {so_far}\n")
     sys.stderr.flush()
 
 
-def tell_status(line: str) -> None:
+def print_status(line: str) -> None:
     """Prints a line about all trials of the command."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def tell_over(done: TrialAttempt, where: str = "") -> None:
+def print_attempt(done: TrialAttempt, where: str = "") -> None:
     """Prints what came of a trial, and where it ran if that was not here."""
     settings = " ".join(f"{key}={value}" for key, value in done.job.settings.items())
     what = done.verdict or f"no verdict (exit {done.exit_code}): {done.why}"
@@ -222,7 +222,7 @@ def campaign(  # noqa: PLR0913 - the options of a command
     resume: Path | None,
     rounds: int | None = None,
     shard: Shard = ALL_TRIALS,
-    each: GivenToEach = NOTHING_GIVEN,
+    each: TrialOverrides = NO_OVERRIDES,
     webhook: Webhook | None = None,
     trust: bool = False,
 ) -> int:
@@ -281,7 +281,7 @@ def campaign_on_spark(
         raise BadInput(
             f"--master runs trials at once, so {name} needs an end that is no time: give --rounds, such as --rounds 10."
         )
-    shared, begun = SharedPlace.at(runs), BegunCampaign(campaign=found, seed=seed)
+    shared, begun = SharedResults.at(runs), BegunCampaign(campaign=found, seed=seed)
     wanted, there = begun.model_dump_json(indent=1).encode(), shared.read(CAMPAIGN_FILE)
     if there is None:
         shared.write(CAMPAIGN_FILE, wanted)
@@ -298,8 +298,8 @@ def campaign_on_spark(
         master=master,
         cores=cores,
         plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
-        told=teller_of_results(webhook, f"{shared.address}/runs"),
-        status=tell_status,
+        told=attempt_printer(webhook, f"{shared.address}/runs"),
+        status=print_status,
     )
     with opened_results(runs) as directory:
         attempts = directory.attempts()
@@ -308,7 +308,7 @@ def campaign_on_spark(
         sys.stdout.write(f"trials     {summary(attempts)}\nindex      {index}\n")
         code = int(exit_code(attempts) if done else ExitCode.UNKNOWN)
     if webhook is not None:
-        webhook.post(of_many(found.name, code, summary(attempts), index, webhook.host))
+        webhook.post(trials_message(found.name, code, summary(attempts), index, webhook.host))
     return code
 
 

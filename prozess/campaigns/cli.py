@@ -97,10 +97,10 @@ def run(  # noqa: PLR0913 - the options of a command
             raise BadInput(
                 f"{given[0]} applies to one run, not to a campaign, which has an index of its runs. Leave it out."
             )
-        from prozess.campaigns.campaign_plan import ALL_TRIALS, GivenToEach, parse_shard
+        from prozess.campaigns.campaign_plan import ALL_TRIALS, TrialOverrides, parse_shard
         from prozess.campaigns.campaign_runner import campaign, campaign_on_spark
 
-        each = GivenToEach(
+        each = TrialOverrides(
             overrides(chosen(backend, variant, settings) or []), _options_of_each(engine, workers, isolation)
         )
         if master is not None:
@@ -138,12 +138,12 @@ def run(  # noqa: PLR0913 - the options of a command
         )
     if shard is not None:
         raise BadInput("--shard gives a machine its share of a campaign. A campaign needs --for or --rounds.")
-    from prozess.app.conduct import Options, conduct_told
+    from prozess.app.conduct import Options, conduct_and_notify
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=trust)
     plan = decided_by(plan, decide)
     options = Options(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
-    raise typer.Exit(conduct_told(plan, options, hook))
+    raise typer.Exit(conduct_and_notify(plan, options, hook))
 
 
 def _options_of_each(engine: str, workers: int, isolation: str) -> tuple[str, ...]:
@@ -268,11 +268,11 @@ def compare(
 ) -> None:
     """Put two runs side by side. It shows settings that differ, the faults and their costs, and what was found."""
     from prozess.campaigns.comparing import RunSummary
-    from prozess.campaigns.comparing.comparison import compare_runs, tell_comparison
+    from prozess.campaigns.comparing.comparison import compare_runs, print_comparison
     from prozess.harness.run_directory import RunDirectory
 
     found = [RunSummary(RunDirectory.existing(path)) for path in (run, other)]
-    tell_comparison(compare_runs(*found), as_json=as_json)
+    print_comparison(compare_runs(*found), as_json=as_json)
 
 
 @app.command()
@@ -290,7 +290,7 @@ def trends(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if anything got worse.")] = False,
 ) -> None:
     """Compare many nights of runs, and name what got worse. It compares verdicts, anomalies and recovery times."""
-    from prozess.campaigns.comparing.trends import tell_trends
+    from prozess.campaigns.comparing.trends import report_trends
     from prozess.harness.history.store import StoredRun
     from prozess.harness.impact.trends import Trends
 
@@ -308,7 +308,7 @@ def trends(
         finally:
             spark.stop()
 
-    raise typer.Exit(tell_trends(places, out, find=find, strict=strict))
+    raise typer.Exit(report_trends(places, out, find=find, strict=strict))
 
 
 @app.command()

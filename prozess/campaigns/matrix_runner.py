@@ -19,7 +19,7 @@ from rich.table import Table
 
 from prozess.app.run.outside import check_capabilities
 from prozess.app.run_process import RUN
-from prozess.app.webhook import Webhook, of_many
+from prozess.app.webhook import Webhook, trials_message
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
     CAMPAIGN_FILE,
@@ -30,7 +30,7 @@ from prozess.campaigns.campaign_plan import (
     Shard,
     parse_shard,
 )
-from prozess.campaigns.campaign_runner import run_campaign, tell_status, teller_of_results
+from prozess.campaigns.campaign_runner import attempt_printer, print_status, run_campaign
 from prozess.campaigns.engine import Keep, TrialAttempt, TrialJob, refuse_strangers
 from prozess.campaigns.matrix_layout import (
     MATRIX_FILE,
@@ -43,7 +43,7 @@ from prozess.campaigns.matrix_layout import (
 )
 from prozess.campaigns.matrix_merge import merge
 from prozess.campaigns.matrix_results import compare, read_results, show_difference, show_results, write_page
-from prozess.campaigns.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
+from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_results, run_on_spark
 from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
@@ -119,9 +119,9 @@ def run_matrix_on_spark(
     layout: MatrixLayout, place: str, *, master: str, cores: int, webhook: Webhook | None = None
 ) -> int:
     """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `place`: a directory that they
-    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: who is told of
+    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: what gets
     each violation."""
-    shared, trials = SharedPlace.at(place), {trial.number: trial for trial in layout.trials}
+    shared, trials = SharedResults.at(place), {trial.number: trial for trial in layout.trials}
     _begin_shared(layout, shared)
     with opened_results(place) as directory:
         begun = directory.begun()
@@ -139,13 +139,13 @@ def run_matrix_on_spark(
         master=master,
         cores=cores,
         plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
-        told=teller_of_results(webhook, f"{shared.address}/runs"),
-        status=tell_status,
+        told=attempt_printer(webhook, f"{shared.address}/runs"),
+        status=print_status,
     )
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
 
 
-def _begin_shared(layout: MatrixLayout, shared: SharedPlace) -> None:
+def _begin_shared(layout: MatrixLayout, shared: SharedResults) -> None:
     """Writes matrix.json and campaign.json into a place that is new. BadInput if another matrix is there."""
     with tempfile.TemporaryDirectory(prefix="prozess-") as scratch:
         directory = CampaignDirectory(Path(scratch) / "new")
@@ -348,7 +348,7 @@ def matrix(asked: MatrixRequest) -> int:
         code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores, webhook=asked.webhook)
         code = max(code, _tell(run, as_json=as_json))
         if (webhook := asked.webhook) is not None:
-            webhook.post(of_many(layout.matrix.name, code, "the matrix is over", run, webhook.host))
+            webhook.post(trials_message(layout.matrix.name, code, "the matrix is over", run, webhook.host))
         return code
 
     seconds = None if asked.duration is None else parse_duration(asked.duration)
@@ -423,7 +423,7 @@ def _tell(place: Path | str, *, as_json: bool) -> int:
         sys.stdout.write(results.model_dump_json(indent=1) + "\n")
     else:
         show_results(results)
-        sys.stdout.write("".join(f"{SharedPlace.at(place).address}/{page}\n" for page in pages))
+        sys.stdout.write("".join(f"{SharedResults.at(place).address}/{page}\n" for page in pages))
     return int(results.exit_code)
 
 

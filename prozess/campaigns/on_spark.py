@@ -65,7 +65,7 @@ _SUMMARY = ("plan.json", "verdict.json", "impact.json", "manifest.json", "second
 """The files of a run that tables of many runs read."""
 
 
-TellOver = Callable[[TrialAttempt, str], None]
+OnAttempt = Callable[[TrialAttempt, str], None]
 """Gets the last attempt at each trial that is over, and the name of the machine where it ran."""
 
 
@@ -84,7 +84,7 @@ class BegunTrial(Frozen):
 
 
 @dataclass(frozen=True)
-class SharedPlace:
+class SharedResults:
     """A directory that several machines can read and write. It can be pickled and sent to Spark's workers, with what it takes
     to log in."""
 
@@ -95,16 +95,16 @@ class SharedPlace:
     """The same for people: a path or a URI without secrets."""
 
     @staticmethod
-    def at(place: Path | str, setting: Setting | None = None) -> "SharedPlace":
+    def at(place: Path | str, setting: Setting | None = None) -> "SharedResults":
         """Returns the place with this path or URI. BadInput for a file system that pyarrow cannot write to."""
         from pyarrow import fs
 
         found = place_of(place)
         if isinstance(found, Path):
             path = str(found.resolve())
-            return SharedPlace(fs.LocalFileSystem(), path, path)
+            return SharedResults(fs.LocalFileSystem(), path, path)
         run = stored_run(found, setting)
-        return SharedPlace(run.filesystem, run.directory, run.address)
+        return SharedResults(run.filesystem, run.directory, run.address)
 
     def names(self, folder: str) -> list[str]:
         """Returns the names of the files in a folder, in order; none if it is not there."""
@@ -186,7 +186,7 @@ class SharedPlace:
 class SparkTrials:
     """How trials run on a cluster of Spark's."""
 
-    place: SharedPlace
+    place: SharedResults
     keep: Keep
     retries: int
     """How often a trial is tried again if prozess itself failed."""
@@ -195,7 +195,7 @@ class SparkTrials:
     """What identifies the prozess that the command has, and that must be installed on every worker."""
 
     @staticmethod
-    def of(campaign: Campaign, place: SharedPlace) -> "SparkTrials":
+    def of(campaign: Campaign, place: SharedResults) -> "SparkTrials":
         """Returns how the trials of a campaign run, with this prozess and as the campaign says."""
         code = {**code_identity(), "trials": trials_identity()}
         return SparkTrials(place, campaign.keep, campaign.retries, campaign.trial_timeout_s, code)
@@ -291,7 +291,7 @@ def run_on_spark(
     master: str,
     cores: int,
     plan_of: Callable[[TrialJob], str | None],
-    told: TellOver,
+    told: OnAttempt,
     status: Callable[[str], None],
 ) -> bool:
     """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
@@ -316,7 +316,7 @@ def _run_owned(
     master: str,
     cores: int,
     plan_of: Callable[[TrialJob], str | None],
-    told: TellOver,
+    told: OnAttempt,
     status: Callable[[str], None],
 ) -> bool:
     from prozess.spark_checkers.session import start_session
@@ -348,7 +348,7 @@ def _run_owned(
     return True
 
 
-def _remove_unnoted(place: SharedPlace) -> None:
+def _remove_unnoted(place: SharedResults) -> None:
     """Removes the runs that no entry names: their tasks were lost while they were copied, or came second."""
     noted = {attempt.run for trial in read_entries(place).values() for attempt in trial.attempts}
     for name in place.folders("runs"):
@@ -360,8 +360,8 @@ def _remove_unnoted(place: SharedPlace) -> None:
 class _View:
     """What the command knows of all trials."""
 
-    place: SharedPlace
-    told: TellOver
+    place: SharedResults
+    told: OnAttempt
     status: Callable[[str], None]
     planned: int
 
@@ -436,7 +436,7 @@ class _Wave:
             )
 
 
-def read_entries(place: SharedPlace, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:
+def read_entries(place: SharedResults, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:
     """Returns number → what came of the trial, without the trials that are `known`. Of two entries for one trial the first
     one counts. An entry that is torn is not there: its task is run again."""
     found: dict[int, FinishedTrial] = {}
@@ -457,7 +457,7 @@ def opened_results(place: Path | str, setting: Setting | None = None) -> Iterato
     and pages that are written into that are copied back. BadInput if nothing was begun there.
     """
     found = place_of(place)
-    shared = SharedPlace.at(place, setting)
+    shared = SharedResults.at(place, setting)
     if isinstance(found, Path):
         directory = CampaignDirectory(found.resolve())
         _absorb(shared, directory)
@@ -483,7 +483,7 @@ def opened_results(place: Path | str, setting: Setting | None = None) -> Iterato
                 shared.write(page, (directory.path / page).read_bytes())
 
 
-def _absorb(shared: SharedPlace, directory: CampaignDirectory) -> None:
+def _absorb(shared: SharedResults, directory: CampaignDirectory) -> None:
     """Makes lines of entries.jsonl of the entries, in the order of the trials."""
     known = {attempt.job.number for attempt in directory.attempts()}
     for _, trial in sorted(read_entries(shared, dict.fromkeys(known)).items()):

@@ -37,7 +37,7 @@ class Claim(Frozen):
     pid: int
 
 
-class ResultsPlace(Protocol):
+class ResultsStore(Protocol):
     """A place where files can be written, read, listed and removed by several machines."""
 
     @property
@@ -53,7 +53,7 @@ class ResultsPlace(Protocol):
 class ResultsOwner:
     """The claim of this command on a place."""
 
-    def __init__(self, place: ResultsPlace, *, lease_s: float = LEASE_S) -> None:
+    def __init__(self, place: ResultsStore, *, lease_s: float = LEASE_S) -> None:
         self._place, self._lease_s = place, lease_s
         self._file = f"{uuid.uuid4().hex}.json"
         self._claim = Claim(host=socket.gethostname(), pid=os.getpid())
@@ -113,7 +113,7 @@ class ResultsOwner:
 
 
 @contextmanager
-def owned(place: ResultsPlace, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
+def owned(place: ResultsStore, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
     """A context in which a place belongs to this command, which says so every `renew_s`. BadInput if another command works on
     it."""
     ownership = ResultsOwner(place, lease_s=lease_s)

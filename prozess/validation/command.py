@@ -49,12 +49,12 @@ from prozess.validation.sources import (
 )
 from prozess.validation.standstill import Standstill, of_group, of_transactions
 from prozess.validation.terminal import (
+    print_begin,
     show_comparison,
     show_first_lines,
     show_no_trial,
     show_prediction,
     show_strict,
-    tell_begin,
     to_json,
 )
 from prozess.validation.trial import ConfigurationParts, doubts_of_client, doubts_of_kafka
@@ -107,7 +107,7 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
     deadline_ns = begun_ns + int(budget.seconds * NS_PER_S)
     provocation = WeaknessProvocation.of(prediction, [concern.rule for concern in prediction.concerns])
     provocation = provocation.only(budget.provoke)
-    here = provocation.circumstances
+    here = provocation.inputs
     blocks, closing = with_loss(parts.faults, here)
     groups = {schedule.name: schedule.steps(here) for schedule in provocation.wanted(())}
     groups |= {block[0].name: tuple(block) for block in blocks}
@@ -128,8 +128,8 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
         plan = parts.plan(seed=budget.seed + number, backend=budget.backend, steps=made.steps)
         if not options.quiet:
             spent_s = (clock.monotonic_ns() - begun_ns) / NS_PER_S
-            tell_begin(number, budget.trials, spent_s=spent_s, limit_s=budget.seconds)
-        conducted = conduct_trial(plan, replace(options, told=options.told and not options.as_json))
+            print_begin(number, budget.trials, spent_s=spent_s, limit_s=budget.seconds)
+        conducted = conduct_trial(plan, replace(options, print_verdict=options.print_verdict and not options.as_json))
         done.runs.append(conducted.run.path)
         done.observed.append(observe(conducted.verdict, own, done.wanted))
         done.attempts.append(
@@ -269,7 +269,7 @@ def validate(
         show_prediction(prediction, shown=first)
     done = Done()
     if budget.seconds > 0 and not prediction.unclear:
-        done = carry_out(prediction, budget, options if told else replace(options, told=False))
+        done = carry_out(prediction, budget, options if told else replace(options, print_verdict=False))
     comparison = done.comparison(prediction)
     if options.as_json:
         to_json(comparison)

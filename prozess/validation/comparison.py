@@ -20,7 +20,7 @@ from prozess.validation.schedules import (
     INTERNAL_DOWN,
     SCHEDULES,
     UNAVAILABLE,
-    Circumstances,
+    ScheduleInputs,
     WeaknessSchedule,
     lasting_s,
     schedule_of,
@@ -93,7 +93,7 @@ class WeaknessProvocation:
 
     weaknesses: tuple[tuple[str, str], ...]
     """(rule, anomaly), each rule once; what no anomaly tells has none."""
-    circumstances: Circumstances
+    inputs: ScheduleInputs
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Schedule → why this machine, or the backend, cannot carry it out."""
     asked: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class WeaknessProvocation:
     def of(cls, prediction: Prediction, others: Sequence[str] = ()) -> "WeaknessProvocation":
         """Makes the provocations for a prediction. `others`: rules of weaknesses that no anomaly tells."""
         every = (*named(prediction.weaknesses), *((rule, "") for rule in dict.fromkeys(others)))
-        return cls(every, Circumstances.of(prediction.plan))
+        return cls(every, ScheduleInputs.of(prediction.plan))
 
     def only(self, rules: Sequence[str]) -> "WeaknessProvocation":
         """Returns the provocations of these weaknesses alone; of all, if none is named. BadInput for one that the prediction
@@ -120,10 +120,10 @@ class WeaknessProvocation:
 
     def why_not(self, rule: str) -> str | None:
         """Returns why nothing can show what this rule permits, as a clause; None = something can."""
-        schedule = schedule_of(rule, self.circumstances)
+        schedule = schedule_of(rule, self.inputs)
         if schedule is None:
             return why_none(rule) or "there is no schedule for it"
-        if (refused := schedule.refusal(self.circumstances)) is not None:
+        if (refused := schedule.refusal(self.inputs)) is not None:
             return refused
         if (why := self.lacking.get(schedule.name)) is not None:
             return f"{schedule.does} is impossible here: {why}"
@@ -135,9 +135,7 @@ class WeaknessProvocation:
         shown = {rule for attempt in attempts for rule, count in attempt.counts.items() if count}
         asked = [rule for rule, _ in self.weaknesses if not self.asked or rule in self.asked]
         open_ = [rule for rule in asked if rule not in shown and self.why_not(rule) is None]
-        may_show = Counter(
-            schedule.name for rule in open_ if (schedule := schedule_of(rule, self.circumstances)) is not None
-        )
+        may_show = Counter(schedule.name for rule in open_ if (schedule := schedule_of(rule, self.inputs)) is not None)
         there = (schedule for schedule in SCHEDULES.values() if schedule.name in may_show)
         return tuple(sorted(there, key=lambda schedule: (_had(attempts, schedule.name), -may_show[schedule.name])))
 
@@ -146,7 +144,7 @@ class WeaknessProvocation:
         which they are carried out."""
         chosen: list[str] = []
         for schedule in self.wanted(attempts):
-            lasts_s = schedule.lasts_s(self.circumstances)
+            lasts_s = schedule.lasts_s(self.inputs)
             if lasts_s <= seconds or not (chosen or attempts):
                 chosen.append(schedule.name)
                 seconds -= lasts_s
@@ -157,7 +155,7 @@ class WeaknessProvocation:
         return tuple(self._outcome(rule, anomaly, attempts) for rule, anomaly in self.weaknesses)
 
     def _outcome(self, rule: str, anomaly: str, attempts: Sequence[WeaknessAttempt]) -> Provoked:
-        schedule = schedule_of(rule, self.circumstances)
+        schedule = schedule_of(rule, self.inputs)
         tries = sum(schedule is not None and schedule.name in attempt.tried for attempt in attempts)
         count = sum(attempt.counts.get(rule, 0) for attempt in attempts)
         if count:
@@ -174,7 +172,7 @@ class WeaknessProvocation:
 
     def _alone(self, rule: str, schedule: WeaknessSchedule) -> str:
         """Returns how to provoke it alone, as the end of a sentence."""
-        minutes = ceil((schedule.lasts_s(self.circumstances) + AROUND_S) / 60)
+        minutes = ceil((schedule.lasts_s(self.inputs) + AROUND_S) / 60)
         return f"; to try it alone: --provoke {rule} --minutes {minutes}"
 
 
@@ -210,13 +208,13 @@ class ScheduleSteps:
     """First steps of the faults that it has besides."""
 
 
-def with_loss(faults: Faults, circumstances: Circumstances) -> Faults:
+def with_loss(faults: Faults, inputs: ScheduleInputs) -> Faults:
     """The same, and before them what makes the control lose: without it no promise about losses would be proven."""
     loses = SCHEDULES["unreplicated"]
-    if loses.refusal(circumstances) is not None:
+    if loses.refusal(inputs) is not None:
         return faults
     blocks, closing = faults
-    return (loses.steps(circumstances), *blocks), closing
+    return (loses.steps(inputs), *blocks), closing
 
 
 def names_of(faults: Faults) -> tuple[str, ...]:
@@ -225,13 +223,13 @@ def names_of(faults: Faults) -> tuple[str, ...]:
 
 
 def steps_of(
-    schedules: Sequence[WeaknessSchedule], circumstances: Circumstances, faults: Faults, seconds: float
+    schedules: Sequence[WeaknessSchedule], inputs: ScheduleInputs, faults: Faults, seconds: float
 ) -> ScheduleSteps:
     """First what shows weaknesses, then as many of the faults, each with its healing, as the seconds allow, then a look
     whether it goes on. A fault that is one of the schedules strikes once."""
-    had = {schedule.steps(circumstances)[0].name for schedule in schedules}
+    had = {schedule.steps(inputs)[0].name for schedule in schedules}
     blocks, closing = [block for block in faults[0] if block[0].name not in had], faults[1]
-    steps = [step for schedule in schedules for step in schedule.steps(circumstances)]
+    steps = [step for schedule in schedules for step in schedule.steps(inputs)]
     left_s = seconds - lasting_s(steps) - lasting_s(closing)
     taken: list[str] = []
     for block in blocks:
@@ -246,7 +244,7 @@ def steps_of(
 def attempt_of(
     verdict: TrialVerdict | None,
     made: ScheduleSteps,
-    circumstances: Circumstances,
+    inputs: ScheduleInputs,
     *,
     cells: Collection[int],
     done: Mapping[str, str],
@@ -264,7 +262,7 @@ def attempt_of(
     effective = {fault.step: fault.step not in unseen for fault in verdict.faults}
     failed = {}
     for schedule in made.schedules:
-        whys = (_why_undone(step, done, effective) for step in schedule.steps(circumstances))
+        whys = (_why_undone(step, done, effective) for step in schedule.steps(inputs))
         if why := next((why for why in whys if why is not None), None):
             failed[schedule.name] = why
     counts, witnesses = _permitted(verdict, cells)

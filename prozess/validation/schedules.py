@@ -33,7 +33,7 @@ _FOR_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class ScheduleInputs:
     """The facts of a configuration that the times of schedules depend on."""
 
     replicas: int
@@ -60,8 +60,8 @@ class Circumstances:
     """A producer that a lost sequence ends for good: librdkafka's idempotent one."""
 
     @classmethod
-    def of(cls, plan: Plan) -> "Circumstances":
-        """Returns the circumstances of a plan whose cells are the user's."""
+    def of(cls, plan: Plan) -> "ScheduleInputs":
+        """Returns the inputs of a plan whose cells are the user's."""
         topic, variant = plan.cells[0].topic, plan.variant
         name, default = _SESSION_MS.get(variant.metadata_mode, ("broker.session.timeout.ms", "9000"))
         grouped = [(cell, work) for cell in plan.cells if (work := cell.group) is not None]
@@ -98,19 +98,19 @@ class WeaknessSchedule:
     """The first part of its steps' names."""
     does: str
     """For a person, as the end of a sentence: "tried 2 times: a leader dies …"."""
-    make: Callable[[Circumstances], Sequence[Mapping[str, Any]]]
-    refusal: Callable[[Circumstances], str | None] = lambda _: None
-    """Why it can show nothing in these circumstances, as a clause; None = it can."""
+    make: Callable[[ScheduleInputs], Sequence[Mapping[str, Any]]]
+    refusal: Callable[[ScheduleInputs], str | None] = lambda _: None
+    """Why it can show nothing with these inputs, as a clause; None = it can."""
 
-    def steps(self, circumstances: Circumstances) -> tuple[Step, ...]:
+    def steps(self, inputs: ScheduleInputs) -> tuple[Step, ...]:
         """Returns its steps, each named after the schedule."""
-        made = self.make(circumstances)
+        made = self.make(inputs)
         named = {step["name"]: f"{self.name}: {step['name']}" for step in made}
         return tuple(Step.model_validate(_renamed(step, named)) for step in made)
 
-    def lasts_s(self, circumstances: Circumstances) -> float:
+    def lasts_s(self, inputs: ScheduleInputs) -> float:
         """Returns about how many seconds the schedule lasts."""
-        return lasting_s(self.steps(circumstances))
+        return lasting_s(self.steps(inputs))
 
 
 def lasting_s(steps: Sequence[Step]) -> float:
@@ -175,16 +175,16 @@ def _whole() -> dict[str, Any]:
     return {"name": "every replica is in sync", "after": {"condition": "isr"}, "timeout_s": WHOLE_S, "do": None}
 
 
-def _decided_s(here: Circumstances) -> float:
+def _decided_s(here: ScheduleInputs) -> float:
     """After a death: the session is over, and another leads if one may."""
     return here.broker_session_s + 4
 
 
-def _steady(_: Circumstances) -> list[dict[str, Any]]:
+def _steady(_: ScheduleInputs) -> list[dict[str, Any]]:
     return [_step("no fault", 6)]
 
 
-def _one_down(here: Circumstances) -> list[dict[str, Any]]:
+def _one_down(here: ScheduleInputs) -> list[dict[str, Any]]:
     """So long that any other broker that may lead has led, and taken records, before it returns."""
     return [
         _fault("a broker dies", "kill", "leader(0)", after_s=2),
@@ -193,7 +193,7 @@ def _one_down(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _lost_answers(here: Circumstances) -> list[dict[str, Any]]:
+def _lost_answers(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns the steps of the trial `lost-answers`; the leader dies besides, because clients wait for an answer for 30 s and
     longer, and for a connection that ended not at all. Its records are on the followers, or on its disk, by then."""
     cut = {"others": "clients", "direction": "from-targets"}
@@ -206,7 +206,7 @@ def _lost_answers(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _lost_requests(here: Circumstances) -> list[dict[str, Any]]:
+def _lost_requests(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Several requests are under way, none is handled, and all are sent again. A Java producer without idempotence puts
     each batch that failed before the others, so that they change places [RecordAccumulator.reenqueue]."""
     cut = {"others": "clients", "direction": "to-targets"}
@@ -219,7 +219,7 @@ def _lost_requests(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _moves(_: Circumstances) -> list[dict[str, Any]]:
+def _moves(_: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns the steps of the trial `kafka`: leaders change while nothing is wrong with any broker."""
     steps = []
     for number in (1, 2, 3):
@@ -233,7 +233,7 @@ def _moves(_: Circumstances) -> list[dict[str, Any]]:
     return [*steps, _whole()]
 
 
-def _unreplicated(here: Circumstances) -> list[dict[str, Any]]:
+def _unreplicated(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns the steps of the trials `smoke` and `failovers`: what the leader alone has dies with its leadership."""
     still = "its followers stand still"
     return [
@@ -245,7 +245,7 @@ def _unreplicated(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _unanswered(here: Circumstances) -> list[dict[str, Any]]:
+def _unanswered(here: ScheduleInputs) -> list[dict[str, Any]]:
     return [
         _fault("a leader dies", "kill", "leader(2)", after_s=2),
         _heal("it returns", after_s=_decided_s(here)),
@@ -253,7 +253,7 @@ def _unanswered(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _unfinished(here: Circumstances) -> list[dict[str, Any]]:
+def _unfinished(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Records pile up, a member is given them, commits (by itself after its interval, or as it likes), and dies amid them."""
     (group, *_) = here.groups
     interval_s = here.commit_interval_s or 1.0
@@ -272,7 +272,7 @@ def _unfinished(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _uncommitted(here: Circumstances) -> list[dict[str, Any]]:
+def _uncommitted(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Between two automatic commits, at any moment: a record comes every few milliseconds. One death may come right after
     a commit, when there is hardly anything to repeat; of two, each at its own time of two members' intervals, hardly both
     do. Seen: one of 1 s, 50 ms after the commit, and a single record was repeated."""
@@ -286,7 +286,7 @@ def _uncommitted(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _deleted(_: Circumstances) -> list[dict[str, Any]]:
+def _deleted(_: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns steps of the trial `group-offsets`: retention takes what the group has not read."""
     cells = {"workload": "group"}
     return [
@@ -297,7 +297,7 @@ def _deleted(_: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _same_instance(here: Circumstances) -> list[dict[str, Any]]:
+def _same_instance(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns steps of the trial `group-offsets`: a second process has the group.instance.id of a member."""
     (group, *_) = here.groups
     return [
@@ -306,7 +306,7 @@ def _same_instance(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _coordinator_cut(here: Circumstances) -> list[dict[str, Any]]:
+def _coordinator_cut(here: ScheduleInputs) -> list[dict[str, Any]]:
     (group, *_) = here.groups
     long_s = here.broker_session_s + here.group_session_s + 5
     return [
@@ -316,7 +316,7 @@ def _coordinator_cut(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _offsets_down(here: Circumstances) -> list[dict[str, Any]]:
+def _offsets_down(here: ScheduleInputs) -> list[dict[str, Any]]:
     """The broker that leads the group's partition of __consumer_offsets is away longer than a group needs to go on with
     another one: until that leads, until its members have found it and are together again, and until a member has worked
     through what it had been given. Seen with three copies: 27 s. Nothing is sent meanwhile: there is
@@ -333,7 +333,7 @@ def _offsets_down(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _transactions_down(here: Circumstances) -> list[dict[str, Any]]:
+def _transactions_down(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns the steps of `one broker down`, for the broker that leads a transactional.id's part of __transaction_state."""
     (cell, *_) = here.transactions
     return [
@@ -344,7 +344,7 @@ def _transactions_down(here: Circumstances) -> list[dict[str, Any]]:
     ]
 
 
-def _unclean(here: Circumstances) -> list[dict[str, Any]]:
+def _unclean(here: ScheduleInputs) -> list[dict[str, Any]]:
     """Returns the steps of the trial `unclean`: who dies first, and so has the least, returns first, and alone."""
     first = f"follower(0, {here.replicas - 1})"
     others = ("leader(0)", "in-sync-followers(0)") if here.replicas > 2 else ("leader(0)",)
@@ -367,32 +367,32 @@ def _unclean(here: Circumstances) -> list[dict[str, Any]]:
 # What they need.
 
 
-def _needs_copies(here: Circumstances) -> str | None:
+def _needs_copies(here: ScheduleInputs) -> str | None:
     return "a partition with one copy has nobody else to lead it" if here.replicas == 1 else None
 
 
-def _needs_quorum(here: Circumstances) -> str | None:
+def _needs_quorum(here: ScheduleInputs) -> str | None:
     down = here.replicas - 1
     if here.combined and down > (here.brokers - 1) // 2:
         return f"{down} of {here.brokers} brokers must be down, and as they are the controllers, too, nobody is left to elect"
     return _needs_copies(here)
 
 
-def _needs_interval(here: Circumstances) -> str | None:
+def _needs_interval(here: ScheduleInputs) -> str | None:
     return "the members commit by themselves" if here.commit_interval_s is None else None
 
 
-def _needs_commits(here: Circumstances) -> str | None:
+def _needs_commits(here: ScheduleInputs) -> str | None:
     if not here.groups:
         return "no consumer was given, so no group is part of these trials"
     return here.unseen_commits or None
 
 
-def _needs_transactions(here: Circumstances) -> str | None:
+def _needs_transactions(here: ScheduleInputs) -> str | None:
     return None if here.transactions else "no producer with a transactional.id is part of these trials"
 
 
-def _needs_static(here: Circumstances) -> str | None:
+def _needs_static(here: ScheduleInputs) -> str | None:
     return None if here.static else "no group.instance.id is set"
 
 
@@ -526,8 +526,8 @@ _NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
 }
 
 
-def schedule_of(rule: str, here: Circumstances | None = None) -> WeaknessSchedule | None:
-    """Returns the schedule that shows what this rule permits, in these circumstances; None if there is none."""
+def schedule_of(rule: str, here: ScheduleInputs | None = None) -> WeaknessSchedule | None:
+    """Returns the schedule that shows what this rule permits, with these inputs; None if there is none."""
     if rule in _NO_SCHEDULE or rule.startswith("not-exactly-once/"):
         return None
     name = _OF_ANOMALY_RULE.get(rule) or _OF_CAUSE.get(rule.partition("/")[2])

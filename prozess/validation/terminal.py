@@ -64,7 +64,7 @@ def show_no_trial() -> None:
     console().print(f"trials     none: {sentence}", soft_wrap=True)
 
 
-def tell_begin(over: int, trials_max: int, *, spent_s: float, limit_s: float) -> None:
+def print_begin(over: int, trials_max: int, *, spent_s: float, limit_s: float) -> None:
     """Prints on standard error that a trial begins, and about how long all of them still take. `over`: how many there were;
     `limit_s`: how long all of them may take, in seconds."""
     left_s = time_left_s(over, trials_max, spent_s=spent_s, limit_s=limit_s)

@@ -74,7 +74,7 @@ def compare_runs(one: RunSummary, other: RunSummary) -> RunComparison:
     )
 
 
-def tell_comparison(found: RunComparison, *, as_json: bool) -> None:
+def print_comparison(found: RunComparison, *, as_json: bool) -> None:
     """Prints a comparison, as tables or as JSON."""
     if as_json:
         sys.stdout.write(found.model_dump_json(indent=1) + "\n")

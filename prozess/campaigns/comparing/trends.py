@@ -44,7 +44,7 @@ def nothing_judged(runs: Sequence[Path | StoredRun]) -> NotJudged:
     )
 
 
-def tell_trends(
+def report_trends(
     places: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
 ) -> int:
     """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. `places`:

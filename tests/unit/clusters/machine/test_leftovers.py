@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from prozess.app.conduct import heal_what_was_killed
+from prozess.app.conduct import heal_killed_runs
 from prozess.clusters.compose.engine import connect
 from prozess.clusters.disks import volumes
 from prozess.clusters.disks.volumes import ControlGroup, group_prefix, runs_with_groups
@@ -164,7 +164,7 @@ def test_control_groups_of_a_run_that_was_killed_with_everything_go_with_the_nex
     other = tmp_path / "v1" / "prozess-0123456789ab-broker-1"
     other.mkdir()
     assert runs_with_groups(tmp_path / "runs") == [RunDirectory(killed.path.resolve())]
-    heal_what_was_killed(tmp_path / "runs", SystemClock())
+    heal_killed_runs(tmp_path / "runs", SystemClock())
     assert not group.directory.exists()
     assert other.exists(), "of a run elsewhere"
 

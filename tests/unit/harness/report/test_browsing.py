@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
 from prozess.campaigns.comparing import RunSummary
-from prozess.campaigns.comparing.comparison import compare_runs, tell_comparison
+from prozess.campaigns.comparing.comparison import compare_runs, print_comparison
 from prozess.campaigns.comparing.listing import ListedRun, chosen, line_of, list_runs
 from prozess.exchange.commands import generate_history
 from prozess.harness.errors import HistoryUnreadable
@@ -69,7 +69,7 @@ def test_two_runs_side_by_side_differ_in_what_was_planted_and_in_their_settings(
     assert {pair.what for pair in found.settings} == {"seed"}
     assert any(pair.what.endswith(": lost") and pair.other == "✗ violated 3" for pair in found.cells)
     assert found.verdicts.differs
-    tell_comparison(found, as_json=False)
+    print_comparison(found, as_json=False)
     told = capsys.readouterr().out
     assert "Settings that differ" in told
     assert "There was no fault." in told

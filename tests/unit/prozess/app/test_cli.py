@@ -11,7 +11,7 @@ import pytest
 
 from prozess import command
 from prozess.app.commands import options
-from prozess.app.conduct import EXIT_CODES, SparkAhead, is_quiet_from_here, new_run_directory
+from prozess.app.conduct import EXIT_CODES, SparkAhead, new_run_directory, schedule_finished
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial
@@ -171,10 +171,10 @@ def test_runs_that_cannot_be_made_are_said_plainly(tmp_path):
 def test_spark_starts_once_the_schedule_has_done_its_last_deed():
     plan = make_plan(load_trial("smoke"), seed=1)
     last = max(number for number, step in enumerate(plan.steps) if step.do is not None)
-    assert not is_quiet_from_here(plan, {"event": "step", "number": last - 1})
-    assert is_quiet_from_here(plan, {"event": "step", "number": last})
-    assert is_quiet_from_here(plan, {"event": "phase", "name": "heal"})
-    assert not is_quiet_from_here(plan, {"event": "phase", "name": "warm-up"})
+    assert not schedule_finished(plan, {"event": "step", "number": last - 1})
+    assert schedule_finished(plan, {"event": "step", "number": last})
+    assert schedule_finished(plan, {"event": "phase", "name": "heal"})
+    assert not schedule_finished(plan, {"event": "phase", "name": "warm-up"})
 
 
 def test_backend_and_variant_are_chosen_on_the_command_line_and_set_has_the_last_word() -> None:

@@ -46,11 +46,11 @@ def test_other_trials_are_counted_once_each_whatever_processes_they_have(tmp_pat
     ]
     assert versions.other_trials(processes) == 2
     run = RunDirectory(tmp_path)
-    assert versions.beside_others(run) == ""
+    assert versions.concurrent_runs_note(run) == ""
     for count, words in ((0, ""), (1, "another trial ran on the 2 processors"), (3, "3 other trials ran")):
         write_json(run.versions, {"machine": {"processors": 2, "other_trials": count}})
-        assert words in versions.beside_others(run)
-        assert bool(versions.beside_others(run)) == bool(count)
+        assert words in versions.concurrent_runs_note(run)
+        assert bool(versions.concurrent_runs_note(run)) == bool(count)
 
 
 @pytest.mark.parametrize(("jars", "told"), [({}, 1), ({"verified": False}, 1), ({"verified": True, "sha256": "ab"}, 0)])

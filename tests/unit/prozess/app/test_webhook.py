@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.app import webhook
-from prozess.app.conduct import Conducted, Options, conduct_told
+from prozess.app.conduct import Options, TrialOutcome, conduct_and_notify
 from prozess.app.run_process import StopRequest, run_trial_command
-from prozess.app.webhook import VARIABLE, Webhook, message, of_verdict, told, webhook_of
+from prozess.app.webhook import VARIABLE, Webhook, message, posting_end, verdict_message, webhook_of
 from prozess.campaigns.campaign_runner import run_campaign
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
@@ -144,7 +144,7 @@ def test_no_text_of_a_run_is_a_mark_of_slack_or_makes_a_message_too_long(host, l
 
 
 def test_a_verdict_says_what_and_where():
-    text = of_verdict("smoke, seed 3", verdict(), Path("/runs/smoke-3"), "a machine")
+    text = verdict_message("smoke, seed 3", verdict(), Path("/runs/smoke-3"), "a machine")
     assert text.splitlines() == [
         "✗ *violated* smoke, seed 3 (prozess on a machine)",
         "Violated: 3 &lt;lost&gt; &amp; gone.",
@@ -157,9 +157,9 @@ def test_a_run_posts_its_verdict_and_keeps_its_exit_code(server, hook, monkeypat
     run = RunDirectory(tmp_path / "smoke-1")
     server.answers = [404]
     for kind, code in ((Verdict.VIOLATED, 1), (Verdict.HELD, 0), (Verdict.UNKNOWN, 2)):
-        conducted = Conducted(run, code, verdict(kind, "A sentence."))
+        conducted = TrialOutcome(run, code, verdict(kind, "A sentence."))
         monkeypatch.setattr("prozess.app.conduct.conduct_trial", lambda *_, done=conducted: done)
-        assert conduct_told(plan, OPTIONS, hook) == code
+        assert conduct_and_notify(plan, OPTIONS, hook) == code
     assert [text.split(" (")[0] for text in server.texts] == [
         "✗ *violated* small, seed 1",
         "✓ *held* small, seed 1",
@@ -168,18 +168,18 @@ def test_a_run_posts_its_verdict_and_keeps_its_exit_code(server, hook, monkeypat
 
 
 def test_a_run_without_a_verdict_posts_that_it_failed(server, hook, monkeypatch, tmp_path, plan):
-    conducted = Conducted(RunDirectory(tmp_path / "smoke-1"), 255)
+    conducted = TrialOutcome(RunDirectory(tmp_path / "smoke-1"), 255)
     monkeypatch.setattr("prozess.app.conduct.conduct_trial", lambda *_: conducted)
-    assert conduct_told(plan, OPTIONS, hook) == 255
+    assert conduct_and_notify(plan, OPTIONS, hook) == 255
     (text,) = server.texts
     assert text.startswith("? *failed* small, seed 1")
     assert "exit code 255" in text
 
 
 def test_an_error_is_posted_and_goes_on(server, hook):
-    with pytest.raises(HarnessFailed), told(hook, "smoke", lambda: "never"):
+    with pytest.raises(HarnessFailed), posting_end(hook, "smoke", lambda: "never"):
         raise HarnessFailed("There is no Java.")
-    with pytest.raises(KeyboardInterrupt), told(hook, "smoke", lambda: "never"):
+    with pytest.raises(KeyboardInterrupt), posting_end(hook, "smoke", lambda: "never"):
         raise KeyboardInterrupt
     assert [text.split(" (")[0] for text in server.texts] == ["? *failed* smoke", "? *interrupted* smoke"]
     assert "There is no Java." in server.texts[0]
@@ -189,7 +189,7 @@ def test_without_a_webhook_nothing_is_asked_what_to_say():
     def asked():
         raise AssertionError
 
-    with told(None, "smoke", asked):
+    with posting_end(None, "smoke", asked):
         pass
 
 

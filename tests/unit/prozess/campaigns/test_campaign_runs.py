@@ -10,7 +10,7 @@ from prozess import command
 from prozess.campaigns.campaign_plan import (
     BegunCampaign,
     CampaignDirectory,
-    GivenToEach,
+    TrialOverrides,
     draw,
     with_settings,
 )
@@ -131,7 +131,7 @@ def test_every_trial_gets_the_options_and_the_settings_of_the_command_line(tmp_p
 
 def test_a_campaign_that_is_continued_keeps_what_it_was_begun_with(tmp_path):
     directory = begun_in(tmp_path, a_campaign("good"))
-    each = GivenToEach({"traffic.rate_hz": 7}, ("--engine", "local"))
+    each = TrialOverrides({"traffic.rate_hz": 7}, ("--engine", "local"))
     with pytest.raises(BadInput, match=r"Leave out --set traffic.rate_hz=7 --engine local\."):
         campaign("-", seed=1, runs=tmp_path, duration=None, resume=directory.path, each=each)
 

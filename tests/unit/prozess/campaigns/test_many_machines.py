@@ -25,7 +25,7 @@ from prozess.campaigns.matrix_merge import merge
 from prozess.campaigns.matrix_results import read_results
 from prozess.campaigns.on_spark import (
     FinishedTrial,
-    SharedPlace,
+    SharedResults,
     opened_results,
     read_entries,
     remove_abandoned_trials,
@@ -108,7 +108,7 @@ def test_shares_that_do_not_belong_together_are_refused_and_leave_nothing(tmp_pa
 
 
 def test_of_two_entries_for_one_trial_the_first_counts_and_a_torn_one_is_not_there(tmp_path):
-    place = SharedPlace.at(tmp_path)
+    place = SharedResults.at(tmp_path)
     for number, stamp, name in ((0, 20, "second"), (0, 10, "first"), (2, 5, "other")):
         entry = FinishedTrial(attempts=(attempt(number, run=name),), host="somewhere")
         place.write(f"entries/{number:06}-{stamp}.json", entry.model_dump_json().encode())
@@ -123,7 +123,7 @@ def test_entries_become_lines_of_the_directory_once_and_in_order(tmp_path):
     (directory.path / "entries.jsonl").unlink()
     ran_before = attempt(1, run="m-1")
     directory.append(ran_before)
-    place = SharedPlace.at(directory.path)
+    place = SharedResults.at(directory.path)
     for number in (3, 1, 0):
         entry = FinishedTrial(attempts=(attempt(number, run=f"m-{number}"),), host="x")
         place.write(f"entries/{number:06}-1.json", entry.model_dump_json().encode())
@@ -136,7 +136,7 @@ def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
     directory = share(tmp_path / "far", ALL_TRIALS, 2)
     lines = directory.attempts()
     (directory.path / "entries.jsonl").unlink()
-    place = SharedPlace.at(directory.path)
+    place = SharedResults.at(directory.path)
     for line in lines:
         entry = FinishedTrial(attempts=(line,), host="x")
         place.write(f"entries/{line.job.number:06}-1.json", entry.model_dump_json().encode())
@@ -152,7 +152,7 @@ def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HarnessFailed, match=r"file cannot be written"):
-        SharedPlace.at(tmp_path / "file").write("entries/000000-1.json", b"")
+        SharedResults.at(tmp_path / "file").write("entries/000000-1.json", b"")
 
 
 def test_what_a_killed_task_left_is_removed_and_what_still_runs_stays(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from prozess.campaigns.on_spark import SharedPlace
+from prozess.campaigns.on_spark import SharedResults
 from prozess.campaigns.results_lock import ResultsOwner, owned
 from prozess.harness.errors import BadInput, HarnessFailed
 
@@ -22,7 +22,7 @@ def age(path, seconds):
 
 
 def test_a_second_command_is_refused_with_who_works_there_and_leaves_nothing(tmp_path):
-    place = SharedPlace.at(tmp_path)
+    place = SharedResults.at(tmp_path)
     with owned(place):
         with (
             pytest.raises(
@@ -38,7 +38,7 @@ def test_a_second_command_is_refused_with_who_works_there_and_leaves_nothing(tmp
 
 
 def test_the_claim_of_a_command_that_was_killed_expires_and_one_that_only_slept_notices(tmp_path):
-    place = SharedPlace.at(tmp_path)
+    place = SharedResults.at(tmp_path)
     slept = ResultsOwner(place, lease_s=LEASE_S)
     slept.claim()
     age(tmp_path, LEASE_S - 5)
@@ -56,7 +56,7 @@ def test_the_claim_of_a_command_that_was_killed_expires_and_one_that_only_slept_
 
 
 def test_a_torn_claim_counts_as_a_command_that_has_just_begun(tmp_path):
-    place = SharedPlace.at(tmp_path)
+    place = SharedResults.at(tmp_path)
     place.write("owners/torn.json", b'{"host": ')
     with pytest.raises(BadInput, match="a command that has just begun"):
         ResultsOwner(place).claim()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.campaigns.comparing import run_directories
-from prozess.campaigns.comparing.trends import BOTTOM, TOP, night_charts, runs_among, tell_trends, write_trends
+from prozess.campaigns.comparing.trends import BOTTOM, TOP, night_charts, report_trends, runs_among, write_trends
 from prozess.harness.errors import BadInput, ExitCode, NotJudged
 from prozess.harness.impact.trends import NIGHTS_MIN, Measure, NightOfTrial, Regression, Trends, regressions
 
@@ -83,7 +83,7 @@ def test_runs_of_which_none_was_judged_are_refused_and_one_verdict_is_enough(tmp
     with pytest.raises(
         NotJudged, match=r"2 runs were found, and none has a verdict.*prozess check .*safe-1"
     ) as refused:
-        tell_trends([str(tmp_path)], tmp_path / "trends.html", find=None, strict=False)
+        report_trends([str(tmp_path)], tmp_path / "trends.html", find=None, strict=False)
     assert refused.value.exit_code is ExitCode.UNKNOWN
     assert not (tmp_path / "trends.html").exists()
     (runs[1] / "verdict.json").write_text("{}")

@@ -11,7 +11,7 @@ from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
 from prozess.validation.command import Budget, ValidationInput, translate, validate
 from prozess.validation.prediction import Prediction
 from prozess.validation.sources import version_to_run
-from prozess.validation.terminal import tell_begin
+from prozess.validation.terminal import print_begin
 from tests.support.paths import EXAMPLES
 from tests.support.predictions import VERSION
 
@@ -249,5 +249,5 @@ class _Options:
     ],
 )
 def test_a_trial_that_begins_says_about_how_long_all_still_take(capsys, over, spent_s, said):
-    tell_begin(over, 10, spent_s=spent_s, limit_s=600.0)
+    print_begin(over, 10, spent_s=spent_s, limit_s=600.0)
     assert capsys.readouterr().err == said + "\n"

@@ -46,7 +46,7 @@ from prozess.validation.prediction import EXPECTED
 from prozess.validation.schedules import (
     INTERNAL_DOWN,
     SCHEDULES,
-    Circumstances,
+    ScheduleInputs,
     bound_s,
     schedule_of,
     why_none,
@@ -99,17 +99,17 @@ def test_the_plan_with_every_schedule_is_valid_and_bounded_in_time(configuration
     provocation = WeaknessProvocation.of(prediction, CONCERNS)
     schedules = provocation.wanted(())
     assert bool(schedules) == any(provocation.why_not(rule) is None for rule, _ in provocation.weaknesses)
-    made = steps_of(schedules, provocation.circumstances, prediction.parts.faults, 10_000)
+    made = steps_of(schedules, provocation.inputs, prediction.parts.faults, 10_000)
     plan = prediction.parts.plan(steps=made.steps, backend=backend)
     assert len(plan.steps) == len(made.steps)
     for schedule in schedules:
-        steps = schedule.steps(provocation.circumstances)
-        assert schedule.lasts_s(provocation.circumstances) < bound_s(steps) <= 600, schedule.name
+        steps = schedule.steps(provocation.inputs)
+        assert schedule.lasts_s(provocation.inputs) < bound_s(steps) <= 600, schedule.name
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 def test_a_schedule_heals_what_it_broke_and_breaks_nothing_that_the_prediction_leaves_out(schedule):
-    here = Circumstances(
+    here = ScheduleInputs(
         replicas=3,
         brokers=3,
         combined=False,
@@ -135,7 +135,7 @@ def test_a_schedule_heals_what_it_broke_and_breaks_nothing_that_the_prediction_l
 
 
 def test_an_unclean_election_lets_the_first_that_died_return_alone():
-    names = [step.name for step in SCHEDULES["unclean"].steps(PROVOCATION.circumstances)]
+    names = [step.name for step in SCHEDULES["unclean"].steps(PROVOCATION.inputs)]
     assert [name.removeprefix("unclean: ") for name in names] == [
         "a follower dies",
         "every in-sync replica dies",
@@ -143,26 +143,26 @@ def test_an_unclean_election_lets_the_first_that_died_return_alone():
         "the others return",
         "every replica is in sync",
     ]
-    by_name = {step.name: step for step in SCHEDULES["unclean"].steps(PROVOCATION.circumstances)}
+    by_name = {step.name: step for step in SCHEDULES["unclean"].steps(PROVOCATION.inputs)}
     died, away = by_name["unclean: a follower dies"], by_name["unclean: every in-sync replica dies"]
     assert died.do.targets == ("follower(0, 2)",)
     assert set(away.do.targets) == {"leader(0)", "in-sync-followers(0)"}
     assert isinstance(away.after, Elapsed)
-    assert away.after.seconds > PROVOCATION.circumstances.broker_session_s, "else it would be in the ISR still"
+    assert away.after.seconds > PROVOCATION.inputs.broker_session_s, "else it would be in the ISR still"
 
 
 @pytest.mark.parametrize(
     ("replicas", "brokers", "possible"), [(2, 3, True), (3, 3, False), (3, 5, True), (1, 3, False)]
 )
 def test_brokers_that_are_controllers_can_only_die_while_a_majority_is_left(replicas, brokers, possible):
-    here = Circumstances(replicas=replicas, brokers=brokers, combined=True, broker_session_s=9)
+    here = ScheduleInputs(replicas=replicas, brokers=brokers, combined=True, broker_session_s=9)
     why = SCHEDULES["unclean"].refusal(here)
     assert (why is None) == possible
 
 
 @pytest.mark.parametrize(("interval_s", "name"), [(5.0, "uncommitted"), (None, "unfinished")])
 def test_what_is_not_committed_is_repeated_between_commits_or_amid_what_was_given(interval_s, name):
-    here = replace(PROVOCATION.circumstances, commit_interval_s=interval_s)
+    here = replace(PROVOCATION.inputs, commit_interval_s=interval_s)
     schedule = schedule_of("reprocessed/uncommitted", here)
     assert schedule is SCHEDULES[name]
     assert schedule.refusal(here) is None
@@ -184,7 +184,7 @@ def test_what_was_not_shown_is_tried_again_and_what_was_tried_least_first():
 def test_schedules_fit_into_the_time_and_the_first_trial_has_one_at_least(seconds, number):
     attempts = [WeaknessAttempt(tried=frozenset(s.name for s in PROVOCATION.wanted(())[:number]))] if number else []
     chosen = PROVOCATION.chosen(attempts, seconds)
-    lasts_s = sum(schedule.lasts_s(PROVOCATION.circumstances) for schedule in chosen)
+    lasts_s = sum(schedule.lasts_s(PROVOCATION.inputs) for schedule in chosen)
     assert lasts_s <= max(seconds, 0) or (len(chosen) == 1 and not attempts)
     assert chosen or attempts
 
@@ -192,10 +192,10 @@ def test_schedules_fit_into_the_time_and_the_first_trial_has_one_at_least(second
 @given(st.floats(min_value=0, max_value=400))
 def test_a_trial_has_its_schedules_first_undisturbed_and_then_whole_faults_alone(seconds):
     chosen = PROVOCATION.chosen((), seconds)
-    made = steps_of(chosen, PROVOCATION.circumstances, MANY.parts.faults, seconds)
+    made = steps_of(chosen, PROVOCATION.inputs, MANY.parts.faults, seconds)
     names = [step.name for step in made.steps]
     assert len(set(names)) == len(names)
-    of_schedules = [step.name for schedule in chosen for step in schedule.steps(PROVOCATION.circumstances)]
+    of_schedules = [step.name for schedule in chosen for step in schedule.steps(PROVOCATION.inputs)]
     assert names[: len(of_schedules)] == of_schedules
     blocks, closing = MANY.parts.faults
     assert made.faults == tuple(block[0].name for block in blocks[: len(made.faults)])
@@ -207,13 +207,13 @@ def test_without_a_weakness_the_trial_is_every_fault():
     safe = predicted({"acks": "all"})
     provocation = WeaknessProvocation.of(safe)
     assert provocation.wanted(()) == ()
-    made = steps_of((), provocation.circumstances, safe.parts.faults, 10_000)
+    made = steps_of((), provocation.inputs, safe.parts.faults, 10_000)
     assert made.steps == safe.parts.every_step
     assert len(made.faults) == len(safe.parts.faults[0]) > 5
 
 
 def test_what_makes_the_control_lose_comes_first_and_once():
-    here = PROVOCATION.circumstances
+    here = PROVOCATION.inputs
     faults = with_loss(MANY.parts.faults, here)
     loses = SCHEDULES["unreplicated"].steps(here)
     for schedules in ((), (SCHEDULES["unreplicated"],), (SCHEDULES["moves"],)):
@@ -235,7 +235,7 @@ def test_what_is_no_fault_is_not_counted_as_one():
 
 
 def made_of(*names):
-    return steps_of([SCHEDULES[name] for name in names], PROVOCATION.circumstances, MANY.parts.faults, 0)
+    return steps_of([SCHEDULES[name] for name in names], PROVOCATION.inputs, MANY.parts.faults, 0)
 
 
 def verdict_of(made, *, count=0, effective=True, rule="lost/acks-1"):
@@ -271,7 +271,7 @@ def outcome_of(rule, *attempts):
 
 def tried(made, verdict, done=None):
     done = {step.name: "done" for step in made.steps} if done is None else done
-    return attempt_of(verdict, made, PROVOCATION.circumstances, cells={0}, done=done, report="runs/a/report.html")
+    return attempt_of(verdict, made, PROVOCATION.inputs, cells={0}, done=done, report="runs/a/report.html")
 
 
 def test_a_weakness_that_is_seen_in_the_users_cells_is_shown_with_a_witness_and_the_report():
@@ -287,7 +287,7 @@ def test_the_controls_losses_show_nothing_of_the_users():
     made = made_of("unreplicated")
     verdict = verdict_of(made, count=3)
     attempt = attempt_of(
-        verdict, made, PROVOCATION.circumstances, cells={5}, done={s.name: "done" for s in made.steps}, report=""
+        verdict, made, PROVOCATION.inputs, cells={5}, done={s.name: "done" for s in made.steps}, report=""
     )
     assert outcome_of("lost/acks-1", attempt).sentence() == "not shown, although tried 1 time"
 
@@ -353,9 +353,7 @@ def test_what_there_was_no_time_for_and_what_cannot_be_had_here_is_not_tried():
 
 
 def test_what_cannot_be_made_here_is_left_out_and_said_and_the_rest_is_not():
-    groups = {
-        name: SCHEDULES[name].steps(PROVOCATION.circumstances) for name in ("unreplicated", "lost answers", "deleted")
-    }
+    groups = {name: SCHEDULES[name].steps(PROVOCATION.inputs) for name in ("unreplicated", "lost answers", "deleted")}
     found = lacking(MANY.parts, groups, backend="local", isolation="signals")
     assert list(found) == ["lost answers"]
     assert found["lost answers"]
@@ -396,7 +394,7 @@ def test_a_partition_that_takes_no_records_until_the_broker_is_back_shows_that_i
     attempt = attempt_of(
         verdict,
         made,
-        PROVOCATION.circumstances,
+        PROVOCATION.inputs,
         cells={0},
         done={step.name: "done" for step in made.steps},
         report="there",
@@ -443,7 +441,7 @@ def test_nothing_committed_until_the_broker_of_an_internal_topic_is_back_shows_t
     attempt = attempt_of(
         verdict_of(made).model_copy(update={"faults": (died,)}),
         made,
-        PROVOCATION.circumstances,
+        PROVOCATION.inputs,
         cells={0},
         done={},
         report="there",
@@ -458,7 +456,7 @@ def test_nothing_committed_until_the_broker_of_an_internal_topic_is_back_shows_t
 
 @pytest.mark.parametrize("name", ["offsets down", "transactions down"])
 def test_the_broker_of_an_internal_topic_is_away_longer_than_another_needs_to_take_over(name):
-    here = replace(PROVOCATION.circumstances, transactions=(0,))
+    here = replace(PROVOCATION.inputs, transactions=(0,))
     dies, *rest = SCHEDULES[name].steps(here)
     returns, whole = (next(s for s in rest if isinstance(s.do, HealAction)), next(s for s in rest if s.do is None))
     assert dies.name in INTERNAL_DOWN
