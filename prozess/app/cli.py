@@ -9,12 +9,14 @@ import sys
 import traceback
 from collections.abc import Iterable
 from errno import EDQUOT, ENOSPC
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from prozess.app import run_process
 from prozess.app.commands import offline, trials
+from prozess.app.commands.options import SECTIONS
 from prozess.harness.errors import ExitCode, ProzessError
 from prozess.harness.printable import printable_streams
 
@@ -41,10 +43,29 @@ def _options(
     """The options that stand before a command, such as `prozess --version`."""
 
 
+class CommandsInSections(TyperGroup):
+    """The commands of prozess, whose help lists them by section."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer does not export its types
+        """Writes a section for each of `SECTIONS`."""
+        commands = [(name, command) for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))]
+        limit = formatter.width - 6 - max(len(name) for name, _ in commands)
+        for section in SECTIONS:
+            rows = [
+                (name, command.get_short_help_str(limit))
+                for name, command in commands
+                if getattr(command, "rich_help_panel", None) == section
+            ]
+            assert rows, f"no command is in section {section!r}"
+            with formatter.section(section):
+                formatter.write_dl(rows, col_max=20)
+
+
 def make_app(products: Iterable[typer.Typer]) -> typer.Typer:
     """Returns the whole command: the commands of one run, and those of the products, which stand above it."""
     app = typer.Typer(
         name="prozess",
+        cls=CommandsInSections,
         help="Put your Kafka on trial: break a real cluster on purpose, and prove which of its promises held.",
         no_args_is_help=True,
         add_completion=True,
@@ -52,7 +73,7 @@ def make_app(products: Iterable[typer.Typer]) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_options)
-    for group in (trials.app, *products, offline.app, offline.server_app):
+    for group in (*products, trials.app, offline.app, offline.server_app):
         app.add_typer(group)
     return app
 
@@ -89,7 +110,7 @@ def run(app: typer.Typer) -> int:
 
 def _called(app: typer.Typer) -> int:
     try:
-        result = int(app(standalone_mode=False) or 0)
+        result = int(app(prog_name="prozess", standalone_mode=False) or 0)
         if result == _TYPERS_INTERRUPT:  # typer catches KeyboardInterrupt itself, and makes an exit code of it
             raise KeyboardInterrupt
         return result

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from prozess.app.commands.options import (
+    RUN,
+    RUNS,
     BackendOption,
     ClientConfigOption,
     CoresOption,
@@ -40,7 +42,7 @@ from prozess.harness.errors import BadInput
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def run(  # noqa: PLR0913 - the options of a command
     trial: Annotated[
         str,
@@ -152,7 +154,7 @@ def _options_of_each(engine: str, workers: int, isolation: str) -> tuple[str, ..
     return tuple(word for name, (value, usual) in given.items() if value != usual for word in (name, str(value)))
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def report(run_directory: RunArgument) -> None:
     """Write the reports of a run, or a campaign's index, again."""
     from prozess.campaigns.campaign_plan import CampaignDirectory
@@ -180,7 +182,7 @@ def report(run_directory: RunArgument) -> None:
         raise typer.Exit(int(ExitCode.UNKNOWN))
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def scenarios(
     trials: Annotated[
         list[str] | None, typer.Argument(help="The trials to run. Default: all that run a scenario.")
@@ -203,7 +205,7 @@ def scenarios(
     raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def shrink(
     run_directory: Annotated[Path | None, typer.Argument(help="The directory of a violated run.")] = None,
     anomaly: Annotated[
@@ -222,7 +224,7 @@ def shrink(
     raise typer.Exit(carry_out(ShrinkRequest(run_directory, anomaly, cell, duration, runs, resume, isolation, trust)))
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def measured(
     directories: Annotated[list[Path], typer.Argument(help="The directories of runs or campaigns.")],
     into: Annotated[
@@ -240,7 +242,7 @@ def measured(
         write_into(into, text)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def runs(
     directories: Annotated[
         list[Path] | None, typer.Argument(help="The directories of runs or campaigns. Default: runs.")
@@ -260,7 +262,7 @@ def runs(
     list_runs(directories or [Path("runs")], trial=trial, verdict=verdict, last=last, as_json=as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def compare(
     run: Annotated[Path, typer.Argument(help="The directory of a run.", autocompletion=complete_directories)],
     other: Annotated[Path, typer.Argument(help="The directory of another run.", autocompletion=complete_directories)],
@@ -275,7 +277,7 @@ def compare(
     print_comparison(compare_runs(*found), as_json=as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def trends(
     places: Annotated[
         list[str],
@@ -311,7 +313,7 @@ def trends(
     raise typer.Exit(report_trends(places, out, find=find, strict=strict))
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def matrix(  # noqa: PLR0913 - the options of a command
     name: Annotated[
         str | None,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from prozess.app.commands.options import (
+    HISTORIES,
     DecideOption,
     OutOption,
     RunArgument,
@@ -17,8 +18,8 @@ app = typer.Typer()
 
 imports = typer.Typer(name="import", help="Make a run from another program's history. Then `prozess check` it.")
 exports = typer.Typer(name="export", help="Write a run's history in another program's format.")
-app.add_typer(imports)
-app.add_typer(exports)
+app.add_typer(imports, rich_help_panel=HISTORIES)
+app.add_typer(exports, rich_help_panel=HISTORIES)
 ImportSetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -95,7 +96,7 @@ def export_jepsen(
     typer.echo(export_jepsen(run_directory, out))
 
 
-@app.command()
+@app.command(rich_help_panel=HISTORIES)
 def generate(
     out: OutOption,
     rows: Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from prozess.app.commands.options import (
+    CONFIGURATION,
     ClientConfigOption,
     QuietOption,
     RunsOption,
@@ -21,7 +22,7 @@ def _file_option(owner: str) -> object:
     return typer.Option(help=f"The settings of your {owner}: a .properties, .json or .yaml file.")
 
 
-@app.command()
+@app.command(rich_help_panel=CONFIGURATION)
 def validate(  # noqa: PLR0913 - the options of a command
     producer: Annotated[Path | None, _file_option("producer")] = None,
     consumer: Annotated[Path | None, _file_option("consumer")] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prozess.app.commands.options import ClientConfigOption, WebhookOption, finite
+from prozess.app.commands.options import CONFIGURATION, ClientConfigOption, WebhookOption, finite
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import BadInput
 
@@ -24,7 +24,7 @@ PLAIN_STATUS_S = 60.0
 """How often the status is printed where there is no terminal on which one line could change."""
 
 
-@app.command()
+@app.command(rich_help_panel=CONFIGURATION)
 def watch(  # noqa: PLR0913 - the options of a command
     cluster: Annotated[
         str, typer.Option("--cluster", metavar="HOST:PORT,…", help="The addresses of the cluster, as clients use them.")

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from prozess.app.commands.options import (
+    MACHINE,
+    RUN,
+    RUNS,
     ClientConfigOption,
     ConfOption,
     DecideOption,
@@ -32,7 +35,7 @@ from prozess.harness.errors import BadInput
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def check(  # noqa: PLR0913 - the options of a command
     run: StoredRunArgument,
     engine: EngineOption = "auto",
@@ -67,7 +70,7 @@ def check(  # noqa: PLR0913 - the options of a command
     raise typer.Exit(code)
 
 
-@app.command(name="list")
+@app.command(name="list", rich_help_panel=RUN)
 def list_trials(
     scenarios: Annotated[
         bool, typer.Option("--scenarios", help="List the scenarios, and the trials that run each of them.")
@@ -84,7 +87,7 @@ def list_trials(
         show_trials(trials, campaigns=[*known_campaigns()], matrices=[*known_matrices()])
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def explain(
     subject: Annotated[
         str,
@@ -100,7 +103,7 @@ def explain(
     tell(subject)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
     """Show what this machine offers, and what each lack costs you."""
     from dataclasses import asdict
@@ -115,7 +118,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON inst
         show_probes(told)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def heal(
     run_directory: Annotated[Path | None, typer.Argument(help="A run directory. Default: all under --runs.")] = None,
     runs: RunsOption = Path("runs"),
@@ -135,7 +138,7 @@ def heal(
 
 server_app = typer.Typer()
 images = typer.Typer(name="images", help="List or build images of Kafka and ZooKeeper.", no_args_is_help=True)
-server_app.add_typer(images)
+server_app.add_typer(images, rich_help_panel=MACHINE)
 
 
 @images.command(name="list")
@@ -160,7 +163,7 @@ def images_build(
         typer.echo(f"The image {name} is there.")
 
 
-@server_app.command(name="compose-file")
+@server_app.command(name="compose-file", rich_help_panel=MACHINE)
 def compose_file(
     variant: VariantOption = None,
     settings: Annotated[

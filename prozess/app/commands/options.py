@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 
 
+RUN, CONFIGURATION, RUNS, HISTORIES, MACHINE = SECTIONS = (
+    "Run trials",
+    "Your configuration and your cluster",
+    "Look at runs",
+    "Histories of other programs",
+    "This machine",
+)
+"""The sections of `prozess --help`, in this order. Each command names its own."""
+
+
 def complete_trials() -> list[str]:
     """Returns the names of the trials and campaigns that come with prozess."""
     from prozess.harness.plan.trial_files import known_campaigns, known_trials

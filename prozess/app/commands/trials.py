@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prozess.app.commands.options import (
+    RUN,
     BackendOption,
     ClientConfigOption,
     EngineOption,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def replay(  # noqa: PLR0913 - the options of a command
     run_directory: RunArgument,
     exact: Annotated[
@@ -64,7 +65,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def plan(
     trial: Annotated[str, typer.Argument(help="The name or file of a trial.", autocompletion=complete_trials)],
     seed: Annotated[

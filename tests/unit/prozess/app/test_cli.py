@@ -8,9 +8,11 @@ import sys
 from importlib.metadata import version
 
 import pytest
+import typer
 
 from prozess import command
 from prozess.app.commands import options
+from prozess.app.commands.options import SECTIONS
 from prozess.app.conduct import EXIT_CODES, SparkAhead, new_run_directory, schedule_finished
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
 from prozess.harness.plan.planning import make_plan
@@ -42,6 +44,14 @@ def test_help_says_of_each_command_what_it_does_in_words_that_fit_a_terminal(mon
     monkeypatch.setenv("COLUMNS", "80")
     called(monkeypatch, "--help")
     assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
+def test_help_lists_every_command_in_a_section(monkeypatch, capsys):
+    called(monkeypatch, "--help")
+    shown = capsys.readouterr().out
+    commands = typer.main.get_command(command.APP).commands
+    assert [section for section in SECTIONS if f"\n{section}:\n" in shown] == [*SECTIONS]
+    assert all(shown.count(f"\n  {name} ") == 1 for name in commands), shown
 
 
 def test_help_is_0(monkeypatch, capsys):
