@@ -304,17 +304,17 @@ def _why_not(
     case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
     case[members.crashed(member)] = GroupCase.CRASHED
     case[(member >= 0) & (released.next_after(member, seen_ns) != END_OF_TIME_NS)] = GroupCase.RELEASED
-    case[_jumped_over(history.tables["positions"], commits, offset, member, seen_ns)] = GroupCase.RESET
+    case[_jumped_over(history, commits, offset, member, seen_ns)] = GroupCase.RESET
     return case
 
 
 def _jumped_over(
-    positions: Mapping[str, np.ndarray], commits: Commits, offset: np.ndarray, member: np.ndarray, seen_ns: np.ndarray
+    history: CellHistory, commits: Commits, offset: np.ndarray, member: np.ndarray, seen_ns: np.ndarray
 ) -> np.ndarray:
-    """Returns bool[n]: did a reset decide on a position beyond each offset, after the last delivery of that offset (if
-    there was one) and before a commit beyond it? Then a member that received it owes nothing. The loop runs over resets,
-    which are few."""
-    rows = rows_of(positions, commits.partition)
+    """Returns bool[n]: did a member's reset decide on a position beyond each offset, after the last delivery of that offset
+    (if there was one) and before a commit beyond it? Then a member that received it owes nothing. The loop runs over
+    resets, which are few."""
+    positions, rows = history.tables["positions"], _positions_of_members(history, commits.partition)
     rows = rows[positions["event"][rows] == 3]
     moments = positions["time_ns"][rows]
     over = np.zeros(len(offset), dtype=bool)
@@ -326,11 +326,11 @@ def _jumped_over(
 
 
 def group_start(history: CellHistory, partition: int) -> int:
-    """Returns the first position that the group resolved. With auto.offset.reset=latest the group owes nothing earlier,
+    """Returns the first position that a member of the group resolved. With auto.offset.reset=latest the group owes nothing earlier,
     except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is no
     position (error) begins at the start. FOREVER: no position was resolved."""
     positions, group = history.tables["positions"], group_of(history.cell).configuration
-    rows = rows_of(positions, partition)
+    rows = _positions_of_members(history, partition)
     event = positions["event"][rows]
     resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
     told = (event == 2) & (group.auto_offset_reset == "error")
@@ -567,3 +567,11 @@ def _why_handed_on_again(history: CellHistory, source: int, members: Members, fo
 
 def _commit_mode(history: CellHistory) -> str:
     return group_of(history.cell).configuration.commit
+
+
+def _positions_of_members(history: CellHistory, partition: int) -> np.ndarray:
+    """Returns the rows of `positions` of this partition that members of the group wrote. Plain readers read the same
+    partitions, and their positions say nothing about the group."""
+    positions = history.tables["positions"]
+    rows = rows_of(positions, partition)
+    return np.asarray(rows[Members.of(history).place(positions["client"][rows]) >= 0])

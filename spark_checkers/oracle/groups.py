@@ -348,7 +348,7 @@ COMMIT_QUERIES = {
 
 
 GROUP_VIEWS = {
-    # Where the group began: at its first position; at the start where a partition was added to what it had subscribed to,
+    # Where the group began: at the first position of a member; at the start where a partition was added to what it had subscribed to,
     # or where it was told that there is no position.
     "beginning": f"""
         select p.partition,
@@ -359,6 +359,7 @@ GROUP_VIEWS = {
             from positions q
             join fact_partitions f on f.partition = q.partition
             join fact_cells c on c.world = f.world and c.cell = f.cell
+            left semi join member m on m.world = f.world and m.client = q.client
             where (q.event in ({ASSIGNED}, {RESET}) and q.log_offset >= 0) or (q.event = {SOUGHT} and c.reset = 'error')
         ) p
         join fact_partitions f on f.partition = p.partition
@@ -542,6 +543,8 @@ GROUP_QUERIES = {
         reset as (
             select p.partition, p.time_ns, p.log_offset, coalesce(max(a.log_offset), {{NONE}}) as reached
             from positions p
+            join fact_partitions f on f.partition = p.partition
+            left semi join member m on m.world = f.world and m.client = p.client
             left join accepted a on a.partition = p.partition and a.completed_ns < p.time_ns
             where p.event = {RESET} group by p.partition, p.time_ns, p.log_offset, p.row
         ),

@@ -8,7 +8,7 @@ from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import PLAIN
-from prozess.harness.schema import MISSING, NONE
+from prozess.harness.schema import MISSING, NONE, Role
 from tests.support.cells.evidence import ns
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history, table
 from tests.support.cells.transactions import CELL
@@ -50,8 +50,12 @@ def cell(sends, reads, *, lived=None, kind=LOG, roles=None, positions=(), **more
     """A cell of one partition. `roles`: planned client → role."""
     lived = [lives(PRODUCER), lives(READER)] if lived is None else lived
     made = history(sends, [(n, row[0], row[1]) for n, row in enumerate(sends)], reads, **more)
+    roles = {READER: "reader"} if roles is None else roles
+    members = {client for client, role in roles.items() if role == "member"}
     tables = {
-        "clients": table("clients", [told for told, _ in lived]),
+        "clients": table(
+            "clients", [told | ({"role": Role.MEMBER} if told["planned"] in members else {}) for told, _ in lived]
+        ),
         "heartbeats": table("heartbeats", [beat for _, hearts in lived for beat in hearts]),
         "positions": table("positions", positions),
     }
@@ -65,7 +69,7 @@ def cell(sends, reads, *, lived=None, kind=LOG, roles=None, positions=(), **more
             cell=0,
             isolation_level=levels.get(client, "read_uncommitted"),
         )
-        for client, role in ({READER: "reader"} if roles is None else roles).items()
+        for client, role in roles.items()
     ]
     return CellHistory(cell=kind, partitions={PARTITION: made}, tables=tables, clients=clients)
 

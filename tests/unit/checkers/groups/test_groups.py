@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from prozess.checkers.groups.coordinator import commit_ahead, commit_regression, orphaned, two_owners
 from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.harness.interfaces.witnesses import GroupCase
-from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.schema import MISSING, NONE, Outcome, Role
 from tests.support.cells.groups import LOST, REVOKE, A, B, S, cases, cell, client, commit, event, read, seen, span, step
 from tests.support.examples import examples
+
+READER = 99
 
 # --- unprocessed ----------------------------------------------------------------------------------------------------
 
@@ -72,6 +74,25 @@ def test_latest_owes_nothing_before_its_first_position():
     assert unprocessed(latest).count == 0
     earliest = cell(commits=[commit(A, 3, 2)], processed=[step(A, 2, 1)], positions=positions)
     assert unprocessed(earliest).count == 2
+
+
+def test_where_a_plain_reader_begins_says_nothing_about_the_group():
+    facts = {"commits": [commit(A, 3, 2)], "processed": [step(A, 2, 1)], "group": {"auto_offset_reset": "latest"}}
+    own = [span(A, 1, 2, kind=3)]
+    of_reader = [span(READER, 0.5, 0), *own]
+    clients = [client(A), client(B), {"client": READER, "role": Role.READER, "complete": 1, "exit_code": 0}]
+    assert unprocessed(cell(positions=of_reader, clients=clients, **facts)).judged == 1
+    assert unprocessed(cell(positions=[span(B, 0.5, 0), *own], **facts)).judged == 3, "a member's position counts"
+    assert unprocessed(cell(positions=of_reader[:1], clients=clients, **facts)).judged == 0, "the group has begun nowhere"
+
+
+def test_a_reset_of_a_plain_reader_jumps_over_nothing_for_the_group():
+    facts = {"processed": [step(A, 0, 1), step(B, 3, 6)], "commits": [commit(A, 1, 2), commit(B, 4, 7)]}
+    clients = [client(A), client(B), {"client": READER, "role": Role.READER, "complete": 1, "exit_code": 0}]
+    of_reader = cell(positions=[span(A, 0, 0), span(READER, 6, 3, kind=3)], clients=clients, **facts)
+    assert cases(unprocessed(of_reader)) == [GroupCase.NO_CAUSE, GroupCase.NO_CAUSE]
+    of_member = cell(positions=[span(A, 0, 0), span(B, 6, 3, kind=3)], clients=clients, **facts)
+    assert cases(unprocessed(of_member)) == [GroupCase.RESET, GroupCase.RESET]
 
 
 def test_of_a_partition_that_was_added_latest_owes_what_came_before_its_discovery():
