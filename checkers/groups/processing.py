@@ -326,9 +326,9 @@ def _jumped_over(
 
 
 def group_start(history: CellHistory, partition: int) -> int:
-    """Returns the first position that a member of the group resolved. With auto.offset.reset=latest the group owes nothing earlier,
-    except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is no
-    position (error) begins at the start. FOREVER: no position was resolved."""
+    """Returns the first position that a member of the group resolved. With auto.offset.reset=latest the group owes nothing
+    earlier, except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is
+    no position (error) begins at the start. FOREVER: no position was resolved."""
     positions, group = history.tables["positions"], group_of(history.cell).configuration
     rows = _positions_of_members(history, partition)
     event = positions["event"][rows]

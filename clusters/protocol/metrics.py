@@ -133,7 +133,7 @@ class MetricsObserver:
         return None if answered is None or answered[0] is None else len(answered[0])
 
     def quorum(self, node_id: int, *, timeout_s: float) -> tuple[int, int] | None:
-        """Asks a controller for the leader and the epoch of the metadata log; leader -1 if it knows none."""
+        """Asks a controller for the leader and the epoch of the metadata log. None: it is not the leader, or silent."""
         answered = self._controllers.ask(node_id, describe_quorum_request(), timeout_s=timeout_s)
         if answered is None or answered[0].leader_epoch < 0:
             return None

@@ -121,7 +121,9 @@ def _topic_ids(cursor: Cursor) -> Mapping[str, UUID]:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer:
-    """Describes what a controller says of the quorum. Only the leader answers with `error` 0."""
+    """Describes what a controller says of the quorum. Only the leader answers with `error` 0. Of an answer with an error all
+    else is NONE: the ids that Kafka fills in there are 0 (DescribeQuorumResponse.singletonErrorResponse), and a node 0 would
+    seem to name itself."""
 
     error: int
     leader: int
@@ -145,6 +147,8 @@ def _quorum_answer(cursor: Cursor) -> QuorumAnswer:
     if cursor.unsigned_varint() < 2:
         return QuorumAnswer(NONE, NONE, NONE, NONE)
     _number, error, leader, epoch, watermark = cursor.numbers(_QUORUM_PARTITION)
+    if error:
+        return QuorumAnswer(error, NONE, NONE, NONE)
     voters = {}
     for _ in range(cursor.unsigned_varint() - 1):
         voter, end = cursor.numbers(_VOTER)

@@ -348,8 +348,8 @@ COMMIT_QUERIES = {
 
 
 GROUP_VIEWS = {
-    # Where the group began: at the first position of a member; at the start where a partition was added to what it had subscribed to,
-    # or where it was told that there is no position.
+    # Where the group began: at the first position of a member; at the start where a partition was added to what it had
+    # subscribed to, or where it was told that there is no position.
     "beginning": f"""
         select p.partition,
                case when f.late or p.event = {SOUGHT} or (p.event = {RESET} and c.reset != 'latest') then 0L

@@ -9,17 +9,15 @@ import pytest
 
 from prozess.clusters.compose.cluster import compose_cluster
 from prozess.clusters.compose.engine import connect, find_image
-from prozess.clusters.compose.file import persons_file
 from prozess.clusters.compose.user_cluster import OwnComposeCluster
-from prozess.clusters.machine.servers import first_port, free_ports
 from prozess.harness.clock import SystemClock, wait_until
-from prozess.harness.config.configuration import ComposeOptions, Variant
+from prozess.harness.config.configuration import ComposeOptions
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.interfaces import NodeState
 from prozess.harness.schema import Tristate
 from tests.contract.test_compose_cluster import left_of
 from tests.contract.test_local_cluster import write_and_read
-from tests.support.servers.clusters import READY_S, ensure_images, new_run, plan_of
+from tests.support.servers.clusters import READY_S, ensure_images, new_run, numbered_from_zero, plan_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()
@@ -35,20 +33,8 @@ def own(
     need("docker")
     ensure_images("4.4.0")
     image = find_image("kafka", "4.4.0")
-    one, two = free_ports(["127.0.0.1"], 2, first=first_port())
-    text = persons_file(Variant(metadata_mode="kraft-combined", brokers=2), name="mine")
-    for old, new in (
-        ("${PORT_1:-19091}", str(one)),
-        ("${PORT_2:-19092}", str(two)),
-        ("${KAFKA_IMAGE:-apache/kafka:4.4.0}", image),
-        ('KAFKA_NODE_ID: "1"', 'KAFKA_NODE_ID: "0"'),
-        ('KAFKA_NODE_ID: "2"', 'KAFKA_NODE_ID: "1"'),
-        ("1@broker-1:", "0@broker-1:"),
-        ("2@broker-2:", "1@broker-2:"),
-        ("services:\n", f'services:\n  other:\n    image: "{image}"\n    command: ["sleep", "100000"]\n'),
-    ):
-        assert old in text
-        text = text.replace(old, new)
+    other = f'services:\n  other:\n    image: "{image}"\n    command: ["sleep", "100000"]\n'
+    text = numbered_from_zero(2, image).replace("services:\n", other, 1)
     file = tmp_path_factory.mktemp("own") / "mine.yaml"
     file.write_text(f"{text}  {EXTERNAL}:\n    external: true\n", encoding="utf-8")
     run = new_run(tmp_path_factory.mktemp("run"))

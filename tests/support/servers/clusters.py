@@ -72,6 +72,24 @@ def ensure_images(version: str, *, zookeeper: bool = False) -> None:
         build_images([version], progress=lambda _: None)
 
 
+def numbered_from_zero(brokers: int, image: str) -> str:
+    """A person's Compose file with these combined nodes, which says nothing of prozess: numbered from 0, as in Bitnami's."""
+    from prozess.clusters.compose.file import persons_file
+    from prozess.clusters.machine.servers import first_port, free_ports
+
+    text = persons_file(Variant(metadata_mode="kraft-combined", brokers=brokers), name="mine")
+    text = text.replace(f"${{KAFKA_IMAGE:-apache/kafka:{Variant().kafka_version}}}", image)
+    for number, port in enumerate(free_ports(["127.0.0.1"], brokers, first=first_port()), start=1):
+        for old, new in (
+            (f"${{PORT_{number}:-{19090 + number}}}", str(port)),
+            (f'KAFKA_NODE_ID: "{number}"', f'KAFKA_NODE_ID: "{number - 1}"'),
+            (f"{number}@broker-{number}:", f"{number - 1}@broker-{number}:"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+    return text
+
+
 def enter_with_jars(command: list[str]) -> list[str]:
     """The command within a sandbox. What its cluster needs is fetched first: inside there is no network to fetch it over."""
     from prozess.clusters.install.jars import ensure_agent, ensure_jars

@@ -6,12 +6,13 @@ import signal
 
 import pytest
 
+from prozess.clusters.compose.engine import find_image
 from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.contract.test_compose_cluster import left_of
 from tests.support.command import wait_nothing_left
 from tests.support.paths import ROOT
-from tests.support.servers.clusters import ensure_images
+from tests.support.servers.clusters import ensure_images, numbered_from_zero
 from tests.system.trials.test_interruptions import frozen, prozess_on
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
@@ -84,6 +85,80 @@ def test_the_smoke_trial_holds_in_containers_and_its_control_fires(run_trial, tr
     assert done.history.rows("metrics") > 0
     assert all((done.run.logs / f"{node}.log").stat().st_size > 0 for node in cluster["nodes"])
     assert done.run.compose.is_file()
+    assert left_of(done.run) == []
+
+
+NUMBERED_FROM_ZERO = """
+name = "numbered-from-zero"
+title = "Brokers numbered from 0: one is cut off, and a leader is killed"
+backend = "compose"
+
+[compose]
+file = "FILE"
+
+[variant]
+metadata_mode = "kraft-combined"
+brokers = 3
+
+[topics]
+partitions = 2
+placement = [[1, 2, 3]]
+
+[traffic]
+rate_hz = 20
+
+[base]
+"topic.replication_factor" = 3
+"topic.min_insync_replicas" = 2
+
+[axes]
+"producer.acks" = ["1", "all"]
+
+[[steps]]
+name = "cut broker 0 off"
+after = { condition = "elapsed", seconds = 3 }
+do = { kind = "fault", fault = "partition", targets = ["node:broker-0"] }
+
+[[steps]]
+name = "it is there again"
+after = { condition = "leader-moved" }
+timeout_s = 60
+do = { kind = "heal", step = "cut broker 0 off" }
+
+[[steps]]
+name = "every replica in sync"
+after = { condition = "isr" }
+timeout_s = 90
+
+[[steps]]
+name = "kill the leader"
+do = { kind = "fault", fault = "kill", targets = ["leader(0)"] }
+
+[[steps]]
+name = "it returns"
+after = { condition = "elapsed", seconds = 4 }
+do = { kind = "heal", step = "kill the leader" }
+
+[[steps]]
+name = "every replica in sync again"
+after = { condition = "isr" }
+timeout_s = 90
+"""
+
+
+@pytest.mark.long
+def test_a_trial_on_a_file_whose_brokers_are_numbered_from_0_reaches_its_verdict(run_trial, tmp_path):
+    """A node 0 that does not lead the quorum was once taken for one that says it does."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(numbered_from_zero(3, find_image("kafka", "4.4.0")), encoding="utf-8")
+    done = run_trial(NUMBERED_FROM_ZERO.replace("FILE", str(file)), "--engine", "local", seeds=(7, 8))
+    assert done.verdict.verdict is Verdict.HELD
+    cells = {cell.axes["producer.acks"]: cell for cell in done.verdict.cells}
+    for anomaly in ("lost", "stale-controller", "two-controllers", "unclean"):
+        assert cells["all"].anomalies[anomaly].outcome is AnomalyOutcome.HELD, anomaly
+    struck = {fault.fault: fault for fault in done.verdict.faults}
+    assert (struck["partition"].nodes, struck["partition"].effective) == (("broker-0",), True)
+    assert struck["kill"].effective
     assert left_of(done.run) == []
 
 

@@ -83,7 +83,9 @@ def test_where_a_plain_reader_begins_says_nothing_about_the_group():
     clients = [client(A), client(B), {"client": READER, "role": Role.READER, "complete": 1, "exit_code": 0}]
     assert unprocessed(cell(positions=of_reader, clients=clients, **facts)).judged == 1
     assert unprocessed(cell(positions=[span(B, 0.5, 0), *own], **facts)).judged == 3, "a member's position counts"
-    assert unprocessed(cell(positions=of_reader[:1], clients=clients, **facts)).judged == 0, "the group has begun nowhere"
+    assert unprocessed(cell(positions=of_reader[:1], clients=clients, **facts)).judged == 0, (
+        "the group has begun nowhere"
+    )
 
 
 def test_a_reset_of_a_plain_reader_jumps_over_nothing_for_the_group():

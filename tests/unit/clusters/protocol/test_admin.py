@@ -117,7 +117,8 @@ def quorum(*, leader: int, epoch: int, error: int = 0) -> bytes:
     return b"\0" + struct.pack(">h", 0) + b"\x02" + compact_string("__cluster_metadata") + b"\x02" + partition + b"\0\0"
 
 
-NOT_LEADER = quorum(leader=-1, epoch=-1, error=6)
+NOT_LEADER = quorum(leader=0, epoch=0, error=6)
+"""What Kafka answers: ids are 0 beside an error."""
 
 
 # --- views

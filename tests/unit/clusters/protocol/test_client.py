@@ -35,7 +35,7 @@ from prozess.clusters.protocol.requests import (
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import PartitionView
-from prozess.harness.schema import Isolation
+from prozess.harness.schema import NONE, Isolation
 from tests.support.paths import DATA
 
 CAPTURED = 7
@@ -113,6 +113,14 @@ def test_the_quorums_leader_is_decoded():
     answer = describe_quorum_request().answer(captured("describe_quorum_v0"), CAPTURED)
     assert answer == QuorumAnswer(error=0, leader=3001, leader_epoch=1, high_watermark=255, voters={3001: 255})
     assert answer.high_watermark > 0
+
+
+def test_ids_beside_an_error_are_not_those_of_a_node_0():
+    """Kafka answers so where another node leads: NOT_LEADER_OR_FOLLOWER, and every id has its default, 0."""
+    partition = struct.pack(">ihiiq", 0, 6, 0, 0, 0) + b"\x01\x01\0"
+    body = struct.pack(">h", 0) + b"\x02" + compact_string("__cluster_metadata") + b"\x02" + partition + b"\0\0"
+    answer = describe_quorum_request().answer(struct.pack(">i", CAPTURED) + b"\0" + body, CAPTURED)
+    assert answer == QuorumAnswer(error=6, leader=NONE, leader_epoch=NONE, high_watermark=NONE)
 
 
 def test_feature_levels_and_api_versions_are_decoded():
