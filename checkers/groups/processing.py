@@ -314,8 +314,8 @@ def _jumped_over(
     """Returns bool[n]: did a member's reset decide on a position beyond each offset, after the last delivery of that offset
     (if there was one) and before a commit beyond it? Then a member that received it owes nothing. The loop runs over
     resets, which are few."""
-    positions, rows = history.tables["positions"], _positions_of_members(history, commits.partition)
-    rows = rows[positions["event"][rows] == 3]
+    positions, rows = history.tables["positions"], rows_of(history.tables["positions"], commits.partition)
+    rows = rows[(positions["event"][rows] == 3) & (Members.of(history).place(positions["client"][rows]) >= 0)]
     moments = positions["time_ns"][rows]
     over = np.zeros(len(offset), dtype=bool)
     for at, moment, reached in zip(
@@ -326,11 +326,12 @@ def _jumped_over(
 
 
 def group_start(history: CellHistory, partition: int) -> int:
-    """Returns the first position that a member of the group resolved. With auto.offset.reset=latest the group owes nothing
-    earlier, except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is
-    no position (error) begins at the start. FOREVER: no position was resolved."""
+    """Returns the first position that a member resolved. With auto.offset.reset=latest the group owes nothing earlier,
+    except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is no
+    position (error) begins at the start. FOREVER: no position was resolved."""
     positions, group = history.tables["positions"], group_of(history.cell).configuration
-    rows = _positions_of_members(history, partition)
+    rows = rows_of(positions, partition)
+    rows = rows[Members.of(history).place(positions["client"][rows]) >= 0]  # plain readers have positions, too
     event = positions["event"][rows]
     resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
     told = (event == 2) & (group.auto_offset_reset == "error")
@@ -567,11 +568,3 @@ def _why_handed_on_again(history: CellHistory, source: int, members: Members, fo
 
 def _commit_mode(history: CellHistory) -> str:
     return group_of(history.cell).configuration.commit
-
-
-def _positions_of_members(history: CellHistory, partition: int) -> np.ndarray:
-    """Returns the rows of `positions` of this partition that members of the group wrote. Plain readers read the same
-    partitions, and their positions say nothing about the group."""
-    positions = history.tables["positions"]
-    rows = rows_of(positions, partition)
-    return np.asarray(rows[Members.of(history).place(positions["client"][rows]) >= 0])

@@ -121,9 +121,8 @@ def _topic_ids(cursor: Cursor) -> Mapping[str, UUID]:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer:
-    """Describes what a controller says of the quorum. Only the leader answers with `error` 0. Of an answer with an error all
-    else is NONE: the ids that Kafka fills in there are 0 (DescribeQuorumResponse.singletonErrorResponse), and a node 0 would
-    seem to name itself."""
+    """Describes what a controller says of the quorum. Only the leader answers with `error` 0; else the rest is NONE: the
+    ids that Kafka fills in are 0, and a node 0 would seem to name itself (DescribeQuorumResponse.singletonErrorResponse)."""
 
     error: int
     leader: int
@@ -147,14 +146,12 @@ def _quorum_answer(cursor: Cursor) -> QuorumAnswer:
     if cursor.unsigned_varint() < 2:
         return QuorumAnswer(NONE, NONE, NONE, NONE)
     _number, error, leader, epoch, watermark = cursor.numbers(_QUORUM_PARTITION)
-    if error:
-        return QuorumAnswer(error, NONE, NONE, NONE)
     voters = {}
     for _ in range(cursor.unsigned_varint() - 1):
         voter, end = cursor.numbers(_VOTER)
         cursor.tagged_fields()
         voters[voter] = end
-    return QuorumAnswer(error, leader, epoch, watermark, voters)
+    return QuorumAnswer(error, NONE, NONE, NONE) if error else QuorumAnswer(error, leader, epoch, watermark, voters)
 
 
 @dataclass(frozen=True, slots=True)
