@@ -224,14 +224,17 @@ class CampaignDirectory(JobDirectory):
     def _campaign(self) -> Path:
         return self.path / CAMPAIGN_FILE
 
-    def begin(self, begun: BegunCampaign) -> None:
-        """Makes the directory. BadInput if there is a campaign already."""
+    def begin(self, begun: BegunCampaign, more: Mapping[str, object] | None = None) -> None:
+        """Makes the directory. `more`: name → content of further JSON files. campaign.json is the last file: a directory
+        without it was not begun, and can be begun again. BadInput if there is a campaign already."""
         if self._campaign.exists():
             raise BadInput(
                 f"{self.path} has a campaign already. Continue it with --resume {self.path}, or give another --runs."
             )
         self.runs.mkdir(parents=True, exist_ok=True)
         ledger.begin(RunDirectory(self.path))
+        for name, content in (more or {}).items():
+            write_json(self.path / name, content)
         write_json(self._campaign, begun.model_dump(mode="json"))
 
     def begun(self) -> BegunCampaign:

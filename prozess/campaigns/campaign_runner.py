@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from prozess.app.run_process import RUN
 from prozess.app.webhook import Webhook, message, posting_end, trials_message, verdict_message
 from prozess.campaigns.campaign_index import write_index
 from prozess.campaigns.campaign_plan import (
@@ -64,14 +63,15 @@ def run_campaign(
     directory: CampaignDirectory,
     *,
     clock: Clock,
-    runner: tuple[str, ...] = RUN,
+    options: Sequence[str] = (),
+    runner: tuple[str, ...] | None = None,
     following: Following = drawn_next,
     planned: int | None = None,
     webhook: Webhook | None = None,
 ) -> int:
-    """Runs trials until nothing follows, and returns the exit code. `runner`: the command that runs a trial. `planned`: how
-    many trials there are in all, for the estimate; None: as many as the campaign's rounds have, if it has rounds. `webhook`:
-    gets each violation, and the end.
+    """Runs trials until nothing follows, and returns the exit code. `options` and `runner`: as for `engine_in`; the options
+    of the campaign follow. `planned`: how many trials there are in all, for the estimate; None: as many as
+    the rounds have, if there are rounds. `webhook`: gets each violation, and the end.
 
     The exit code is 1 if a trial was violated; else 2 if one was unknown, prozess itself failed for good, or the
     campaign was interrupted; else 0.
@@ -84,14 +84,15 @@ def run_campaign(
         return trials_message(name, code[0], summary(directory.attempts()), str(directory.index), webhook.host)
 
     with posting_end(webhook, directory.path.name, ended):
-        code.append(_run_campaign(directory, clock, runner, following, planned, webhook))
+        code.append(_run_campaign(directory, clock, options, runner, following, planned, webhook))
     return code[0]
 
 
 def _run_campaign(
     directory: CampaignDirectory,
     clock: Clock,
-    runner: tuple[str, ...],
+    options: Sequence[str],
+    runner: tuple[str, ...] | None,
     following: Following,
     planned: int | None,
     webhook: Webhook | None,
@@ -100,9 +101,13 @@ def _run_campaign(
     keep, failures_max, in_a_row = begun.campaign.keep, begun.campaign.failures_in_a_row_max, 0
     if planned is None and (in_all := trials_in_all(begun.campaign)) is not None:
         planned = sum(begun.shard.has(number) for number in range(in_all))
-    words = (*runner, *begun.options)
-    with engine_in(directory, clock=clock, runner=words, timeout_s=begun.campaign.trial_timeout_s) as engine:
+    options = (*options, *begun.options)
+    timeout_s = begun.campaign.trial_timeout_s
+    with engine_in(directory, clock=clock, options=options, runner=runner, timeout_s=timeout_s) as engine:
         attempts = engine.attempts
+        if attempts:  # a command that was killed may have noted the last one, and no more
+            tidy(directory.runs, attempts[-1], keep)
+            write_index(directory, begun, attempts)
 
         def next_job() -> TrialJob | None:
             if (job := following(begun, attempts)) is not None:

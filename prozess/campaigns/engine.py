@@ -32,7 +32,7 @@ from pydantic import (
     field_validator,
 )
 
-from prozess.app.run_process import END_TIMEOUT_S, RUN, StopRequest, listening, run_trial_command
+from prozess.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_trial_command, run_while
 from prozess.campaigns.comparing import RunSummary
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, StorageFull
@@ -165,10 +165,11 @@ class JobDirectory:
         """Notes an attempt; it is on the disk when this returns. StorageFull if it cannot be written."""
         line = attempt.model_dump_json().encode() + b"\n"
         try:
-            with self._entries.open("ab", buffering=0) as file:
+            with self._entries.open("ab") as file:
                 if (torn := _torn(self._entries)) is not None:
                     file.truncate(torn)
                 file.write(line)
+                file.flush()  # all of it: without a buffer, `write` may write a part and return
                 os.fsync(file.fileno())
         except OSError as error:
             raise StorageFull(f"{self._entries} cannot be written: {error.strerror}.") from error
@@ -202,7 +203,7 @@ class TrialEngine:
     directory: JobDirectory
     clock: Clock
     stop: StopRequest
-    runner: tuple[str, ...] = RUN
+    runner: tuple[str, ...]
     timeout_s: float = TRIAL_TIMEOUT_S
     attempts: list[TrialAttempt] = field(default_factory=list)
     """Every attempt so far, those of earlier commands included."""
@@ -327,11 +328,20 @@ def refuse_strangers(directory: JobDirectory, *, trust: bool, what: str) -> None
 
 @contextmanager
 def engine_in(
-    directory: JobDirectory, *, clock: Clock, runner: tuple[str, ...] = RUN, timeout_s: float = TRIAL_TIMEOUT_S
+    directory: JobDirectory,
+    *,
+    clock: Clock,
+    options: Sequence[str] = (),
+    runner: tuple[str, ...] | None = None,
+    timeout_s: float = TRIAL_TIMEOUT_S,
 ) -> Iterator[TrialEngine]:
-    """A context with an engine that continues in this directory. While it is open, Ctrl-C ends the trial that runs."""
+    """A context with an engine that continues in this directory. While it is open, Ctrl-C ends the trial that runs.
+
+    `options`: those of `prozess run` that every trial has. `runner`: the command that runs a trial; None: `prozess run`,
+    which heals and ends when this process is killed, even before its process was noted."""
     with listening() as stop:
-        engine = TrialEngine(directory, clock, stop, runner, timeout_s, directory.attempts())
+        words = (*(run_while(os.getpid()) if runner is None else runner), *options)
+        engine = TrialEngine(directory, clock, stop, words, timeout_s, directory.attempts())
         engine.end_orphan()
         yield engine
 

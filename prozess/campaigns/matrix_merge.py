@@ -11,7 +11,6 @@ from prozess.campaigns.campaign_plan import ALL_TRIALS, BegunCampaign, CampaignD
 from prozess.campaigns.engine import TrialAttempt
 from prozess.campaigns.matrix_layout import MATRIX_FILE, BegunMatrix, read_matrix_file
 from prozess.harness.errors import BadInput, StorageFull
-from prozess.harness.run_directory import write_json
 
 _MAKING = ".merging"
 """The end of the name of a directory that is being made."""
@@ -36,8 +35,7 @@ def merge(target: Path, shares: Sequence[Path]) -> None:
     making = CampaignDirectory(target.with_name(target.name + _MAKING))
     shutil.rmtree(making.path, ignore_errors=True)
     try:
-        making.begin(begun)
-        write_json(making.path / MATRIX_FILE, matrix.model_dump(mode="json"))
+        making.begin(begun, {MATRIX_FILE: matrix.model_dump(mode="json")})
         for directory, attempt in attempts:
             if attempt.run is not None and (directory.runs / attempt.run).is_dir():
                 shutil.copytree(directory.runs / attempt.run, making.runs / attempt.run, symlinks=True)

@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.table import Table
 
 from prozess.app.run.outside import check_capabilities
-from prozess.app.run_process import RUN
 from prozess.app.webhook import Webhook, trials_message
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
@@ -49,17 +48,21 @@ from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.store import place_of
+from prozess.harness.ledger import TOKEN
 from prozess.harness.plan.plan import Plan
-from prozess.harness.run_directory import RunDirectory, write_json, write_whole
+from prozess.harness.run_directory import RunDirectory, write_whole
 
-RUNNER = (*RUN, "--engine", "local", "--trust")
-"""The plans that it carries out are written by this command."""
-"""Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to check them."""
+OPTIONS = ("--engine", "local", "--trust")
+"""The options of every trial. Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to
+check them. The plans that it carries out are written by this command."""
 FOREVER_S = 10 * 365 * 86_400.0
 PLANS = "plans"
 MERGE = "merge"
 """The word that stands where else the name of a matrix stands, to merge shares."""
-BEGUN_FILES = (CAMPAIGN_FILE, MATRIX_FILE)
+BEGUN_FILES = (MATRIX_FILE, CAMPAIGN_FILE)
+"""In the order in which they are written: a place without the last one was not begun."""
+_LEFT_BY_BEGIN = {"runs", *(f"{name}{end}" for name in (TOKEN, *BEGUN_FILES) for end in ("", ".part"))}
+"""All that a command may leave that was killed while it began."""
 
 
 def run_matrix(
@@ -75,7 +78,7 @@ def run_matrix(
     exit code. `webhook`: as for `run_campaign`."""
     directory = CampaignDirectory(path)
     trials = layout.trials
-    if (path / MATRIX_FILE).exists():
+    if directory.is_there:
         refuse_strangers(directory, trust=False, what="matrix")
     begin_matrix(layout, directory, shard)
     before = directory.attempts()
@@ -91,7 +94,7 @@ def run_matrix(
         f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {mine} trials were run before\n"
     )
     sys.stdout.flush()
-    return run_campaign(directory, clock=clock, runner=RUNNER, following=following, planned=mine, webhook=webhook)
+    return run_campaign(directory, clock=clock, options=OPTIONS, following=following, planned=mine, webhook=webhook)
 
 
 def _next(trials: Sequence[MatrixTrial], attempts: Sequence[TrialAttempt], begun: BegunCampaign) -> TrialJob | None:
@@ -150,7 +153,7 @@ def _begin_shared(layout: MatrixLayout, shared: SharedResults) -> None:
     with tempfile.TemporaryDirectory(prefix="prozess-") as scratch:
         directory = CampaignDirectory(Path(scratch) / "new")
         there = {name: shared.read(name) for name in BEGUN_FILES}
-        if any(content is not None for content in there.values()):
+        if there[CAMPAIGN_FILE] is not None:
             directory.path.mkdir()
             for name, content in there.items():
                 (directory.path / name).write_bytes(content or b"")
@@ -174,8 +177,7 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
         trials=[{"number": t.number, "row": t.row, "seed": t.seed, "part": t.part, "parts": t.parts} for t in trials],
         document=json.loads(json.dumps(matrix.document, default=str)),
     )
-    file = directory.path / MATRIX_FILE
-    if file.exists():
+    if directory.is_there:
         if read_matrix_file(directory.path) != begun:
             raise BadInput(
                 f"{directory.path} holds results of another matrix, or of this one before it was changed. Give another "
@@ -187,7 +189,7 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
                 "or another directory to --run."
             )
         return
-    if directory.path.exists() and any(directory.path.iterdir()):
+    if directory.path.exists() and any(path.name not in _LEFT_BY_BEGIN for path in directory.path.iterdir()):
         raise BadInput(
             f"--run {directory.path}: this directory holds something else. Give a new one, or one of this matrix."
         )
@@ -197,8 +199,8 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
         entries=(Entry(trial=matrix.name),),
         keep=Keep(held="history", disk_max_gib=40),
     )
-    directory.begin(BegunCampaign(campaign=campaign, seed=0, duration_s=FOREVER_S, shard=shard))
-    write_json(file, begun.model_dump(mode="json"))
+    whole = BegunCampaign(campaign=campaign, seed=0, duration_s=FOREVER_S, shard=shard)
+    directory.begin(whole, {MATRIX_FILE: begun.model_dump(mode="json")})
 
 
 _REASONS = 12

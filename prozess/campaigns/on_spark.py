@@ -484,8 +484,12 @@ def opened_results(place: Path | str, setting: Setting | None = None) -> Iterato
 
 
 def _absorb(shared: SharedResults, directory: CampaignDirectory) -> None:
-    """Makes lines of entries.jsonl of the entries, in the order of the trials."""
-    known = {attempt.job.number for attempt in directory.attempts()}
-    for _, trial in sorted(read_entries(shared, dict.fromkeys(known)).items()):
+    """Makes lines of entries.jsonl of the entries, in the order of the trials. The entry of the last trial in it is read
+    again, because a command that was killed may have left some of its attempts."""
+    noted = directory.attempts()
+    known = {attempt.job.number for attempt in noted} - {attempt.job.number for attempt in noted[-1:]}
+    there = {(attempt.job.number, attempt.job.attempt) for attempt in noted}
+    for number, trial in sorted(read_entries(shared, dict.fromkeys(known)).items()):
         for attempt in trial.attempts:
-            directory.append(attempt)
+            if (number, attempt.job.attempt) not in there:
+                directory.append(attempt)

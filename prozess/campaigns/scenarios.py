@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from prozess.app.run_process import RUN
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.comparing.measured import write_between
 from prozess.campaigns.engine import (
@@ -340,20 +339,21 @@ def scenarios(
     table: Path | None,
     engine: str,
     only_table: bool,
-    runner: tuple[str, ...] = RUN,
+    runner: tuple[str, ...] | None = None,
 ) -> int:
     """Runs what is left of these trials (none named: every trial with a scenario), prints the table, and writes it to
     `table`.
 
-    Returns the exit code of the worst verdict: 1 violated, else 2 unknown, not run or interrupted, else 0. `runner`:
-    the command that runs a trial.
+    Returns the exit code of the worst verdict: 1 violated, else 2 unknown, not run or interrupted, else 0. `runner`: as
+    for `engine_in`.
     """
     wanted = [(name, mode) for name in _wanted(names) for mode in _modes(name)]
     runs.mkdir(parents=True, exist_ok=True)
     interrupted = False
     if not only_table:
         begin(RunDirectory(runs))
-        with engine_in(ScenarioDirectory(runs), clock=SystemClock(), runner=(*runner, "--engine", engine)) as working:
+        options = ("--engine", engine)
+        with engine_in(ScenarioDirectory(runs), clock=SystemClock(), options=options, runner=runner) as working:
             _run(wanted, working)
             interrupted = working.stop.asked
     rows = newest(rows_of([runs]))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from prozess.app.conduct import replay_plan
-from prozess.app.run_process import RUN
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import (
     JobDirectory,
@@ -131,11 +130,11 @@ class ShrinkDirectory(JobDirectory):
         return self.path / "candidate.json"
 
     def begin(self, begun: BegunShrink, plan: Plan) -> None:
-        """Makes the directory."""
+        """Makes the directory. begun.json is the last file: a directory without it was not begun."""
         self.runs.mkdir(parents=True)
         ledger.begin(RunDirectory(self.path))
-        write_json(self.path / "begun.json", begun.model_dump(mode="json"))
         self.write_plan(self.original, plan)
+        write_json(self.path / "begun.json", begun.model_dump(mode="json"))
 
     def begun(self) -> tuple[BegunShrink, Plan]:
         """Reads what the search looks for, and the plan that it began with. BadInput if it is none."""
@@ -287,8 +286,8 @@ def carry_out(asked: ShrinkRequest) -> int:
     begun, plan = directory.begun()
     sys.stdout.write(f"looks for  {begun.wanted}\ndirectory  {directory.path}\n")
     # Its plans are parts of one that was trusted, or stays here.
-    runner = (*RUN, "--engine", "local", "--trust", "--isolation", asked.isolation)
-    with engine_in(directory, clock=clock, runner=runner) as engine:
+    options = ("--engine", "local", "--trust", "--isolation", asked.isolation)
+    with engine_in(directory, clock=clock, options=options) as engine:
         trials = Trials(directory, begun.wanted, engine, begun.duration_s)
         original = trials.measure(plan, "original", until_time=False)
         sys.stdout.write(f"original   {original}\n")

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import resource
 import shlex
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ from prozess.campaigns.campaign_plan import (
 from prozess.campaigns.campaign_runner import exit_code, find_campaign, progress, summary
 from prozess.campaigns.engine import TrialAttempt, TrialJob
 from prozess.harness.clock import parse_duration
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput, ExitCode, StorageFull
 from prozess.harness.plan.trial_files import known_campaigns, load_trial
 from tests.support.campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
 from tests.support.small_runs import make_small
@@ -135,6 +136,21 @@ def test_attempts_are_read_back_and_a_torn_last_line_is_none(tmp_path):
     with (tmp_path / "entries.jsonl").open("ab") as file:
         file.write(b'{"job": {"num')
     assert len(directory.attempts()) == 1
+    directory.append(attempt(1))
+    assert [a.job.number for a in directory.attempts()] == [0, 1]
+
+
+def test_an_attempt_that_does_not_fit_on_the_disk_is_refused_and_the_next_one_is_noted_whole(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("t"))
+    directory.append(attempt(0))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "entries.jsonl").stat().st_size + 100, hard))
+    try:
+        with pytest.raises(StorageFull, match="File too large"):
+            directory.append(attempt(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert [a.job.number for a in directory.attempts()] == [0]
     directory.append(attempt(1))
     assert [a.job.number for a in directory.attempts()] == [0, 1]
 

@@ -132,6 +132,19 @@ def test_entries_become_lines_of_the_directory_once_and_in_order(tmp_path):
             assert [line.job.number for line in opened.attempts()] == [1, 0, 3]
 
 
+def test_attempts_that_a_killed_command_did_not_copy_are_copied_by_the_next_one(tmp_path):
+    directory = share(tmp_path / "a", ALL_TRIALS, 2)
+    (directory.path / "entries.jsonl").unlink()
+    failed, held = attempt(1, verdict=None), attempt(1, attempts=1, run="m-1")
+    for done in (attempt(0, run="m-0"), failed):
+        directory.append(done)
+    entry = FinishedTrial(attempts=(failed, held), host="x")
+    SharedResults.at(directory.path).write("entries/000001-1.json", entry.model_dump_json().encode())
+    for _ in range(2):
+        with opened_results(directory.path) as opened:
+            assert opened.attempts() == [attempt(0, run="m-0"), failed, held]
+
+
 def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
     directory = share(tmp_path / "far", ALL_TRIALS, 2)
     lines = directory.attempts()

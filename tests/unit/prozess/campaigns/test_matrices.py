@@ -1,15 +1,20 @@
 """Matrix files: which trials they are, and what is refused."""
 
+import shutil
+import signal
 from itertools import product
 
 import pytest
 
-from prozess.campaigns.matrix_layout import MatrixLayout, load_matrix, parse_matrix
+from prozess.campaigns.campaign_plan import CampaignDirectory
+from prozess.campaigns.matrix_layout import MatrixLayout, load_matrix, parse_matrix, read_matrix_file
+from prozess.campaigns.matrix_runner import begin_matrix
 from prozess.command import run
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan.matrix import covered
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_matrices, load_trial
+from tests.support.campaigns import Ending, own_process
 
 STEPS = [{"name": "a kill", "do": {"kind": "fault", "fault": "kill", "targets": ["leader(0)"]}}]
 
@@ -205,6 +210,27 @@ def test_the_quick_matrix_is_the_full_one_with_another_strength():
         for m in (quick, full)
     )
     assert quick_workloads == full_workloads
+
+
+def begin(path):
+    begin_matrix(layout(), CampaignDirectory(path))
+
+
+@pytest.mark.parametrize("written", ["runs", "token", "matrix.json", "campaign.json"])
+def test_a_matrix_that_was_killed_while_it_began_begins_again(tmp_path, written):
+    path = tmp_path / "results"
+    for later in range(3):
+        assert own_process(begin, path, ending=Ending(written, 0, later, signal.SIGKILL)) == -signal.SIGKILL
+        assert not CampaignDirectory(path).is_there
+        begin(path)
+        assert read_matrix_file(path).name == "small"
+        shutil.rmtree(path)
+
+
+def test_a_directory_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(BadInput, match="holds something else"):
+        begin(tmp_path)
 
 
 def test_a_matrix_is_not_run_as_a_trial(tmp_path, capsys):
