@@ -10,9 +10,13 @@ Maker = Literal["apache", "confluent", "bitnami", "strimzi", "another"]
 CONFLUENT: Mapping[str, str] = {
     **{"5.4": "2.4", "5.5": "2.5", "6.0": "2.6", "6.1": "2.7", "6.2": "2.8"},
     **{f"7.{minor}": f"3.{minor}" for minor in range(10)},
-    **{"8.0": "4.0", "8.1": "4.1"},
+    **{f"8.{minor}": f"4.{minor}" for minor in range(4)},
 }
-"""Minor release of Confluent Platform → that of Kafka in it. [docs.confluent.io, Supported Versions and Interoperability]"""
+"""Minor release of Confluent Platform → that of Kafka in it.
+
+Source: docs.confluent.io/platform/current/installation/versions-interoperability.html: 5.4 and 5.5 as in its page of release
+5.5.15, 7.5 to 8.3 as quoted from it in September 2026. Of 6.1 to 7.2 also releases of projects that bundle both
+(mmolimar/kukulcan v0.2.0, conduktor/kafka-stack-docker-compose). 6.0, 7.3 and 7.4 stand between these, one minor each."""
 _MAKERS: tuple[tuple[Maker, re.Pattern[str]], ...] = (
     ("apache", re.compile(r"(?:.*/)?apache/kafka(?:-native)?")),
     ("confluent", re.compile(r"(?:.*/)?(?:cp-kafka|cp-server|cp-enterprise-kafka|confluent-local)")),

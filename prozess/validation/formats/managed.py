@@ -30,7 +30,7 @@ _KUBERNETES = """
 _OF_KUBERNETES = frozenset(_KUBERNETES.split())
 """What says nothing of brokers' settings: Strimzi takes them from its own resources alone."""
 _OF_SPEC = """
-    entityOperator zookeeper clusterCa clientsCa cruiseControl jmxTrans kafkaExporter maintenanceTimeWindows
+    entityOperator clusterCa clientsCa cruiseControl jmxTrans kafkaExporter maintenanceTimeWindows
 """
 _BESIDE_KAFKA = frozenset(_OF_SPEC.split())
 _OF_KAFKA = """
@@ -39,6 +39,15 @@ _OF_KAFKA = """
 """
 _BESIDE_CONFIG = frozenset(_OF_KAFKA.split())
 """Of `spec.kafka`: where brokers run and how they are reached."""
+_OF_ZOOKEEPER = """
+    image livenessProbe readinessProbe jvmOptions jmxOptions resources metricsConfig logging template
+"""
+_BESIDE_ZOOKEEPER = frozenset(_OF_ZOOKEEPER.split())
+_HARMLESS = re.compile(
+    r"(initLimit|syncLimit|maxClientCnxns|snapCount|preAllocSize|autopurge\..+|admin\..+|metricsProvider\..+)"
+)
+"""Of `spec.zookeeper.config`: what changes neither what is on disk nor how long sessions last (ZooKeeper's own guide)."""
+_SESSIONS = frozenset({"tickTime", "minSessionTimeout", "maxSessionTimeout"})
 _PREFIXES = """
     listeners advertised. broker. listener. host.name port inter.broker.listener.name sasl. ssl. security. password.
     log.dir zookeeper.connect zookeeper.set.acl zookeeper.ssl zookeeper.clientCnxnSocket authorizer. super.user
@@ -46,7 +55,7 @@ _PREFIXES = """
 """
 _FORBIDDEN = tuple(_PREFIXES.split())
 """What Strimzi ignores in `config`, whatever it is set to (KafkaClusterSpec.FORBIDDEN_PREFIXES)."""
-_EPHEMERAL = "is ephemeral: a broker whose pod is deleted loses its disk, which no promise here takes into account"
+_EPHEMERAL = "is ephemeral: a server whose pod is deleted loses its disk, which no promise here takes into account"
 _NO_WORKER = "is a connector without its worker: its KafkaConnect decides how its clients are set"
 
 
@@ -144,6 +153,8 @@ def _kafka(filing: Filing, spelt: str, document: FileValue) -> None:
                 where = str(filing.reading.path)
                 filing.reading.no_version.append(Unclear(f"{spelt}.spec.kafka.version", where, why))
             _brokers(filing, f"{spelt}.spec.kafka", value)
+        elif key == "zookeeper" and isinstance(value, Mapping):
+            _zookeeper(filing, f"{spelt}.spec.zookeeper", value)
         elif key in _BESIDE_KAFKA:
             filing.aside(f"{spelt}.spec.{key}")
         else:
@@ -172,6 +183,25 @@ def _brokers(filing: Filing, spelt: str, kafka: FileMapping) -> None:
         elif key == "storage":
             _storage(filing, name, value)
         elif key in _BESIDE_CONFIG:
+            filing.aside(name)
+        else:
+            filing.unclear(name, "is not understood")
+
+
+def _zookeeper(filing: Filing, spelt: str, zookeeper: FileMapping) -> None:
+    """Takes what the servers of ZooKeeper have (ZookeeperClusterSpec; up to Strimzi 0.45)."""
+    for key, value in zookeeper.items():
+        name = f"{spelt}.{key}"
+        if key == "config" and isinstance(value, Mapping):
+            for setting in map(str, value):
+                if _HARMLESS.fullmatch(setting):
+                    filing.aside(f"{name}.{setting}")
+                else:
+                    bounds = "bounds how long brokers' sessions last, and is not read"
+                    filing.unclear(f"{name}.{setting}", bounds if setting in _SESSIONS else "is not understood")
+        elif key == "storage":
+            _storage(filing, name, value)
+        elif key in _BESIDE_ZOOKEEPER or (key == "replicas" and type(value) is int and value > 0):
             filing.aside(name)
         else:
             filing.unclear(name, "is not understood")

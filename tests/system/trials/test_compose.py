@@ -157,7 +157,7 @@ def test_a_trial_on_a_file_whose_brokers_are_numbered_from_0_reaches_its_verdict
     for anomaly in ("lost", "stale-controller", "two-controllers", "unclean"):
         assert cells["all"].anomalies[anomaly].outcome is AnomalyOutcome.HELD, anomaly
     struck = {fault.fault: fault for fault in done.verdict.faults}
-    assert (struck["partition"].nodes, struck["partition"].effective) == (("broker-0",), True)
+    assert (struck["partition"].nodes, struck["partition"].effective) == (("broker-0", "broker-1", "broker-2"), True)
     assert struck["kill"].effective
     assert left_of(done.run) == []
 

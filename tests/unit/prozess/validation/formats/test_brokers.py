@@ -127,6 +127,56 @@ def test_what_is_not_understood_of_a_cluster_of_strimzi_is_named(tmp_path, befor
     assert why in found[told]
 
 
+ZOOKEEPER = """
+    apiVersion: kafka.strimzi.io/v1beta2
+    kind: Kafka
+    metadata: {name: old}
+    spec:
+      kafka: {replicas: 3, version: 3.9.0, storage: {type: persistent-claim, size: 1Gi}}
+      zookeeper:
+        replicas: 3
+        storage: {type: persistent-claim, size: 1Gi}
+        config: {initLimit: 10, autopurge.purgeInterval: 1}
+        resources: {requests: {memory: 1Gi}}
+"""
+
+
+def test_the_zookeeper_of_a_cluster_of_strimzi_is_read(tmp_path):
+    reading = read(tmp_path, ZOOKEEPER)
+    assert not reading.unclear
+    assert "zookeeper.connect" in reading.defaults["broker"]
+    for name in ("replicas", "storage", "config.initLimit", "config.autopurge.purgeInterval", "resources"):
+        assert f"Kafka/old.spec.zookeeper.{name}" in reading.aside
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "why"),
+    [
+        ("initLimit: 10", "forceSync: 'no'", "config.forceSync", "is not understood"),
+        ("initLimit: 10", "tickTime: 100", "config.tickTime", "bounds how long brokers' sessions last"),
+        ("        replicas: 3\n", "        replicas: three\n", "replicas", "is not understood"),
+        (
+            "        storage: {type: persistent-claim, size: 1Gi}",
+            "        storage: {type: ephemeral}",
+            "storage",
+            "loses its disk",
+        ),
+        ("resources:", "somethingNew:", "somethingNew", "is not understood"),
+        (
+            "        config: {initLimit: 10, autopurge.purgeInterval: 1}",
+            "        config: fast",
+            "config",
+            "is not understood",
+        ),
+    ],
+)
+def test_what_is_not_understood_of_strimzis_zookeeper_is_named(tmp_path, before, after, name, why):
+    assert before in ZOOKEEPER
+    found = doubts(read(tmp_path, ZOOKEEPER.replace(before, after)))
+    assert list(found) == [f"Kafka/old.spec.zookeeper.{name}"]
+    assert why in found[f"Kafka/old.spec.zookeeper.{name}"]
+
+
 def test_a_topic_that_strimzi_does_not_manage_is_named(tmp_path):
     text = topic().replace("metadata: {", "metadata: {annotations: {strimzi.io/managed: 'false'}, ")
     found = doubts(read(tmp_path, text, "topic"))
