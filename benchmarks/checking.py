@@ -46,7 +46,8 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 
-from prozess.app.run.check import ENGINES, engine_named
+from prozess.app.run.check import engine_named
+from prozess.app.run_options import ENGINES
 from prozess.checkers.registry import CHECKERS, select
 from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.harness.checking.checker import CheckerSet

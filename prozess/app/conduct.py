@@ -9,17 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prozess.app.run.check import (
-    AUTO,
-    CheckOptions,
-    EngineName,
-    check_run,
-    compare_with_oracle,
-    engine_name,
-)
+from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
 from prozess.app.run.judge import judge_run, write_judged_tables
 from prozess.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
+from prozess.app.run_options import RunOptions
 from prozess.app.webhook import Webhook, message, posting_end, verdict_message
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
@@ -48,52 +42,6 @@ EXIT_CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The choices of the command line besides the trial."""
-
-    runs: Path
-    engine: str
-    """What checks the history, as a person names it: auto, local or spark."""
-    workers: int
-    isolation: str
-    quiet: bool
-    as_json: bool
-    master: str | None = None
-    """The Spark master. None: a local one with as many threads as workers."""
-    remote: str | None = None
-    """A Spark Connect server to use in place of a master."""
-    report: bool = True
-    """Whether to write the reports, too."""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Spark: key → value."""
-    out: str | None = None
-    """Where findings, verdict and reports go, for people. None: beside the run."""
-    print_verdict: bool = True
-    """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
-
-    @property
-    def used_engine(self) -> EngineName:
-        """Returns the engine that checks. An address or a setting of Spark asks for it. Errors are those of `engine_name`."""
-        asked = self.engine == AUTO and (self.master is not None or self.remote is not None or bool(self.conf))
-        return engine_name("spark" if asked else self.engine)
-
-    def refuse_contradictions(self) -> None:
-        """Raises BadInput for an unknown engine, and for a Spark address that the engine does not use. MissingTool if Spark
-        is asked for and not installed."""
-        engine = self.used_engine
-        given = [name for name, value in (("--master", self.master), ("--remote", self.remote)) if value is not None]
-        if engine != "spark" and given:
-            raise BadInput(f"{given[0]} says where Spark is, but --engine is {self.engine!r}. Leave one of them out.")
-        if engine != "spark" and self.conf:
-            raise BadInput(
-                f"--conf {next(iter(self.conf))} is a setting of Spark, but --engine is {self.engine!r}. Leave one of them "
-                "out."
-            )
-        if len(given) > 1:
-            raise BadInput("--master and --remote both say where Spark is. Give only one of them.")
-
-
 @dataclass(slots=True)
 class Seconds:
     """Notes how many seconds each part of a command took, for the report."""
@@ -120,12 +68,12 @@ class TrialOutcome:
     interrupted: bool = False
 
 
-def conduct(plan: Plan, options: Options) -> int:
+def conduct(plan: Plan, options: RunOptions) -> int:
     """Runs the plan and returns the exit code. Whatever happens, what was recorded is kept."""
     return conduct_trial(plan, options).exit_code
 
 
-def conduct_and_notify(plan: Plan, options: Options, webhook: Webhook | None) -> int:
+def conduct_and_notify(plan: Plan, options: RunOptions, webhook: Webhook | None) -> int:
     """Runs the plan like `conduct`, and posts to a webhook what came of it, whatever that is."""
     conducted: list[TrialOutcome] = []
     what = f"{plan.trial}, seed {plan.seed}"
@@ -142,7 +90,7 @@ def conduct_and_notify(plan: Plan, options: Options, webhook: Webhook | None) ->
     return conducted[0].exit_code
 
 
-def conduct_trial(plan: Plan, options: Options) -> TrialOutcome:
+def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
     """Runs the plan like `conduct`, and returns the run directory and the verdict, too."""
     clock = SystemClock()
     seconds = Seconds(clock)
@@ -188,7 +136,7 @@ def schedule_finished(plan: Plan, event: dict[str, Any]) -> bool:
     return event.get("event") == "phase" and event.get("name") == "heal"
 
 
-def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide: Sequence[str] = ()) -> int:
+def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, decide: Sequence[str] = ()) -> int:
     """Checks, judges and, if wanted, reports an existing run. Returns the exit code.
 
     `oracle`: first ask for a second opinion; HarnessFailed if it differs. `decide`: names of the guarantees that
@@ -352,7 +300,7 @@ def _prepare_metrics(view: ProgressView) -> None:
 class SparkAhead:
     """Starts Spark in a thread while the cluster is still busy, so that nobody waits for it later."""
 
-    def __init__(self, options: Options, view: ProgressView) -> None:
+    def __init__(self, options: RunOptions, view: ProgressView) -> None:
         self._wanted = options.used_engine == "spark"
         self._options, self._view = options, view
         self._thread: threading.Thread | None = None
@@ -400,7 +348,7 @@ class SparkAhead:
 
 def _check_and_judge(
     run: RunDirectory,
-    options: Options,
+    options: RunOptions,
     seconds: Seconds,
     view: ProgressView,
     spark: SparkAhead,
@@ -430,7 +378,7 @@ def _check_and_judge(
 
 
 def _present(
-    run: RunDirectory, verdict: TrialVerdict, options: Options, seconds: Seconds, condition: Condition
+    run: RunDirectory, verdict: TrialVerdict, options: RunOptions, seconds: Seconds, condition: Condition
 ) -> None:
     """Prints the verdict, then writes the report: to draw it takes longer than to check a small history."""
     if not options.print_verdict:

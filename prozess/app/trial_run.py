@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prozess.app.conduct import Options, conduct_trial
-from prozess.app.run.check import CheckOptions, check_run, engine_name, ensure_proven_history, large_tables
+from prozess.app.conduct import conduct_trial
+from prozess.app.run.check import CheckOptions, check_run, ensure_proven_history, large_tables
 from prozess.app.run.judge import judge_run, judged_tables
 from prozess.app.run.outside import lacking_faults
+from prozess.app.run_options import RunOptions, engine_name
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, Interrupted
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
@@ -174,7 +175,7 @@ class TrialRun:
         session: "SparkSession | None" = None,
     ) -> "TrialRun":
         """Checks and judges the run again, and returns it with its new verdict. It writes `findings/` and `verdict.json` as
-        `prozess check` does, and no reports. Options and errors are those of `check`."""
+        `prozess check` does, and no reports. RunOptions and errors are those of `check`."""
         return check(self.place, engine=engine, workers=workers, decide=decide, session=session)
 
     def _found(self, table: ResultTable, read: Callable[[RunDirectory, Condition], pa.Table]) -> RunTable:
@@ -257,7 +258,7 @@ def run(  # noqa: PLR0913 - the options of `prozess run`
     """
     planned = plan(trial, seed=seed, overrides=overrides, isolation=isolation, decide=decide)
     Path(runs).mkdir(parents=True, exist_ok=True)
-    options = Options(Path(runs), engine, workers, isolation, quiet=not progress, as_json=False, print_verdict=False)
+    options = RunOptions(Path(runs), engine, workers, isolation, quiet=not progress, as_json=False, print_verdict=False)
     conducted = conduct_trial(planned, options)
     if conducted.interrupted:
         raise Interrupted(f"The trial {planned.trial!r} was interrupted. What was recorded is in {conducted.run.path}.")

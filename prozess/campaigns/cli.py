@@ -140,11 +140,12 @@ def run(  # noqa: PLR0913 - the options of a command
         )
     if shard is not None:
         raise BadInput("--shard gives a machine its share of a campaign. A campaign needs --for or --rounds.")
-    from prozess.app.conduct import Options, conduct_and_notify
+    from prozess.app.conduct import conduct_and_notify
+    from prozess.app.run_options import RunOptions
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=trust)
     plan = decided_by(plan, decide)
-    options = Options(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
+    options = RunOptions(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct_and_notify(plan, options, hook))
 
 
@@ -297,7 +298,7 @@ def trends(
     from prozess.harness.impact.trends import Trends
 
     def find(runs: Sequence[Path | StoredRun]) -> Trends:
-        from prozess.app.run.check import refuse_without_spark
+        from prozess.app.run_options import refuse_without_spark
         from prozess.clusters.install.tools import find_java, spark_java_home
 
         refuse_without_spark("prozess trends")

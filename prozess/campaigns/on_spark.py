@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import ValidationError
 
-from prozess.app.run.check import refuse_without_spark
+from prozess.app.run_options import refuse_without_spark
 from prozess.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
 from prozess.campaigns.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
 from prozess.campaigns.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy

@@ -120,16 +120,17 @@ def validate(  # noqa: PLR0913 - the options of a command
     """Predict what your settings promise, and put them on trial. The trials run exactly this configuration under every
     fault."""
     use_login(client_config)
-    from prozess.app.conduct import Options
-    from prozess.validation.command import Budget, ValidationInput, compare, refuse_contradictions
+    from prozess.app.run_options import RunOptions
+    from prozess.validation.command import ValidationInput, compare, refuse_contradictions
     from prozess.validation.command import validate as carry_out
+    from prozess.validation.comparison import Budget
 
     given = ValidationInput(
         producer, consumer, topic, broker, compose, service, client, kafka_version, commits,
         cluster=cluster, cluster_topic=cluster_topic, applications=tuple(application or ()), profiles=tuple(profile or ()),
         client_version=client_version, kafka_defaults=kafka_defaults, accept=accept, topic_name=topic_name,
     )  # fmt: skip
-    options = Options(runs, "auto", 2, "auto", quiet, as_json)
+    options = RunOptions(runs, "auto", 2, "auto", quiet, as_json)
     refuse_contradictions(given, old, new, output, as_json=as_json)
     if old is not None and new is not None:
         raise typer.Exit(compare(given, old, new, options, format=output))

@@ -1,44 +1,29 @@
 """Carries out `prozess validate`: a prediction, trials of exactly this configuration while there is time, and the two
 compared."""
 
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 
-from prozess.app.conduct import Options, conduct_trial
-from prozess.app.run.outside import LASTING, lacking_faults
+from prozess.app.run_options import RunOptions
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.config.client_settings import translate_consumer, translate_producer
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
 from prozess.harness.config.known_properties import CLIENTS, Client, Settings, properties_of
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.history.reader import History
-from prozess.harness.impact.cost import ImpactShown, WindowShown
-from prozess.harness.plan.schedule import Each, FaultAction, MixFault, Step
-from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.validation.assumptions import Risks, read_risks
 from prozess.validation.change import Change, files_of, show_change
 from prozess.validation.comparison import (
-    AROUND_S,
-    Comparison,
-    Observed,
-    WeaknessAttempt,
-    WeaknessProvocation,
-    attempt_of,
+    Budget,
+    Done,
     closing_line,
-    names_of,
-    observe,
-    steps_of,
-    with_loss,
 )
 from prozess.validation.first_lines import first_lines
 from prozess.validation.prediction import Prediction, acceptable
 from prozess.validation.reading import Reading, Scope, placeholder_in, settings_of
 from prozess.validation.remarks import FORMATS, remarks_of, remarks_of_trials
-from prozess.validation.schedules import lasting_s
 from prozess.validation.servers import ServerSettings, doubt_across, translate_servers
 from prozess.validation.sources import (
     DEFAULT_VERSION,
@@ -47,9 +32,7 @@ from prozess.validation.sources import (
     read_cluster,
     settle,
 )
-from prozess.validation.standstill import Standstill, of_group, of_transactions
 from prozess.validation.terminal import (
-    print_begin,
     show_comparison,
     show_first_lines,
     show_no_trial,
@@ -58,162 +41,6 @@ from prozess.validation.terminal import (
     to_json,
 )
 from prozess.validation.trial import ConfigurationParts, doubts_of_client, doubts_of_kafka
-
-WORTH_S = 10.0
-"""A further trial whose schedule had less time is not begun."""
-AROUND_LEAST_S = 20.0
-"""So long a trial takes beside its schedule, however fast the machine was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Says how long the trials may take, and how. `seconds`: trials are made so long that they end by then, and none
-    begins that cannot; the first one is run whatever it takes; 0 = predict only."""
-
-    seconds: float
-    trials: int = 10
-    seed: int = 1
-    backend: str = "local"
-    strict: bool = False
-    """A weakness that a change of settings would rule out is a failure."""
-    provoke: tuple[str, ...] = ()
-    """The rules of the weaknesses that are provoked; none: all that were predicted."""
-
-
-@dataclass(slots=True)
-class Done:
-    """Describes what the trials of one validation showed."""
-
-    runs: list[Path] = field(default_factory=list)
-    observed: list[Observed] = field(default_factory=list)
-    attempts: list[WeaknessAttempt] = field(default_factory=list)
-    provocation: WeaknessProvocation | None = None
-    wanted: tuple[str, ...] = ()
-    """The general faults, by the names of their first steps."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Those of them that cannot be made here → why."""
-
-    def comparison(self, prediction: Prediction) -> Comparison:
-        """Compares what was seen with the prediction. Without a run, nothing was tried."""
-        provoked = () if self.provocation is None else self.provocation.outcome(self.attempts)
-        return Comparison(prediction, tuple(self.observed), provoked, self.wanted, self.left_out)
-
-
-def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
-    """Runs trials of the same configuration, with one seed after the other. At least one; what was not shown is tried
-    again."""
-    clock, parts = SystemClock(), prediction.parts
-    begun_ns = clock.monotonic_ns()
-    deadline_ns = begun_ns + int(budget.seconds * NS_PER_S)
-    provocation = WeaknessProvocation.of(prediction, [concern.rule for concern in prediction.concerns])
-    provocation = provocation.only(budget.provoke)
-    here = provocation.inputs
-    blocks, closing = with_loss(parts.faults, here)
-    groups = {schedule.name: schedule.steps(here) for schedule in provocation.wanted(())}
-    groups |= {block[0].name: tuple(block) for block in blocks}
-    cannot = lacking(parts, groups, backend=budget.backend, isolation=options.isolation)
-    provocation = replace(provocation, lacking=cannot)
-    left_out = {block[0].name: cannot[block[0].name] for block in blocks if block[0].name in cannot}
-    done = Done(provocation=provocation, wanted=names_of((blocks, closing)), left_out=left_out)
-    faults = [block for block in blocks if block[0].name not in left_out and not budget.provoke], closing
-    own = frozenset(cell.cell for cell in prediction.plan.cells)  # the control comes last
-    around_s = AROUND_S
-    for number in range(budget.trials):
-        began_ns = clock.monotonic_ns()
-        seconds = (deadline_ns - began_ns) / NS_PER_S - around_s
-        if number and seconds < WORTH_S:
-            break
-        schedules = provocation.chosen(done.attempts, seconds)
-        made = steps_of(schedules, here, faults, seconds)
-        plan = parts.plan(seed=budget.seed + number, backend=budget.backend, steps=made.steps)
-        if not options.quiet:
-            spent_s = (clock.monotonic_ns() - begun_ns) / NS_PER_S
-            print_begin(number, budget.trials, spent_s=spent_s, limit_s=budget.seconds)
-        conducted = conduct_trial(plan, replace(options, print_verdict=options.print_verdict and not options.as_json))
-        done.runs.append(conducted.run.path)
-        done.observed.append(observe(conducted.verdict, own, done.wanted))
-        done.attempts.append(
-            attempt_of(
-                conducted.verdict,
-                made,
-                here,
-                cells=own,
-                done=steps_done(conducted.run),
-                report=str(conducted.run.path / "report.html"),
-                windows=_windows(conducted.run, prediction),
-                standstills=[] if conducted.verdict is None else list(_standstills(conducted.run, prediction)),
-            )
-        )
-        if conducted.interrupted:
-            break
-        took_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
-        around_s = max(AROUND_LEAST_S, took_s - lasting_s(made.steps))  # as this machine needs it
-    return done
-
-
-def lacking(
-    parts: ConfigurationParts, groups: Mapping[str, Sequence[Step]], *, backend: str, isolation: str
-) -> Mapping[str, str]:
-    """Returns the groups of steps with a fault that is impossible here → why."""
-    if backend in LASTING:  # what they can do is found out when the run begins
-        return {}
-    faults = {name: [fault for step in steps if (fault := _mixed(step))] for name, steps in groups.items()}
-    every = {fault.label: fault for of_group in faults.values() for fault in of_group}
-    if not every:
-        return {}
-    each = Step(name="every fault", do=Each(kind="each", faults=tuple(every.values())))
-    whys = lacking_faults(parts.trial(backend=backend, steps=(each,)), isolation=isolation)
-    found = {
-        name: [whys[fault.label] for fault in of_group if fault.label in whys] for name, of_group in faults.items()
-    }
-    return {name: told[0] for name, told in found.items() if told}
-
-
-def _mixed(step: Step) -> MixFault | None:
-    """The fault of a step, as lists have it."""
-    if not isinstance(step.do, FaultAction):
-        return None
-    return MixFault(fault=step.do.fault, targets=step.do.targets, parameters=step.do.parameters)
-
-
-def _windows(run: RunDirectory, prediction: Prediction) -> list[WindowShown]:
-    """Returns when partitions of the user's cells accepted no records, as far as that was measured."""
-    own = {partition for cell in prediction.plan.cells for partition in cell.partitions}
-    if not run.impact.exists():
-        return []
-    measured = ImpactShown.model_validate(read_object(run.impact))
-    return [] if measured.incomplete else [window for window in measured.windows if window.partition in own]
-
-
-def _standstills(run: RunDirectory, prediction: Prediction) -> Iterator[Standstill]:
-    """Yields when the user's group, and transactions, could commit nothing."""
-    history = History.open(run)
-    for cell in prediction.plan.cells:
-        tables = history.cell_history(cell.cell).tables
-        if cell.group is not None:
-            yield from of_group(tables["commits"], tables["processed"]["done_ns"])
-        if cell.transaction is not None:
-            yield from of_transactions(tables["transactions"])
-
-
-def steps_done(run: RunDirectory) -> Mapping[str, str]:
-    """Returns for each step what became of it, as the run's events say; a line that was cut off when the run died says
-    nothing."""
-    if not run.events.exists():
-        return {}
-    done = {}
-    for line in run.events.read_text(encoding="utf-8").splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and event.get("event") == "step":
-            done[str(event.get("name"))] = str(event.get("what"))
-    return done
-
-
-# `prozess validate`: predict, then run trials of exactly this configuration under every fault, then compare the two.
-
 
 COMMITS = ("sync-after", "sync-before", "async-after", "on-revoke", "none")
 """The values of `--commits`: how an application commits, if it does so itself."""
@@ -255,7 +82,7 @@ class ValidationInput:
 
 
 def validate(
-    given: ValidationInput, budget: Budget, options: Options, today: date | None = None, *, format: str = "text"
+    given: ValidationInput, budget: Budget, options: RunOptions, today: date | None = None, *, format: str = "text"
 ) -> int:
     """Predicts, runs trials, compares, and returns the exit code: 0 as predicted, 1 violated (or, strict, weak), 2 unknown.
     What was not understood is not run either: it would be a trial of another configuration. `today`: on which risks are
@@ -269,6 +96,8 @@ def validate(
         show_prediction(prediction, shown=first)
     done = Done()
     if budget.seconds > 0 and not prediction.unclear:
+        from prozess.validation.running import carry_out  # it imports what runs Kafka, and what reads histories
+
         done = carry_out(prediction, budget, options if told else replace(options, print_verdict=False))
     comparison = done.comparison(prediction)
     if options.as_json:
@@ -313,7 +142,7 @@ def refuse_contradictions(
         )
 
 
-def compare(given: ValidationInput, old: Path, new: Path, options: Options, *, format: str = "text") -> int:
+def compare(given: ValidationInput, old: Path, new: Path, options: RunOptions, *, format: str = "text") -> int:
     """Says what a change of settings does, from the files of two directories, and returns the exit code: 0 if nothing gets
     worse, 1 if something is possible that could not happen before, 2 if something becomes unknown. It runs no trial."""
     risks = Risks() if given.accept is None else read_risks(given.accept, acceptable())

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
+from pathlib import Path
 
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.table import TABLE
@@ -528,3 +529,40 @@ def _worse(one: AnomalySummary | None, other: AnomalySummary) -> AnomalySummary:
         return other
     worst = min(one, other, key=lambda seen: _ORDER.index(seen.outcome))
     return AnomalySummary(worst.outcome, one.count + other.count, worst.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Says how long the trials may take, and how. `seconds`: trials are made so long that they end by then, and none
+    begins that cannot; the first one is run whatever it takes; 0 = predict only."""
+
+    seconds: float
+    trials: int = 10
+    seed: int = 1
+    backend: str = "local"
+    strict: bool = False
+    """A weakness that a change of settings would rule out is a failure."""
+    provoke: tuple[str, ...] = ()
+    """The rules of the weaknesses that are provoked; none: all that were predicted."""
+
+
+@dataclass(slots=True)
+class Done:
+    """Describes what the trials of one validation showed."""
+
+    runs: list[Path] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
+    attempts: list[WeaknessAttempt] = field(default_factory=list)
+    provocation: WeaknessProvocation | None = None
+    wanted: tuple[str, ...] = ()
+    """The general faults, by the names of their first steps."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that cannot be made here → why."""
+
+    def comparison(self, prediction: Prediction) -> Comparison:
+        """Compares what was seen with the prediction. Without a run, nothing was tried."""
+        provoked = () if self.provocation is None else self.provocation.outcome(self.attempts)
+        return Comparison(prediction, tuple(self.observed), provoked, self.wanted, self.left_out)
+
+
+# `prozess validate`: predict, then run trials of exactly this configuration under every fault, then compare the two.

@@ -57,11 +57,12 @@ def check(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Check, judge and report a run again, without a cluster. It prints the verdict before it writes the report."""
     prepare_process()
-    from prozess.app.conduct import Options, recheck
+    from prozess.app.conduct import recheck
+    from prozess.app.run_options import RunOptions
     from prozess.harness.history.store import opened_run
 
     settings = spark_settings(conf or [])
-    options = Options(
+    options = RunOptions(
         Path(), engine, workers, "auto", quiet, as_json, master, remote, report=not no_report, conf=settings, out=out
     )
     options.refuse_contradictions()

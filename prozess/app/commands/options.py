@@ -82,7 +82,7 @@ def complete_metadata_modes() -> list[str]:
 
 def complete_engines() -> list[str]:
     """Returns the names of the engines that can check a history."""
-    from prozess.app.run.check import ENGINES
+    from prozess.app.run_options import ENGINES
 
     return [*ENGINES]
 

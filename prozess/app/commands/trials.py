@@ -53,7 +53,8 @@ def replay(  # noqa: PLR0913 - the options of a command
     """Run the plan of an earlier run again, on a new cluster. A plan that somebody sent, and that would reach further, is
     refused."""
     use_login(client_config)
-    from prozess.app.conduct import Options, conduct, replay_plan, steps_not_struck
+    from prozess.app.conduct import conduct, replay_plan, steps_not_struck
+    from prozess.app.run_options import RunOptions
     from prozess.harness.plan.reach import refuse_strangers_plan
     from prozess.harness.run_directory import RunDirectory
 
@@ -62,7 +63,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     refuse_strangers_plan(old, plan, trust=trust)
     for name in steps_not_struck(replay_plan(old, exact=False), plan):
         typer.echo(f"Step {name!r} struck nobody in that run, so it is left out now.", err=True)
-    raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
+    raise typer.Exit(conduct(plan, RunOptions(runs, engine, workers, isolation, quiet, as_json)))
 
 
 @app.command(rich_help_panel=RUN)

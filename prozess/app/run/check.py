@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol
 
+from prozess.app.run_options import EngineName, refuse_without_spark
 from prozess.harness.checking.findings import read_findings, write_findings
-from prozess.harness.errors import BadInput, HarnessFailed, MissingTool
+from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.convert import History, LargeTables, ensure_history, write_history
 from prozess.harness.history.manifest import Condition, condition_of, has_history, said_of_unproven, seal_history
 from prozess.harness.impact.cost import (
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 WRITTEN_BY_SPARK_ROWS, WRITTEN_BY_SPARK_WORKERS = 20_000_000, 4
 """From how many recorded rows and tasks at a time on Spark writes the history. It takes up to 1.7 times the CPU time, and
 this process works on two tables at a time by itself (benchmarks/conversion.py)."""
-EngineName = Literal["local", "spark"]
-AUTO = "auto"
-"""The engine that a person names who does not mind: Spark where it is installed, else threads."""
-ENGINES: tuple[str, ...] = (AUTO, *get_args(EngineName))
 
 
 class CheckHistory(Protocol):
@@ -82,32 +78,6 @@ _MAKERS: Mapping[EngineName, Callable[[int, "SparkSession | None"], Engine]] = {
     "local": local_engine,
     "spark": spark_engine,
 }
-
-
-def engine_name(text: str) -> EngineName:
-    """Returns the name of an engine from what a person wrote. BadInput if there is no such engine; MissingTool, with the
-    command that installs it, for Spark where it is not installed."""
-    if text == AUTO:
-        return "spark" if has_spark() else "local"
-    for name in _MAKERS:
-        if name == text:
-            if name == "spark":
-                refuse_without_spark("--engine spark", "--engine local checks with threads.")
-            return name
-    raise BadInput(f"--engine {text!r} is not known. Known: {', '.join(sorted(ENGINES))}.")
-
-
-def has_spark() -> bool:
-    """Tells whether Spark is installed here. It is not imported for that."""
-    return find_spec("pyspark") is not None
-
-
-def refuse_without_spark(what: str, instead: str = "") -> None:
-    """Raises MissingTool if Spark is not installed. `what` is what needs it; `instead`: a sentence with another way."""
-    if not has_spark():
-        raise MissingTool(
-            f"{what} needs Spark, which is not installed: pip install 'prozess[spark]'. {instead}".rstrip()
-        )
 
 
 def engine_named(name: EngineName, *, workers: int, session: "SparkSession | None" = None) -> Engine:

@@ -11,7 +11,7 @@ import typer
 
 from prozess.app.commands.offline import check
 from prozess.app.commands.options import spark_settings
-from prozess.app.conduct import Options
+from prozess.app.run_options import RunOptions
 from prozess.harness.checking.findings import schema_of
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.store import opened_run
@@ -119,7 +119,7 @@ def test_settings_of_spark_are_keys_and_values_that_begin_with_spark():
             spark_settings([text])
     with pytest.raises(BadInput, match=r"--conf 'spark\.remote=sc://x'.* said by --remote sc://x"):
         spark_settings(["spark.remote=sc://x"])
-    options = Options(Path(), "local", 2, "auto", quiet=True, as_json=False, conf={"spark.a": "1"})
+    options = RunOptions(Path(), "local", 2, "auto", quiet=True, as_json=False, conf={"spark.a": "1"})
     with pytest.raises(BadInput, match=r"--conf spark\.a is a setting of Spark, but --engine is 'local'"):
         options.refuse_contradictions()
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from prozess.app.conduct import Options, recheck, replay_plan
+from prozess.app.conduct import recheck, replay_plan
 from prozess.app.run.judge import judged_tables
+from prozess.app.run_options import RunOptions
 from prozess.campaigns.cli import report
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
@@ -291,7 +292,7 @@ def read_only(runs):
 
 @pytest.mark.parametrize("command", ["check", "report"])
 def test_a_run_that_cannot_be_written_is_refused_with_the_way_out(read_only, command):
-    options = Options(Path(), "local", 2, "auto", quiet=True, as_json=False)
+    options = RunOptions(Path(), "local", 2, "auto", quiet=True, as_json=False)
     work = partial(recheck, read_only, options) if command == "check" else partial(report, read_only.path)
     with pytest.raises(BadInput, match=r"cannot be written, .*Make it writable, or copy the run"):
         work()

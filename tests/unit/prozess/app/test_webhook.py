@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.app import webhook
-from prozess.app.conduct import Options, TrialOutcome, conduct_and_notify
+from prozess.app.conduct import TrialOutcome, conduct_and_notify
+from prozess.app.run_options import RunOptions
 from prozess.app.run_process import StopRequest, run_trial_command
 from prozess.app.webhook import VARIABLE, Webhook, message, posting_end, verdict_message, webhook_of
 from prozess.campaigns.campaign_runner import run_campaign
@@ -223,7 +224,7 @@ def test_a_campaign_that_ends_by_an_error_posts_why(server, hook, tmp_path):
     assert "2 trials in a row gave no verdict" in text
 
 
-OPTIONS = Options(Path("runs"), "local", 1, "auto", quiet=True, as_json=False)
+OPTIONS = RunOptions(Path("runs"), "local", 1, "auto", quiet=True, as_json=False)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.app.conduct import Options
+from prozess.app.run_options import RunOptions
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.validation.change import files_of
 from prozess.validation.command import ValidationInput, compare, refuse_contradictions
@@ -28,7 +28,9 @@ def compared(tmp_path, capsys):
             for file, text in (SAFE | changed).items():
                 (sides[-1] / file).write_text(text)
         given = ValidationInput(commits="sync-after", kafka_version=version)
-        code = compare(given, *sides, Options(tmp_path, "local", 1, "auto", quiet=False, as_json=False), format=output)
+        code = compare(
+            given, *sides, RunOptions(tmp_path, "local", 1, "auto", quiet=False, as_json=False), format=output
+        )
         return capsys.readouterr().out, code
 
     return compared

@@ -2,9 +2,9 @@
 
 import pytest
 
-from prozess.app.conduct import Options
 from prozess.app.run import check
-from prozess.app.run.check import ENGINES, compare_with_oracle, engine_name, refuse_without_spark
+from prozess.app.run.check import compare_with_oracle
+from prozess.app.run_options import ENGINES, RunOptions, engine_name, refuse_without_spark
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.run_directory import RunDirectory
 
@@ -20,7 +20,7 @@ def with_spark(monkeypatch):
 
 
 def options(tmp_path, engine, **more):
-    return Options(tmp_path, engine, 2, "auto", quiet=True, as_json=False, **more)
+    return RunOptions(tmp_path, engine, 2, "auto", quiet=True, as_json=False, **more)
 
 
 def test_the_default_is_spark_where_it_is_installed(with_spark):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from prozess.app.conduct import Options, conduct
+from prozess.app.conduct import conduct
 from prozess.app.run.outside import refuse_plan
+from prozess.app.run_options import RunOptions
 from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import BadInput, ExitCode, UnsupportedFault
 from prozess.harness.plan.planning import make_plan
@@ -49,7 +50,7 @@ def test_a_version_that_nobody_knows_is_refused_where_nobody_can_be_asked(monkey
 
 
 def test_what_is_refused_leaves_no_run_directory(tmp_path):
-    options = Options(tmp_path / "runs", "local", 1, "signals", quiet=True, as_json=False)
+    options = RunOptions(tmp_path / "runs", "local", 1, "signals", quiet=True, as_json=False)
     with pytest.raises(UnsupportedFault):
         conduct(planned(fault="partition"), options)
     assert not (tmp_path / "runs").exists()

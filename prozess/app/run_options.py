@@ -1,0 +1,87 @@
+"""What a person chooses for a run besides the trial: where it is written, what checks it, what is printed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, get_args
+
+from prozess.harness.errors import BadInput, MissingTool
+
+EngineName = Literal["local", "spark"]
+AUTO = "auto"
+"""The engine that a person names who does not mind: Spark where it is installed, else threads."""
+ENGINES: tuple[str, ...] = (AUTO, *get_args(EngineName))
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The choices of the command line besides the trial."""
+
+    runs: Path
+    engine: str
+    """What checks the history, as a person names it: auto, local or spark."""
+    workers: int
+    isolation: str
+    quiet: bool
+    as_json: bool
+    master: str | None = None
+    """The Spark master. None: a local one with as many threads as workers."""
+    remote: str | None = None
+    """A Spark Connect server to use in place of a master."""
+    report: bool = True
+    """Whether to write the reports, too."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark: key → value."""
+    out: str | None = None
+    """Where findings, verdict and reports go, for people. None: beside the run."""
+    print_verdict: bool = True
+    """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
+
+    @property
+    def used_engine(self) -> EngineName:
+        """Returns the engine that checks. An address or a setting of Spark asks for it. Errors are those of `engine_name`."""
+        asked = self.engine == AUTO and (self.master is not None or self.remote is not None or bool(self.conf))
+        return engine_name("spark" if asked else self.engine)
+
+    def refuse_contradictions(self) -> None:
+        """Raises BadInput for an unknown engine, and for a Spark address that the engine does not use. MissingTool if Spark
+        is asked for and not installed."""
+        engine = self.used_engine
+        given = [name for name, value in (("--master", self.master), ("--remote", self.remote)) if value is not None]
+        if engine != "spark" and given:
+            raise BadInput(f"{given[0]} says where Spark is, but --engine is {self.engine!r}. Leave one of them out.")
+        if engine != "spark" and self.conf:
+            raise BadInput(
+                f"--conf {next(iter(self.conf))} is a setting of Spark, but --engine is {self.engine!r}. Leave one of them "
+                "out."
+            )
+        if len(given) > 1:
+            raise BadInput("--master and --remote both say where Spark is. Give only one of them.")
+
+
+def engine_name(text: str) -> EngineName:
+    """Returns the name of an engine from what a person wrote. BadInput if there is no such engine; MissingTool, with the
+    command that installs it, for Spark where it is not installed."""
+    if text == AUTO:
+        return "spark" if has_spark() else "local"
+    for name in get_args(EngineName):
+        if name == text:
+            if name == "spark":
+                refuse_without_spark("--engine spark", "--engine local checks with threads.")
+            found: EngineName = name
+            return found
+    raise BadInput(f"--engine {text!r} is not known. Known: {', '.join(sorted(ENGINES))}.")
+
+
+def has_spark() -> bool:
+    """Tells whether Spark is installed here. It is not imported for that."""
+    return find_spec("pyspark") is not None
+
+
+def refuse_without_spark(what: str, instead: str = "") -> None:
+    """Raises MissingTool if Spark is not installed. `what` is what needs it; `instead`: a sentence with another way."""
+    if not has_spark():
+        raise MissingTool(
+            f"{what} needs Spark, which is not installed: pip install 'prozess[spark]'. {instead}".rstrip()
+        )
