@@ -7,7 +7,7 @@ and standard error passes through `PrintableStream`. What rich writes for styles
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -58,3 +58,18 @@ def printable_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = out, err
+
+
+NAMED_MAX = 4
+"""How many anomalies a sentence names."""
+
+
+def first_of_many(names: Sequence[str]) -> str:
+    """Returns only the first of many: what a client that died leaves open is thirty anomalies, and the cells name each."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED_MAX])} and {more} more"
+
+
+def number_of(count: int, noun: str) -> str:
+    """Returns the count with its noun: 1 record, 2,000 records."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

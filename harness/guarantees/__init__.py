@@ -4,10 +4,3 @@ evidence in, verdict out.
 `table` is the authority; `facts` names what its rules are made of, `evidence` says what happened, and `verdict` applies one
 to the other. Pure values.
 """
-
-from prozess.harness.guarantees.evidence.trial import Evidence
-from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.verdict.evaluation import satisfiable
-from prozess.harness.guarantees.verdict.judge import judge
-
-__all__ = ["TABLE", "Evidence", "judge", "satisfiable"]

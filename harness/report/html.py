@@ -22,12 +22,11 @@ from markupsafe import Markup
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.convert import History
 from prozess.harness.history.versions import concurrent_runs_note, machine_of, unverified
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan
-from prozess.harness.printable import printable
+from prozess.harness.printable import number_of, printable
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import MetricTable
 from prozess.harness.report.charts import (

@@ -12,12 +12,11 @@ from xml.etree import ElementTree
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.convert import History
 from prozess.harness.history.versions import unverified
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.plan.schedule import Inspect
-from prozess.harness.printable import printable
+from prozess.harness.printable import number_of, printable
 from prozess.harness.report.tables import deliveries, delivery_lines, hanging_lines, impact_lines, read_hanging
 from prozess.harness.report.words import (
     REACHED,

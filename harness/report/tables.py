@@ -12,11 +12,11 @@ from prozess.harness.checking.findings import read_windows
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.impact.cost import AROUND_NS, UNAVAILABLE_NS, FaultImpact, ImpactShown, PhaseShown, RecoveryShown
 from prozess.harness.interfaces.cluster import HangingTransaction
 from prozess.harness.interfaces.witnesses import no_windows
 from prozess.harness.plan.plan import Plan
+from prozess.harness.printable import number_of
 from prozess.harness.report.words import SIGNS
 from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.schema import MISSING

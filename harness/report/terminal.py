@@ -8,11 +8,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from prozess.harness.console import console
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.versions import unverified
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Elapsed, FaultAction, Step
 from prozess.harness.plan.trial import SCENARIOS, Trial, covered
+from prozess.harness.printable import number_of
 from prozess.harness.report.cell_groups import GROUPED_FROM, groups_of
 from prozess.harness.report.words import (
     SIGNS,

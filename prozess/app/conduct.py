@@ -24,7 +24,7 @@ from prozess.harness.interfaces import Capability
 from prozess.harness.plan.checks import capabilities_needed, versions_installed
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step, parse_target
-from prozess.harness.report import report_run
+from prozess.harness.report.reports import report_run
 from prozess.harness.report.terminal import show_verdict
 from prozess.harness.run_directory import RunDirectory, read_resolved, write_json
 from prozess.harness.verdict import TrialVerdict, Verdict

@@ -29,7 +29,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import load_trial, parse_trial
-from prozess.harness.report import proven_verdict
+from prozess.harness.report.reports import proven_verdict
 from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES

@@ -41,9 +41,9 @@ from prozess.campaigns.engine import (
 from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_results, run_on_spark
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
+from prozess.harness.printable import number_of
 from prozess.harness.report.words import roughly, time_left_s
 from prozess.harness.verdict import Verdict
 

@@ -161,7 +161,7 @@ def report(run_directory: RunArgument) -> None:
     from prozess.campaigns.campaign_plan import CampaignDirectory
     from prozess.harness.errors import ExitCode
     from prozess.harness.history.manifest import condition_of
-    from prozess.harness.report import report_run
+    from prozess.harness.report.reports import report_run
     from prozess.harness.run_directory import RunDirectory
 
     if (directory := CampaignDirectory(run_directory.resolve())).is_there:

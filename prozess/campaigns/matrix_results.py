@@ -19,8 +19,7 @@ from prozess.campaigns.engine import TrialAttempt, exit_code_of
 from prozess.campaigns.matrix_layout import read_matrix_file
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, HistoryUnreadable
-from prozess.harness.guarantees.verdict.sentences import number_of
-from prozess.harness.printable import printable
+from prozess.harness.printable import number_of, printable
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 from prozess.harness.run_directory import write_whole
 from prozess.harness.values import Frozen

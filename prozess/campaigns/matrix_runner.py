@@ -46,11 +46,11 @@ from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_result
 from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.store import place_of
 from prozess.harness.ledger import TOKEN
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory, write_whole
+from prozess.harness.printable import number_of
 
 OPTIONS = ("--engine", "local", "--trust")
 """The options of every trial. Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to

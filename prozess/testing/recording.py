@@ -286,7 +286,7 @@ class Recording:
 
     def report(self) -> None:
         """Writes the reports; `prozess report` can do it later."""
-        from prozess.harness.report import report_run
+        from prozess.harness.report.reports import report_run
 
         report_run(self.run)
         self.run.keep_private()

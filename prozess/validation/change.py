@@ -15,7 +15,7 @@ from rich.markup import escape
 from prozess.harness.config.known_properties import Setting, default_of, properties_of, trimmed
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.printable import number_of
 from prozess.validation.prediction import Prediction
 from prozess.validation.reading import SCOPES, Scope, settings_of
 from prozess.validation.remarks import Level, Remark

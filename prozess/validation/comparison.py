@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.verdict.sentences import first_of_many, number_of
-from prozess.harness.impact.cost import WindowShown
 from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.printable import first_of_many, number_of
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, FaultShown, TrialVerdict, WitnessShown
 from prozess.validation.availability import RULES
 from prozess.validation.prediction import Prediction, Weakness, missing_part
@@ -27,7 +27,11 @@ from prozess.validation.schedules import (
     schedule_of,
     why_none,
 )
-from prozess.validation.standstill import Standstill
+
+if TYPE_CHECKING:
+    from prozess.harness.impact.cost import WindowShown
+    from prozess.validation.standstill import Standstill
+
 
 AROUND_S = 60.0
 """Of a trial, beside its schedule: the cluster's start, the warm-up, the audit, the check."""
@@ -250,8 +254,8 @@ def attempt_of(
     cells: Collection[int],
     done: Mapping[str, str],
     report: str,
-    windows: Sequence[WindowShown] = (),
-    standstills: Sequence[Standstill] = (),
+    windows: "Sequence[WindowShown]" = (),
+    standstills: "Sequence[Standstill]" = (),
 ) -> WeaknessAttempt:
     """Returns what a trial tried and showed of the weaknesses. `cells`: the user's; `done`: step → what became of it, as its
     events say; `windows`: when a partition of the user's took no records; `standstills`: when nothing was committed."""
@@ -292,7 +296,7 @@ def _permitted(verdict: TrialVerdict, cells: Collection[int]) -> tuple[dict[str,
     return counts, witnesses
 
 
-def _until_back(windows: Sequence[WindowShown], faults: Sequence[FaultShown]) -> list[WindowShown]:
+def _until_back(windows: "Sequence[WindowShown]", faults: Sequence[FaultShown]) -> "list[WindowShown]":
     """Those that lasted from when the broker died until it was back, or longer."""
     away = [fault for fault in faults if fault.step == _DIED and fault.effective and fault.end_s is not None]
     return [
@@ -305,7 +309,7 @@ def _until_back(windows: Sequence[WindowShown], faults: Sequence[FaultShown]) ->
     ]
 
 
-def _stood_still(standstills: Sequence[Standstill], faults: Sequence[FaultShown]) -> dict[str, list[Standstill]]:
+def _stood_still(standstills: "Sequence[Standstill]", faults: Sequence[FaultShown]) -> "dict[str, list[Standstill]]":
     """Topic of the brokers' own → when nobody could commit from when its broker died until it was back, or longer, and had
     committed just before."""
     found: dict[str, list[Standstill]] = {}
@@ -326,7 +330,7 @@ def _stood_still(standstills: Sequence[Standstill], faults: Sequence[FaultShown]
     return found
 
 
-def _took_nothing(window: WindowShown) -> str:
+def _took_nothing(window: "WindowShown") -> str:
     until = "the end" if window.end_s is None else f"{window.end_s:.1f} s"
     return f"partition {window.partition} accepted no records from {window.begin_s:.1f} s to {until}"
 

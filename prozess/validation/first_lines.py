@@ -4,7 +4,7 @@ Whoever reads ten lines knows whether to go on. Everything else follows behind a
 
 from collections.abc import Iterator
 
-from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.printable import number_of
 from prozess.validation.prediction import Prediction, Weakness, change_in_words
 from prozess.validation.terminal import blame
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode
-from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.printable import number_of
 from prozess.harness.report.words import MEANINGS, SIGNS, roughly, time_left_s
 from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import Comparison, ComparisonLine, WeaknessState, closing_line

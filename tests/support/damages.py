@@ -18,7 +18,7 @@ from prozess.app.run.judge import judge_run
 from prozess.harness.errors import ProzessError
 from prozess.harness.history.manifest import RECORDED, condition_of
 from prozess.harness.recording.rows import PROOF_BYTES
-from prozess.harness.report import report_run
+from prozess.harness.report.reports import report_run
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict

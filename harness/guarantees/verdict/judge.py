@@ -44,9 +44,7 @@ from prozess.harness.guarantees.verdict.expectations import expectation_results
 from prozess.harness.guarantees.verdict.sentences import (
     at_risk,
     faults_shown,
-    first_of_many,
     not_proven,
-    number_of,
     outcome_reason,
     sentence,
     show_witnesses,
@@ -57,6 +55,7 @@ from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Control, Plan
+from prozess.harness.printable import first_of_many, number_of
 from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import (
     AnomalyOutcome,

@@ -17,6 +17,7 @@ from prozess.harness.guarantees.verdict.evaluation import Judgement, Tally
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, CLIENT_NODE
 from prozess.harness.interfaces.witnesses import WITNESSES_SHOWN
 from prozess.harness.plan.plan import Cell, Plan
+from prozess.harness.printable import first_of_many, number_of
 from prozess.harness.schema import MISSING, NONE, Tristate
 from prozess.harness.verdict import (
     AnomalyOutcome,
@@ -30,8 +31,6 @@ from prozess.harness.verdict import (
 
 COSTS_MAX = 3
 """How many permitted findings the trial's sentence names."""
-NAMED_MAX = 4
-"""How many anomalies a sentence names."""
 _RULES = {rule.id: rule for guarantee in TABLE.values() for rule in guarantee.rules}
 _FOUND = {rule.id: rule.found or guarantee.found for guarantee in TABLE.values() for rule in guarantee.rules}
 
@@ -185,12 +184,6 @@ def _open(anomaly: CellAnomaly) -> int:
     return anomaly.forbidden + anomaly.permitted + anomaly.unknown
 
 
-def first_of_many(names: Sequence[str]) -> str:
-    """Returns only the first of many: what a client that died leaves open is thirty anomalies, and the cells name each."""
-    more = len(names) - NAMED_MAX
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED_MAX])} and {more} more"
-
-
 def not_proven(controls: Sequence[ControlResult], cells: Sequence[CellVerdict]) -> tuple[str, ...]:
     """Returns a sentence for each anomaly whose optional control was silent: what held that was not shown to be
     possible. (Of what a required one was to show everything is unknown, with the reason.)"""
@@ -300,10 +293,6 @@ def _in(cells: Sequence[CellVerdict], anomaly: str, outcome: AnomalyOutcome) -> 
 def _list(words: Iterable[str]) -> str:
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def number_of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _capital(text: str) -> str:

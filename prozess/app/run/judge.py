@@ -10,10 +10,10 @@ from prozess.harness import run_directory
 from prozess.harness.checking.findings import read_findings, result_table, write_whole
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.guarantees import Evidence, judge
-from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES
+from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES, Evidence
 from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.guarantees.verdict.inputs import tables_of
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven, seal_judged
 from prozess.harness.interfaces import Finding

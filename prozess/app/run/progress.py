@@ -17,9 +17,9 @@ from rich.status import Status
 
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.console import console
-from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.progress import SendsTail
 from prozess.harness.plan.plan import Plan
+from prozess.harness.printable import number_of
 from prozess.harness.recording.rows import RECORDER_CLIENT, RowTail
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import METADATA, SENDING, MetadataKind, MetadataSource, Outcome

@@ -12,7 +12,7 @@ from rich.table import Table
 from prozess.campaigns.comparing import RunSummary, run_directories
 from prozess.harness.console import console
 from prozess.harness.errors import ProzessError
-from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.printable import number_of
 from prozess.harness.report.words import VERDICT_SIGNS
 from prozess.harness.values import Frozen
 from prozess.harness.verdict import Verdict

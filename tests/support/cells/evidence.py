@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from prozess.checkers.registry import select
-from prozess.harness.guarantees import Evidence, judge
+from prozess.harness.guarantees.evidence.trial import Evidence
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.plan.plan import Plan

@@ -15,7 +15,7 @@ from prozess.campaigns.campaign_index import write_index
 from prozess.campaigns.comparing.trends import write_trends
 from prozess.exchange.commands import generate_history
 from prozess.harness.impact.trends import Measure, NightOfTrial, Regression, Trends
-from prozess.harness.report import report_run
+from prozess.harness.report.reports import report_run
 from prozess.harness.run_directory import RunDirectory
 from tests.support.campaigns import a_campaign_of_every_kind
 from tests.support.large_run import large_run

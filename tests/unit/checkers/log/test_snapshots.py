@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.checkers.log.copies import snapshot_conflict
-from prozess.harness.guarantees import judge
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import SnapshotCase, make_witnesses
 from prozess.harness.schema import NONE, READS, SENDS, ObservationKind

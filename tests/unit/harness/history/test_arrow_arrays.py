@@ -36,7 +36,7 @@ CHECK = """
 import sys
 from pathlib import Path
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.report import report_run
+from prozess.harness.report.reports import report_run
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
 run = RunDirectory(Path(sys.argv[1]))

@@ -5,7 +5,7 @@ import pytest
 
 from prozess.harness.config.configuration import BOUNDED
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees import judge
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.interfaces.witnesses import LateCase, make_witnesses
 from prozess.harness.plan.plan import parse_plan

@@ -13,7 +13,6 @@ from prozess.harness.history.manifest import seal_history, seal_judged
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import Recorder, RowWriter
-from prozess.harness.report import report_run
 from prozess.harness.report.charts import (
     BINS_MAX,
     ChartSeries,
@@ -23,6 +22,7 @@ from prozess.harness.report.charts import (
     numbers,
     timeline_panels,
 )
+from prozess.harness.report.reports import report_run
 from prozess.harness.report.words import brief, matrices, seen_in
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import METADATA, MISSING, SENDS, MetadataKind, MetadataSource, Outcome

@@ -32,6 +32,25 @@ def test_help_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_a_prediction_loads_neither_arrow_nor_what_runs_trials(tmp_path):
+    (tmp_path / "producer.properties").write_text("acks=all\n")
+    arguments = [
+        "prozess",
+        "validate",
+        "--producer",
+        str(tmp_path / "producer.properties"),
+        "--minutes",
+        "0",
+        "--quiet",
+    ]
+    unwanted = (
+        "{'pyarrow', 'pyspark', 'confluent_kafka', 'scipy', 'jinja2', 'prozess.app.conduct', 'prozess.app.run.outside'}"
+    )
+    code = f"import sys; sys.argv = {arguments}; from prozess import command; command.run(); "
+    code += f"loaded = {unwanted} & set(sys.modules); assert not loaded, loaded"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
 @pytest.mark.parametrize(
     "arguments", [("nonsense",), ("run",), ("run", "--sede", "1", "smoke"), ("run", "smoke", "--seed", "x")]
 )

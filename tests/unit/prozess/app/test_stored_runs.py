@@ -24,7 +24,7 @@ from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import read_plan
-from prozess.harness.report import report_run
+from prozess.harness.report.reports import report_run
 from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.support.damages import KINDS, copied, judged, manifest_removed, reported, result_damaged
 from tests.support.examples import ALL

@@ -10,7 +10,7 @@ from prozess.exchange.imports import ImportOptions, new_directory, write_importe
 from prozess.exchange.verifiable.clients import split_value
 from prozess.exchange.verifiable.history import read_verifiable
 from prozess.harness.errors import BadInput
-from prozess.harness.report import report_run
+from prozess.harness.report.reports import report_run
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE
 from prozess.harness.verdict import AnomalyOutcome, Verdict

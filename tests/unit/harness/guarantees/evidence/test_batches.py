@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prozess.harness.guarantees import judge
 from prozess.harness.guarantees.evidence.envelope import TRANSACTIONAL, batches_by_partition
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.schema import NONE
 from prozess.harness.verdict import AnomalyOutcome
 from tests.support.cells.evidence import KILL, KILLED, evidence, failover, findings, of, plan, result, witnesses

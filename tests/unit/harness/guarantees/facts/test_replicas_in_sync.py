@@ -2,8 +2,8 @@
 
 import pytest
 
-from prozess.harness.guarantees import judge
 from prozess.harness.guarantees.table import TABLE, RuleEffect
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
 from tests.support.cells.evidence import (
     ACKS,

@@ -9,9 +9,9 @@ import pytest
 from prozess.checkers.log.leadership import unclean, watermark_regression
 from prozess.clusters.files.zookeeper_log import Transaction, TreeReplay, ZooKeeperOperation
 from prozess.clusters.protocol import zookeeper
-from prozess.harness.guarantees import judge
 from prozess.harness.guarantees.facts.retention import made_anew_between, of_each_life, topic_deleted
 from prozess.harness.guarantees.facts.truncation import cutoff
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.recording.codes import lives_of
 from prozess.harness.schema import METADATA, NONE, MetadataKind, ObservationKind

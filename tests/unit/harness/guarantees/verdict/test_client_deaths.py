@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from prozess.harness.guarantees import TABLE, judge
 from prozess.harness.guarantees.evidence.trial import KNOWN_BROKERS
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

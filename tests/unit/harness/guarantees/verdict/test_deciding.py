@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from prozess.harness.config.existing_clusters import AttachOptions, SshNodeOptions, SshOptions
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees import TABLE, judge
+from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.judge import (
     NEEDS_NODES,
     WITHOUT_AUDIT,
+    judge,
     parse_decide,
     refuse_idle,
     why_not_judged,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.guarantees import judge
 from prozess.harness.guarantees.verdict.expectations import expectation_results
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.codes import partition_for, recorded_as

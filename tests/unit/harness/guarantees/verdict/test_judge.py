@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.guarantees import TABLE, judge
 from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
+from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.evaluation import Tally
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.guarantees.verdict.sentences import chosen_witnesses
 from prozess.harness.interfaces.witnesses import WITNESSES_SHOWN, no_witnesses
 from prozess.harness.schema import NONE, Outcome, StepOutcome

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.harness.guarantees import judge
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.schema import Tristate
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.support.cells.evidence import ACKS, ACKS_ALL, evidence, failover, fault, findings, lost_in, of, plan, strike
