@@ -6,7 +6,8 @@ import textwrap
 import pytest
 
 from prozess.harness.errors import ExitCode
-from prozess.validation.command import Budget, ValidationInput, validate
+from prozess.validation.command import ValidationInput, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.sources import read_all
 
 SPRING = "spring.kafka.producer.acks: all\nspring.kafka.producer.properties.enable.idempotence: true\n"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
-from prozess.validation.command import Budget, ValidationInput, translate, validate
+from prozess.validation.command import ValidationInput, translate, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.prediction import Prediction
 from prozess.validation.sources import version_to_run
 from prozess.validation.terminal import print_begin

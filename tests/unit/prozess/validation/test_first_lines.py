@@ -5,7 +5,8 @@ import json
 import pytest
 
 from prozess.harness.guarantees.table import TABLE
-from prozess.validation.command import Budget, ValidationInput, validate
+from prozess.validation.command import ValidationInput, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.first_lines import LINES_MAX, OF_LOSS, first_lines
 from prozess.validation.lines import DocumentLines
 from prozess.validation.reading import json_value, yaml_documents

@@ -26,7 +26,6 @@ from prozess.harness.verdict import (
     WitnessShown,
 )
 from prozess.validation.availability import CONCERNS, RULES
-from prozess.validation.command import lacking, steps_done
 from prozess.validation.comparison import (
     DYING_S,
     AnomalySummary,
@@ -43,6 +42,7 @@ from prozess.validation.comparison import (
     with_loss,
 )
 from prozess.validation.prediction import EXPECTED
+from prozess.validation.running import lacking, steps_done
 from prozess.validation.schedules import (
     INTERNAL_DOWN,
     SCHEDULES,

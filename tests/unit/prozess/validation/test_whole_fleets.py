@@ -6,7 +6,8 @@ import pytest
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.schedule import FaultAction
-from prozess.validation.command import Budget, ValidationInput, translate, validate
+from prozess.validation.command import ValidationInput, translate, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.prediction import Prediction
 from prozess.validation.sources import read_file
 from tests.support.predictions import SAFE_BROKER, predicted, weak

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.app.run import check
+from prozess.app import run_options
 from prozess.app.run.check import compare_with_oracle
 from prozess.app.run_options import ENGINES, RunOptions, engine_name, refuse_without_spark
 from prozess.harness.errors import BadInput, MissingTool
@@ -11,12 +11,12 @@ from prozess.harness.run_directory import RunDirectory
 
 @pytest.fixture
 def without_spark(monkeypatch):
-    monkeypatch.setattr(check, "find_spec", lambda name: None)
+    monkeypatch.setattr(run_options, "find_spec", lambda name: None)
 
 
 @pytest.fixture
 def with_spark(monkeypatch):
-    monkeypatch.setattr(check, "find_spec", lambda name: object())
+    monkeypatch.setattr(run_options, "find_spec", lambda name: object())
 
 
 def options(tmp_path, engine, **more):

@@ -7,7 +7,8 @@ import textwrap
 import pytest
 
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.validation.command import Budget, ValidationInput, validate
+from prozess.validation.command import ValidationInput, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.formats.containers import property_of
 from prozess.validation.formats.helm import Helm

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.validation.command import Budget, ValidationInput, validate
+from prozess.validation.command import ValidationInput, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.formats.filing import CLIENT_SCOPES, go_duration_ms, names_of
 from prozess.validation.formats.go_clients import FRANZ_GO, SARAMA
 from prozess.validation.formats.node_and_python_clients import AIOKAFKA, KAFKA_PYTHON, KAFKAJS

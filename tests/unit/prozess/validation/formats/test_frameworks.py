@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from prozess.harness.config.known_properties import properties_of
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.validation.command import Budget, ValidationInput, translate, validate
-from prozess.validation.comparison import Comparison
+from prozess.validation.command import ValidationInput, translate, validate
+from prozess.validation.comparison import Budget, Comparison
 from prozess.validation.prediction import Prediction
 from prozess.validation.reading import SCOPES, is_foreign, of_no_promise
 from prozess.validation.sources import read_all, read_file

@@ -7,7 +7,8 @@ import textwrap
 import pytest
 
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.validation.command import Budget, ValidationInput, validate
+from prozess.validation.command import ValidationInput, validate
+from prozess.validation.comparison import Budget
 from prozess.validation.reading import SCOPES
 from prozess.validation.sources import read_all, read_file
 
