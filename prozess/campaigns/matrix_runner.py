@@ -49,8 +49,8 @@ from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.history.store import place_of
 from prozess.harness.ledger import TOKEN
 from prozess.harness.plan.plan import Plan
-from prozess.harness.run_directory import RunDirectory, write_whole
 from prozess.harness.printable import number_of
+from prozess.harness.run_directory import RunDirectory, write_whole
 
 OPTIONS = ("--engine", "local", "--trust")
 """The options of every trial. Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to

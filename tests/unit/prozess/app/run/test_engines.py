@@ -44,7 +44,7 @@ def test_spark_that_is_asked_for_and_missing_is_a_sentence_with_the_way_out(with
 
 
 def test_the_second_opinion_says_what_it_needs(without_spark, monkeypatch, tmp_path):
-    monkeypatch.setattr(check, "read_findings", lambda run: [])
+    monkeypatch.setattr("prozess.app.run.check.read_findings", lambda run: [])
     with pytest.raises(MissingTool, match=r"The second opinion \(--oracle\) needs Spark"):
         compare_with_oracle(RunDirectory(tmp_path), workers=1)
 
