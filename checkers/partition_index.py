@@ -46,6 +46,7 @@ class Tombstones:
         offset = np.where((sends["outcome"][rows] == Outcome.OK.value) & (offset != NONE), offset, _FOREVER)
         order = np.lexsort((offset, key))
         key, offset = key[order], offset[order]
+        # By key, then by offset: the last row of each key has its greatest offset.
         last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
         self._keys, self._offset = Lookup(key[last]), offset[last]
 
@@ -96,6 +97,7 @@ class Consumed:
         if not len(rows):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         offset, flags = reads["log_offset"][rows], reads["flags"][rows]
+        # A reach ends where a span ends, unless the client goes on where it was.
         other_span = differs_from_previous(reads["span"][rows]) & ((flags & ReadFlag.GOES_ON.value) == 0)
         starts = np.flatnonzero(other_span | differs_from_previous(reads["client"][rows]))
         least = np.where((flags & ReadFlag.FROM_START.value) != 0, NONE, offset)
@@ -109,6 +111,7 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     acknowledged or that one of them had received before. Then nothing is gone, even if nobody audited. All clients must
     use one clock. `client_clock` is that of `PartitionHistory`. O(n log n)."""
     sends, reads = index.sends, index.reads
+    # One clock for all, or "after the last send" means nothing.
     consumer = index.consumer_rows
     who = np.concatenate([index.senders, index.consumers])
     clocks = of_clients(client_clock, who, unknown=NONE)
@@ -121,6 +124,7 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
         int(sends["invoked_ns"].max(initial=MISSING)),
     )
     last = consumer[reads["read_ns"][consumer] > over_ns]
+    # Owed: what was acknowledged, or received before. All of it must be among the reads after the last send.
     owed = index.consumed.sends | (sends["outcome"] == Outcome.OK.value)
     if (owed & ~index.marked(index.send_of_read[last])).any():
         return False
@@ -164,6 +168,10 @@ class ClientIndex(Indexed):
 # The index itself. What makes it linear: offsets are dense, so "which record does the log hold where this observer saw
 # one?" is an array access. What agrees with the log needs no further look. Sorting is left for the few records that do
 # not agree.
+#
+# Example: the log is [a b c] at the offsets 0, 1, 2. `sends` has a, b, c acknowledged at 0, 1, 2: `send_position` is
+# 0, 1, 2, the keys there are equal, and all are confirmed. A reader received a, x, c: `read_position` is 0, 1, 2, and at 1
+# the keys differ. Only that row is in `unmatched_reads`, and only x is searched for by its identity.
 
 
 def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
@@ -373,6 +381,7 @@ class PartitionIndex(Indexed):
     def not_sent(self) -> np.ndarray:
         """Returns the positions of L(p) of which it is not plain that a producer sent their record: this partition has no
         row of `sends`, or a sequence of a producer is beyond its last one."""
+        # A client's rows ascend by sequence: its last row has the greatest one.
         last = np.append(self._sender_starts[1:], len(self.sends["client"]))[: len(self.senders)] - 1
         limit = of_clients(ClientIndex.of(self.client_role).limit(self.client_issued), self.senders, unknown=0)
         if (self.sends["sequence"][last] >= limit)[self.senders != SENTINEL_CLIENT].any():
@@ -708,6 +717,7 @@ class PartitionIndex(Indexed):
         offset = self.reads["log_offset"]
         if self.alignment is None:
             return np.flatnonzero(np.diff(offset) != 1)
+        # Within a stretch reads go on evenly where the log does: uneven are its holes, and the ends of stretches.
         holes = self.log.holes
         found = [self.alignment.elsewhere]
         for one in self.alignment.stretches:
@@ -750,6 +760,7 @@ class PartitionIndex(Indexed):
         rows, place = rows[place >= 0], place[place >= 0]
         order = np.lexsort((self.reads["read_ns"][rows], place))
         rows, place = rows[order], place[order]
+        # Rows are sorted by record and time: the first row of each record is when it was first received.
         new = differs_from_previous(place)
         first = np.full(len(wanted), -1, dtype=np.intp)
         first[place[new]] = rows[new]

@@ -64,6 +64,7 @@ class Log:
             drop |= offset >= self.end
         self.behind = rows[:0] if self.end is None else rows[drop & (offset > self.end)]
         rows, offset = rows[~drop], offset[~drop]
+        # By offset, then by time: of an offset that was read twice the last row counts.
         rows = rows[np.lexsort((reads["read_ns"][rows], offset))]
         offset = reads["log_offset"][rows]
         last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]
@@ -90,6 +91,8 @@ class LogIdentities:
         each of these where its record stands first."""
         if not self.orderly:
             order = np.argsort(key, kind="stable")  # timsort: linear on what is nearly in order
+            # Copies of a record stand together now, in the order of the log. Example [a b a]: a 0, a 2, b 1; first 0, 1;
+            # extra 2.
             position, key = grouped[order], key[order]
             first = differs_from_previous(key)
             self.first, self.extra, key = position[first], position[~first], key[first]

@@ -2,7 +2,7 @@
 that is looked at in parts.
 
 Transactions are named by their ranks in time. The order of writes in a partition goes through all of its parts: a part
-tells where its stretches of the log begin and end, and the edges between stretches are made when all are known.
+tells where its chains of the log begin and end, and the edges between chains are made when all are known.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.checkers.transactions.index import CellIndex
-from prozess.checkers.transactions.isolation import Edges, places_between
+from prozess.checkers.transactions.isolation import Edges, gap_numbers
 from prozess.harness.checking.checker import CellShare, TakenRows
 from prozess.harness.schema import Isolation
 
@@ -89,9 +89,13 @@ def _records_at(index: CellIndex, row: np.ndarray) -> EdgeRecords:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretches:
-    """Describes the stretches of a part's records of committed transactions that follow one another in V, where nothing of
-    another part stands between. Arrays have one entry for each stretch."""
+class Chains:
+    """Describes the chains of a part: its records of committed transactions that follow one another in V, where nothing of
+    another part stands between. Arrays have one entry for each chain.
+
+    Example: V is [1 1 2 | 3 | 2 1] by transaction, and the record of 3 is in another part. The chains are 1 … 2 and 2 … 1,
+    and the other part has the chain 3 … 3. The seams are 2 → 3 and 3 → 2.
+    """
 
     begin: np.ndarray
     """int64: the offset of the first record."""
@@ -104,26 +108,26 @@ class Stretches:
     records: EdgeRecords
 
     @staticmethod
-    def of(index: CellIndex, committed: np.ndarray) -> "Stretches":
-        """Returns the stretches of a part, which is the one partition here. `committed`: bool[transactions]."""
+    def of(index: CellIndex, committed: np.ndarray) -> "Chains":
+        """Returns the chains of a part, which is the one partition here. `committed`: bool[transactions]."""
         assert index.part is not None
         rows, transaction = index.shown_by(0)
         keep = committed[transaction]
         rows, rank = rows[keep], index.transactions.in_time[transaction[keep]]
-        starts = differs_from_previous(places_between(index, 0, rows))
+        starts = differs_from_previous(gap_numbers(index, 0, rows))
         ends = np.append(starts[1:], True)[: len(starts)]
         offset = index.partitions[0].reads["log_offset"][rows[starts]].astype(np.int64)
         row, records = _whole_rows(index, rows[ends]), _records_at(index, rows[ends])
-        return Stretches(offset, rank[starts], rank[ends], row, records)
+        return Chains(offset, rank[starts], rank[ends], row, records)
 
 
-def seams_of(parts: Sequence[Stretches]) -> NearEdges:
-    """Returns the edges between the stretches of all parts of a partition, in the order of the log."""
+def seams_of(parts: Sequence[Chains]) -> NearEdges:
+    """Returns the edges between the chains of all parts of a partition, in the order of the log."""
     begin, first, last, row = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("begin", "first", "last", "row")
     )
     send, offset = (np.concatenate([getattr(part.records, name) for part in parts]) for name in ("send", "offset"))
-    order = np.argsort(begin, kind="stable")
+    order = np.argsort(begin, kind="stable")  # the chains of all parts, in the order of the log
     before, after = order[:-1], order[1:]
     differ = last[before] != first[after]
     before, after = before[differ], after[differ]

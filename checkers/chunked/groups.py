@@ -1,8 +1,11 @@
 """What a group did with the records of a large partition is checked in pieces, which are ranges of offsets.
 
-Whether a record was processed, and which steps repeat one of the same offset, can be said of each offset by itself. Only
-copies of one record may stand in several pieces. So each piece tells in which ranges of numbers its records are, and is
-looked at again only for records whose numbers are in ranges of two pieces: nearly always there are none.
+Whether a record was processed, and which steps repeat one of the same offset, each piece finds by itself. Only copies of one
+record may stand in several pieces. Each piece therefore returns the ranges of keys that its records are in, and is looked at
+again only for records whose keys are in ranges of two pieces: nearly always there are none.
+
+Example: piece 0 processed the keys 1–5 and 9, piece 1 the keys 9–12. Both have 9 in a range: a second look finds which rows
+of `processed` these are, and whether 9 was processed twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,16 +69,16 @@ def survey_processed(
         rows = steps_in_order(table, history.partition)
         again = repeated_steps(cell, history.partition, rows)
         found[REPROCESSED] = KernelResult(again[:WITNESSES_MAX], len(again), len(rows))
-        records = _told(table, numbers, first_steps(table, rows))
+        records = _ranges_of_records(table, numbers, first_steps(table, rows))
     return ProcessedPiece(found, records)
 
 
 def _steps(source: Source, low: int, high: int) -> tuple[Columns, np.ndarray]:
-    assert source.processed is not None
-    return source.processed.by_offset(low or _LEAST, high)  # whatever is said to have no offset is in the first piece
+    assert source.processed is not None, "a group's work is judged in cells"
+    return source.processed.by_offset(low or _LEAST, high)  # rows without an offset are in the first piece
 
 
-def _told(table: Columns, numbers: np.ndarray, rows: np.ndarray) -> ProcessedRecords:
+def _ranges_of_records(table: Columns, numbers: np.ndarray, rows: np.ndarray) -> ProcessedRecords:
     key = identity_keys(table["sender"][rows], table["sequence"][rows])
     ranges = ranges_of(distinct(key[key >= 0]), RANGES_MAX)
     return ProcessedRecords(ranges, np.sort(numbers[np.concatenate([rows[key < 0], rows[_several(key)]])]))
@@ -104,6 +107,7 @@ def ranges_of(keys: np.ndarray, most: int) -> np.ndarray:
 def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns int64[2, n]: the ranges of keys, ascending, that are in ranges of more than one part."""
     bounds = np.concatenate([np.empty((2, 0), dtype=np.int64), *parts], axis=1)
+    # Example: 1–5 and 4–9 are +1 at 1 and 4, −1 at 6 and 10. The sum is 2 from 4 to 5: that range is shared.
     at = np.concatenate([bounds[0], bounds[1] + 1])
     change = np.repeat([1, -1], bounds.shape[1])
     order = np.argsort(at, kind="stable")

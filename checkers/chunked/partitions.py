@@ -20,16 +20,16 @@ from prozess.checkers.chunked.groups import (
     survey_processed,
 )
 from prozess.checkers.chunked.pieces import (
-    Edge,
+    BlockEnd,
     Piece,
     PieceContext,
     PieceSends,
     Residue,
+    block_ends,
     contexts_of,
-    edges_of,
     nothing_known,
     open_keys,
-    uneven_edges,
+    uneven_ends,
     uneven_offsets,
 )
 from prozess.checkers.chunked.reading import (
@@ -52,8 +52,7 @@ from prozess.harness.history.parquet import UNBOUNDED
 from prozess.harness.interfaces import Finding, KernelResult, PartitionHistory
 from prozess.harness.schema import MISSING
 
-# Checking a partition in pieces: which task looks at which rows, and what is put together. The rules are in
-# `prozess.checkers.chunked.pieces`.
+# The package's docstring draws how a partition is cut. The rules are in `prozess.checkers.chunked.pieces`.
 #
 # The first look at each piece finds what is not plain, and what must be kept although it is plain. Only all pieces
 # together know the latter for certain. So a piece that something in another piece concerns is looked at again, and only
@@ -61,7 +60,7 @@ from prozess.harness.schema import MISSING
 # acknowledged.
 
 
-_SURVEY, _SURVEY_ROWS, _KEEP, _STEPS = "survey", "survey rows", "keep", "steps"
+_SURVEY, _SURVEY_BLOCK, _KEEP, _STEPS = "survey", "survey block", "keep", "steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +76,17 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """Describes what the first look at a piece shows. `kept` belongs to a range of offsets, as far as the piece knows
-    by itself. `offsets`, `edges` and `runs` belong to rows of `reads`, and `waits` to rows of
-    `sends`."""
+    """Describes what the first look at a piece, or at a block, shows. `kept` is of a piece, as far as it knows by itself.
+    `offsets`, `ends` and `runs` are of a block of `reads`, and `waits` of a block of `sends`."""
 
     residue: Residue
     kept: KeptRows | None = None
     done_ns: Mapping[int, int] = field(default_factory=dict)
     offsets: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
-    edges: Sequence[Edge] = ()
+    ends: Sequence[BlockEnd] = ()
     runs: Sequence[Run] = ()
     waits: SendWaits | None = None
-    """Which sends of a stretch waited, if that was asked for."""
+    """Which sends of the block waited, if that was asked for."""
     processed: ProcessedPiece | None = None
     """What a group did with the records of a range of offsets, if that was asked for."""
 
@@ -124,11 +122,9 @@ def remainders(
                 found[job.partition] = Unreadable(result.reason)
             else:
                 assert isinstance(result, KeptRows), result
-                left[job.partition].pieces[job.arguments[0]] = result
+                left[job.partition].kept[job.arguments[0]] = result
         # Whose send has been found now may be late, or make others late: look once more.
-        still = {
-            p: open_keys(left[p].residues, [kept.sent for kept in left[p].pieces]) for p in asking if p not in found
-        }
+        still = {p: open_keys(left[p].residues, [kept.sent for kept in left[p].kept]) for p in asking if p not in found}
         asking = {p: still[p] for p in still if len(still[p]) < len(asking[p])}
     steps = {p: left[p].processed for p in left if p not in found and REPROCESSED in wanted[p]}
     copied, unreadable = _copied(cuts, steps, each)
@@ -170,8 +166,10 @@ class Remainder:
     sends: np.ndarray
     reads: np.ndarray
     residues: list[Residue]
+    """Of every piece, and behind these of every block."""
     offsets: np.ndarray
-    pieces: list[KeptRows]
+    kept: list[KeptRows]
+    """Of every piece, in their order."""
     runs: Sequence[Run]
     waits: Sequence[SendWaits] = ()
     processed: Sequence[ProcessedPiece] = ()
@@ -184,15 +182,15 @@ class Remainder:
         """Returns what is left after the first looks."""
         residues = [one.residue for one in surveyed]
         sends, reads = (np.concatenate([getattr(one, name) for one in residues]) for name in ("sends", "reads"))
-        edges = uneven_edges([one.edges for one in surveyed])
-        offsets = distinct(np.concatenate([edges, *(one.offsets for one in surveyed)]))
-        pieces = [one.kept for one in surveyed if one.kept is not None]
+        uneven = uneven_ends([one.ends for one in surveyed])
+        offsets = distinct(np.concatenate([uneven, *(one.offsets for one in surveyed)]))
+        kept = [one.kept for one in surveyed if one.kept is not None]
         return Remainder(
             distinct(sends),
             distinct(reads),
             residues,
             offsets,
-            pieces,
+            kept,
             join_runs([r for one in surveyed for r in one.runs]),
             [one.waits for one in surveyed if one.waits is not None],
             [one.processed for one in surveyed if one.processed is not None],
@@ -201,23 +199,25 @@ class Remainder:
     def together(self, cuts: Cuts, copied: np.ndarray) -> "Remainder":
         """Returns what is left with the rows that were kept, and nothing that `check` does not need, so that there is
         little to send between tasks."""
-        sends = distinct(np.concatenate([self.sends, *(kept.sends for kept in self.pieces)]))
-        reads = distinct(np.concatenate([self.reads, *(kept.reads for kept in self.pieces)]))
+        sends = distinct(np.concatenate([self.sends, *(kept.sends for kept in self.kept)]))
+        reads = distinct(np.concatenate([self.reads, *(kept.reads for kept in self.kept)]))
         counts = [replace(_EMPTY, counts=residue.counts) for residue in self.residues]
-        pieces = [KeptRows(_NOTHING, _NOTHING, PieceSends(), kept.late) for kept in self.pieces]
+        late = [KeptRows(_NOTHING, _NOTHING, PieceSends(), kept.late) for kept in self.kept]
         return replace(
             self,
             sends=sends,
             reads=reads,
             residues=counts,
             offsets=self.offsets[:0],
-            pieces=pieces,
+            kept=late,
             copied=copied,
             parts=self._parts(cuts, sends, reads),
         )
 
     def _parts(self, cuts: Cuts, sends: np.ndarray, reads: np.ndarray) -> list[PartitionPart]:
-        """Returns the pieces without what is left of them, and what is left of all. The pieces come first in `residues`."""
+        """Returns each piece without what is left of it, and as the last part the remainder. In `residues` the pieces come
+        first, and blocks behind them."""
+        assert len(self.kept) == len(cuts.offsets) - 1 <= len(self.residues), "one entry for each piece"
         parts = [
             PartitionPart(
                 number,
@@ -227,7 +227,7 @@ class Remainder:
                 cuts.rows_per_range,
             )
             for number, (bounds, residue, kept) in enumerate(
-                zip(pairwise(cuts.offsets), self.residues, self.pieces, strict=False)
+                zip(pairwise(cuts.offsets), self.residues, self.kept, strict=False)
             )
         ]
         return [*parts, PartitionPart(len(parts), None, sends, reads, len(sends) + len(reads))]
@@ -235,6 +235,7 @@ class Remainder:
     def check(self, source: Source, checkers: Mapping[str, PartitionChecker]) -> list[Finding]:
         """Returns what these checkers find in the whole partition. All of them may be given partitions in pieces."""
         left = self._left(source)
+        # What the plain records of the remainder add, its kernels count themselves: only the others are added.
         still = Piece(left, self.sends, self.reads).residue().counts
         missing = {name: sum(one.counts.get(name, 0) for one in self.residues) - still[name] for name in still}
         left = replace(left, left_out=missing["records"])
@@ -246,7 +247,7 @@ class Remainder:
         """Returns what these kernels over the partition's cell (LATE, STALLED, STUCK, PROCESSING) find in the whole
         partition."""
         find: Mapping[str, Callable[[PartitionHistory], KernelResult]] = {
-            LATE: lambda _: find_late(source, self._left(source), [kept.late for kept in self.pieces if kept.late]),
+            LATE: lambda _: find_late(source, self._left(source), [kept.late for kept in self.kept if kept.late]),
             STALLED: lambda _: find_stalled(source, self.runs),
             STUCK: lambda _: find_stuck(source, self.waits),
             **{name: partial(self._find_processed, source, name) for name in PROCESSING},
@@ -292,20 +293,21 @@ _EMPTY = Residue(_NOTHING, _NOTHING, PieceSends(), _NOTHING, _NOTHING, _NOTHING,
 
 
 def _surveys(partition: int, cuts: Cuts, asked: frozenset[str]) -> list[Job]:
+    """Returns jobs for the first look at each piece, and behind these at each block."""
     by_offset = [Job(partition, _SURVEY, (*bounds, asked), cuts.rows_per_range) for bounds in pairwise(cuts.offsets)]
-    stretches = [("sends", *bounds) for bounds in pairwise(cuts.sends)] + [
+    blocks = [("sends", *bounds) for bounds in pairwise(cuts.sends)] + [
         ("reads", *bounds) for bounds in pairwise(cuts.reads)
     ]
     return by_offset + [
-        Job(partition, _SURVEY_ROWS, (*bounds, cuts.offsets[:-1], STUCK in asked), bounds[2] - bounds[1])
-        for bounds in stretches
+        Job(partition, _SURVEY_BLOCK, (*bounds, cuts.offsets[:-1], STUCK in asked), bounds[2] - bounds[1])
+        for bounds in blocks
     ]
 
 
 def _again(partition: int, cuts: Cuts, left: Remainder, surveyed: Sequence[Surveyed], with_late: bool) -> list[Job]:
     """Returns jobs for the second look, at the pieces that something in another piece concerns. In `surveyed` the pieces
     come first."""
-    sent = [kept.sent for kept in left.pieces]
+    sent = [kept.sent for kept in left.kept]
     jobs = []
     contexts = contexts_of(left.residues, sent, left.offsets)
     for number, ((low, high), context) in enumerate(zip(pairwise(cuts.offsets), contexts, strict=False)):
@@ -351,11 +353,11 @@ def _survey(source: Source, low: int, high: int, asked: frozenset[str]) -> Surve
     return Surveyed(piece.residue(), kept, piece.least_done_ns(), processed=processed)
 
 
-def _survey_rows(
+def _survey_block(
     source: Source, table: str, first: int, last: int, bounds: Sequence[int], with_stuck: bool
 ) -> Surveyed:
-    """Looks at rows in the order of writing: which have no offset, which sends waited, where readers stepped unevenly from
-    piece to piece, and what they received in sequence. `bounds` are the first offsets of pieces."""
+    """Looks at a block: which rows have no offset, which sends waited, where readers stepped unevenly from piece to piece,
+    and what they received in sequence. `bounds` are the first offsets of pieces."""
     rows = source.sends if table == "sends" else source.reads
     columns, numbers = rows.by_row(first, last)
     nowhere = np.flatnonzero(columns["log_offset"] < 0)
@@ -370,7 +372,7 @@ def _survey_rows(
     history = replace(source.history, sends=source.empty("sends"), reads=chosen)
     residue = Piece(history, _NOTHING, numbers, whole=True).residue()
     runs = runs_of(columns)
-    return Surveyed(residue, offsets=uneven_offsets(columns, bounds), edges=edges_of(columns), runs=runs)
+    return Surveyed(residue, offsets=uneven_offsets(columns, bounds), ends=block_ends(columns), runs=runs)
 
 
 def _keep(source: Source, number: int, low: int, high: int, context: PieceContext, with_late: bool) -> KeptRows:
@@ -379,7 +381,7 @@ def _keep(source: Source, number: int, low: int, high: int, context: PieceContex
 
 _STAGES: Mapping[str, Callable[..., object]] = {
     _SURVEY: _survey,
-    _SURVEY_ROWS: _survey_rows,
+    _SURVEY_BLOCK: _survey_block,
     _KEEP: _keep,
     _STEPS: shared_steps,
 }

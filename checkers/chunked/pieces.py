@@ -34,10 +34,11 @@ class PieceSends:
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """Describes what is kept of a piece: rows of the whole partition's tables, and what other pieces must know of them."""
+    """Describes what is not plain in a piece or a block: rows of the whole partition's tables, and what other pieces must
+    know of them."""
 
     sends: np.ndarray
-    """int64: the rows of `sends` that are kept."""
+    """int64: the rows of `sends` that are not plain."""
     reads: np.ndarray
     sent: PieceSends
     read_key: np.ndarray
@@ -78,8 +79,8 @@ def nothing_known() -> PieceContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """A row of `reads` at the edge of a stretch of rows."""
+class BlockEnd:
+    """The first or the last row of a block of `reads`."""
 
     client: int
     span: int
@@ -87,7 +88,7 @@ class Edge:
     sender: int
     leader_epoch: int
 
-    def goes_on_to(self, other: "Edge") -> bool:
+    def goes_on_to(self, other: "BlockEnd") -> bool:
         """Returns whether the other row, which follows, is the next record for the same client, and of no older leader."""
         return (
             (other.client, other.span, other.log_offset) == (self.client, self.span, self.log_offset + 1)
@@ -106,40 +107,46 @@ class Piece:
     ) -> None:
         """If `whole` is set, no record of the piece is plain."""
         self.history, self.index = history, PartitionIndex.of(history)
+        assert len(sends_rows) == len(self.index.sends["client"]), "the numbers of all rows of `sends` of the piece"
+        assert len(reads_rows) == len(self.index.reads["client"]), "the numbers of all rows of `reads` of the piece"
         self._sends_rows, self._reads_rows = sends_rows, reads_rows
         index, log = self.index, self.index.log
-        self.send_place, self.read_place = index.send_position, index.read_position
+        self.send_position, self.read_position = index.send_position, index.read_position
         self.plain = self._plain(log) & (not whole)
         """bool[L(p)]: is each record plain?"""
         acknowledged = np.full(len(self.plain), -1, dtype=np.intp)
-        there = np.flatnonzero(self.send_place >= 0)
-        acknowledged[self.send_place[there]] = there
+        there = np.flatnonzero(self.send_position >= 0)
+        acknowledged[self.send_position[there]] = there
         self.send = np.where(self.plain, acknowledged, -1)
         """intp[L(p)]: the row of `sends` of each plain record, -1 for others."""
 
     def _plain(self, log: Log) -> np.ndarray:
         index, reads, sends = self.index, self.index.reads, self.index.sends
+        # Readable, and of one of our producers: else `phantom` or `corrupt` may find it.
         plain: np.ndarray = (log.key >= 0) & ~index.never_issued(log.rows)
-        wrong = ~index.agrees(self.read_place, index.read_key) | (reads["flags"] != 0)
+        # Every read of its offset shows this record, which was sent here, and has no mark.
+        wrong = ~index.agrees(self.read_position, index.read_key) | (reads["flags"] != 0)
         wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
-        plain[self.read_place[wrong & (self.read_place >= 0)]] = False
+        plain[self.read_position[wrong & (self.read_position >= 0)]] = False
         plain[index.unshown] = False
-        changed = self.read_place[index.wrong_keys]
+        changed = self.read_position[index.wrong_keys]
         plain[changed[changed >= 0]] = False
+        # One send acknowledged it here, in order, with a reply, by enough replicas.
         well = index.send_confirmed & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
         well &= (sends["code"] == 0) & ~index.sent_with(acks=0)
         well[short_of_replicas(self.history).rows] = False
-        there = self.send_place >= 0
-        plain &= np.bincount(self.send_place[there], minlength=len(plain)) == 1
+        there = self.send_position >= 0  # not two sends that name one offset
+        plain &= np.bincount(self.send_position[there], minlength=len(plain)) == 1
         good = np.zeros(len(plain), dtype=bool)
-        good[self.send_place[well]] = True
+        good[self.send_position[well]] = True
         return plain & good
 
     def residue(self) -> Residue:
         """Returns everything that is not plain, and what other pieces must know."""
         index, sends = self.index, self.index.sends
+        assert len(self.plain) == len(index.log.key), "one entry for each record of the piece's log"
         left_sends, left_reads = (
-            np.flatnonzero(~self._chosen(p, self.plain)) for p in (self.send_place, self.read_place)
+            np.flatnonzero(~self._chosen(p, self.plain)) for p in (self.send_position, self.read_position)
         )
         doubtful = left_sends[sends["outcome"][left_sends] == Outcome.INFO.value]
         doubtful = doubtful[sends["transaction"][doubtful] != NONE]
@@ -161,7 +168,7 @@ class Piece:
                 index,
                 self.plain,
                 self.send,
-                self._chosen(self.read_place, self.plain),
+                self._chosen(self.read_position, self.plain),
                 self._clock(self.send),
                 self.history.client_clock,
             ),
@@ -180,13 +187,14 @@ class Piece:
 
     def kept(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray, PieceSends]:
         """Returns the rows of `sends` and of `reads` of the records to keep, and their sends."""
-        sends, reads = (np.flatnonzero(self._chosen(p, keep)) for p in (self.send_place, self.read_place))
+        assert not (keep & ~self.plain).any(), "what is not plain is in the residue already"
+        sends, reads = (np.flatnonzero(self._chosen(p, keep)) for p in (self.send_position, self.read_position))
         return self._sends_rows[sends], self._reads_rows[reads], self.sent(sends)
 
     def least_done_ns(self) -> dict[int, int]:
         """Returns, for each clock, when its first plain record was acknowledged or read. A record that was sent later but
         stands in front of it matters."""
-        rows = np.flatnonzero(self._chosen(self.read_place, self.plain))
+        rows = np.flatnonzero(self._chosen(self.read_position, self.plain))
         send = self.send[self.plain]
         clock = np.concatenate([self._clock(send), self._clock_of_reads(rows)])
         time_ns = np.concatenate([self.index.sends["completed_ns"][send], self.index.reads["read_ns"][rows]])
@@ -248,6 +256,7 @@ class Piece:
         sender = self.index.reads["sender"][log.rows]
         line = grouped_by_client(sender)
         key, near = log.key[line], marked[line].copy()
+        # Example: one client's line is 1 2 3 7 4 5. 7 and 4 are the ends of a descent, 1 and 5 those of the line: 2 and 3 go.
         near[1:] |= marked[line[:-1]]
         near[:-1] |= marked[line[1:]]
         edge = differs_from_previous(sender[line])
@@ -263,22 +272,24 @@ class Piece:
         last one of the whole piece as well, for the pieces behind it. Where another piece has the send of a record, nobody
         knows here when that was acknowledged."""
         index, sends, rows = self.index, self.index.sends, np.maximum(self.send, 0)
+        # `any_ns`: when each record was sent, plain or not; `sent_ns`: of plain ones alone, which can be kept here.
         sent_ns = np.where(self.plain, sends["invoked_ns"][rows], _LEAST)
         clock, any_ns = self._clock(self.send), sent_ns.copy()
         place = index.log.positions.find(context.log_offset)
         inside = place >= 0
         any_ns[place[inside]], clock[place[inside]] = context.invoked_ns[inside], context.clock[inside]
-        done = np.flatnonzero((self.send_place >= 0) & (sends["completed_ns"] != MISSING))
-        given = np.flatnonzero(self.read_place >= 0)
+        done = np.flatnonzero((self.send_position >= 0) & (sends["completed_ns"] != MISSING))
+        given = np.flatnonzero(self.read_position >= 0)
         when_ns = np.concatenate([sends["completed_ns"][done], index.reads["read_ns"][given]])
-        where = np.concatenate([self.send_place[done], self.read_place[given]])
+        where = np.concatenate([self.send_position[done], self.read_position[given]])
         whose = np.concatenate([self._clock(done), self._clock_of_reads(given)])
         sent_elsewhere = ~self.plain
-        sent_elsewhere[self.send_place[done[index.send_confirmed[done]]]] = False
+        sent_elsewhere[self.send_position[done[index.send_confirmed[done]]]] = False
         first = int(index.log.offset[0])
         before = context.log_offset < first
         for value in {*np.unique(clock[clock != NONE]).tolist(), *context.newest, *context.clock[before].tolist()}:
             mine = clock == value
+            # What the pieces before this one bring along, and then the running maximum within it.
             earlier = context.invoked_ns[before & (context.clock == value)]
             carried = max(int(earlier.max(initial=_LEAST)), context.newest.get(value, _LEAST))
             newest = np.maximum(np.maximum.accumulate(np.where(mine, any_ns, _LEAST)), carried)
@@ -351,21 +362,22 @@ def _beside(offset: np.ndarray, apart: np.ndarray) -> np.ndarray:
     return distinct(offset[np.append(apart, False) | np.append(False, apart)])
 
 
-def edges_of(reads: Mapping[str, np.ndarray]) -> list[Edge]:
+def block_ends(reads: Mapping[str, np.ndarray]) -> list[BlockEnd]:
     """Returns the first row and the last row. Empty if there are no rows."""
     return [
-        Edge(*(int(reads[name][row]) for name in ("client", "span", "log_offset", "sender", "leader_epoch")))
+        BlockEnd(*(int(reads[name][row]) for name in ("client", "span", "log_offset", "sender", "leader_epoch")))
         for row in ((0, -1) if len(reads["client"]) else ())
     ]
 
 
-def uneven_edges(stretches: Sequence[Sequence[Edge]]) -> np.ndarray:
-    """Returns the offsets at which one stretch of rows does not go on evenly to the next, and always those of the very
-    first and the very last row. Ascending."""
-    edges = [edge for stretch in stretches for edge in stretch]
-    met = [pair for pair in zip(edges[1::2], edges[2::2], strict=False) if pair[0].goes_on_to(pair[1])]
-    even = {id(edge) for pair in met for edge in pair}
-    return distinct(np.array([edge.log_offset for edge in edges if id(edge) not in even], dtype=np.int64))
+def uneven_ends(blocks: Sequence[Sequence[BlockEnd]]) -> np.ndarray:
+    """Returns the offsets at which one block does not go on evenly to the next, and always those of the very first and
+    the very last row. Ascending."""
+    ends = [end for block in blocks for end in block]
+    # first, last, first, last, …: each last row meets the first row of the block behind it
+    met = [pair for pair in zip(ends[1::2], ends[2::2], strict=False) if pair[0].goes_on_to(pair[1])]
+    even = {id(end) for pair in met for end in pair}
+    return distinct(np.array([end.log_offset for end in ends if id(end) not in even], dtype=np.int64))
 
 
 def counts_of(

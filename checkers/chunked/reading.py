@@ -21,7 +21,7 @@ from prozess.harness.schema import NONE, Role
 # Kernels over a cell, on a partition in pieces. `late` looks at one record at a time, with everybody who received it.
 # All rows of a record that is left out are in one piece (`prozess.checkers.chunked.pieces`). So pieces and what is left
 # of the partition are counted apart, and put together. `stalled` needs the rows only where a reader received nothing
-# for long enough although there was more to read. Then it gets all rows. `stuck` needs of each stretch of sends only when
+# for long enough although there was more to read. Then it gets all rows. `stuck` needs of each block of sends only when
 # acknowledgements came, and which sends waited. What a group processed is looked for in whole
 # pieces (`prozess.checkers.chunked.groups`).
 
@@ -31,7 +31,7 @@ LATE, STALLED, STUCK = "late", "stalled", "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Holds what one client received in sequence, in a stretch of `reads`."""
+    """Holds what one client received in sequence, in a block of `reads`."""
 
     client: int
     begin_ns: int
@@ -61,7 +61,7 @@ def runs_of(reads: Mapping[str, np.ndarray]) -> list[Run]:
 
 
 def join_runs(runs: Sequence[Run]) -> list[Run]:
-    """Returns the runs of stretches that follow one another. Two runs of one client that meet become one."""
+    """Returns the runs of blocks that follow one another. Two runs of one client that meet become one."""
     found: list[Run] = []
     for run in runs:
         if not found or found[-1].client != run.client:
@@ -105,9 +105,9 @@ def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Seq
 
 def late_in(cell: CellHistory, piece: Piece, left_out: np.ndarray) -> KernelResult:
     """Returns what `late` finds of the plain records of a piece that are left out (bool[L(p)])."""
-    there = piece.send_place >= 0
-    among = np.zeros(len(piece.send_place), dtype=bool)
-    among[there] = left_out[piece.send_place[there]]
+    there = piece.send_position >= 0
+    among = np.zeros(len(piece.send_position), dtype=bool)
+    among[there] = left_out[piece.send_position[there]]
     return late_of(cell, piece.history, among)
 
 
@@ -133,7 +133,7 @@ def find_stalled(source: Source, runs: Sequence[Run]) -> KernelResult:
 
 
 def find_stuck(source: Source, waits: Sequence[SendWaits]) -> KernelResult:
-    """Returns what `stuck` finds in the whole partition, from what is known of stretches of its sends."""
+    """Returns what `stuck` finds in the whole partition, from what is known of blocks of its sends."""
     assert source.cell is not None, "stuck is judged in cells"
     cell = source.cell()
     return stuck_in(cell, source.history.partition, join_waits(waits, cell.bounds.acknowledgement_ns))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from prozess.checkers.chunked.edges import NearEdges, Stretches, join_edges_of, seams_of
+from prozess.checkers.chunked.edges import Chains, NearEdges, join_edges_of, seams_of
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.transactions.early_reads import (
     OpenRecords,
@@ -63,7 +63,7 @@ class Candidates:
     in_doubt: np.ndarray
     """int64[2, n]: the transactions of all these edges of which it is not known here whether they were committed: their
     ranks, ascending, and their numbers."""
-    stretches: Stretches | None = None
+    chains: Chains | None = None
     """What the order of writes in other parts of the partition must know of this one. None: it was looked at whole."""
 
 
@@ -140,11 +140,11 @@ def rows_of_edges(known: KnownTransactions) -> TakenRows:
 
 def _seams(shares: Sequence[CellShare], parts: Sequence["Candidates"]) -> dict[int, NearEdges]:
     """Returns the edges between parts, for each partition that was looked at in parts."""
-    stretches: dict[int, list[Stretches]] = {}
+    chains: dict[int, list[Chains]] = {}
     for share, part in zip(shares, parts, strict=True):
-        if part.stretches is not None:
-            stretches.setdefault(share.partition, []).append(part.stretches)
-    return {partition: seams_of(told) for partition, told in stretches.items()}
+        if part.chains is not None:
+            chains.setdefault(share.partition, []).append(part.chains)
+    return {partition: seams_of(told) for partition, told in chains.items()}
 
 
 def _of_seams(seams: NearEdges) -> "Candidates":
@@ -245,7 +245,7 @@ def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
 
 
 def _spans(parts: Sequence[Candidates]) -> np.ndarray:
-    """Returns int64[2, n]: the first and the last rank of each stretch of time that edges lead back over. No cycle leaves
+    """Returns int64[2, n]: the first and the last rank of each span of time that edges lead back over. No cycle leaves
     one: where it passes a moment forwards it must come back."""
     writer, reader = np.concatenate([part.backwards for part in parts], axis=1).astype(np.int64)
     order = np.argsort(reader, kind="stable")
@@ -256,7 +256,7 @@ def _spans(parts: Sequence[Candidates]) -> np.ndarray:
 
 
 def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Returns bool[edges]: are both transactions of an edge, by their ranks, in one stretch?"""
+    """Returns bool[edges]: are both transactions of an edge, by their ranks, in one span?"""
     if not spans.size:
         return np.zeros(len(writer), dtype=bool)
     number = np.searchsorted(spans[0], writer, side="right") - 1
@@ -358,8 +358,8 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
         numbers = index.transactions.by_rank
         ranked = distinct(np.concatenate([one[doubt[numbers[one]]].astype(np.int64) for one in named]))
         there = np.stack([ranked, numbers[ranked]])
-    stretches = None if index.part is None else Stretches.of(index, committed)
-    return Candidates(backwards, edges, count, doubtful, written_count, there, stretches)
+    chains = None if index.part is None else Chains.of(index, committed)
+    return Candidates(backwards, edges, count, doubtful, written_count, there, chains)
 
 
 def _is_near(edges: Edges, rank: np.ndarray) -> np.ndarray:
@@ -378,7 +378,7 @@ def _unpaired(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _edges(history: CellHistory, known: KnownTransactions, spans: np.ndarray) -> NearEdges:
-    """Returns the edges that may be in cycles, given the stretches that edges lead back over."""
+    """Returns the edges that may be in cycles, given the spans that edges lead back over."""
     index = CellIndex(replace(history, known={FACTS: known}))
     rank, both = index.transactions.in_time, wr_edges(index).and_those(ww_edges(index))
     return NearEdges.of(index, both.chosen(np.flatnonzero(_inside(rank[both.writer], rank[both.reader], spans))))

@@ -113,6 +113,9 @@ def commit_regression(history: CellHistory) -> KernelResult:
     Witness: `reader` committed `log_offset` from `begin_ns` to `end_ns` (or it was looked up at `begin_ns`, `case` OBSERVED),
     after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought.
     O(n log n).
+
+    Example: a commit of offset 5 was acknowledged at 10 s. One of offset 3 that was invoked at 12 s and accepted counts.
+    One that was invoked at 9 s overlaps the other, and may have been written first.
     """
     found, judged = list[np.ndarray](), 0
     for partition in history.partitions:
@@ -184,6 +187,7 @@ def _lowest_after(ends_ns: np.ndarray, offset: np.ndarray, time_ns: np.ndarray) 
     """Returns int64[n]: the least offset of all commits that ended, or may have ended, after each time. FOREVER: there
     is none."""
     order = np.argsort(ends_ns, kind="stable")
+    # By end, with the least offset from here to the last commit.
     lowest = np.minimum.accumulate(offset[order][::-1])[::-1] if len(order) else offset
     index = np.searchsorted(ends_ns[order], time_ns, side="right")
     found = np.full(len(time_ns), END_OF_TIME_NS, dtype=np.int64)
@@ -208,6 +212,8 @@ def commit_ahead(history: CellHistory) -> KernelResult:
     Source: KafkaConsumer.commitSync ("the committed offset should be the next message your application will consume").
     Counts commits that were not refused. Witness: `reader` committed `log_offset` at `begin_ns`, its position being
     `other_offset`. Members that do not know their position yet are not judged. O(n).
+
+    Example: a member whose next record stands at 7 commits 7, and then, without another poll, 9: the second commit counts.
     """
     table, members = history.tables["commits"], Members.of(history)
     rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows_of(table, p) for p in sorted(history.partitions))])
@@ -236,7 +242,11 @@ def two_owners(history: CellHistory) -> KernelResult:
     `prozess.checkers.groups.assignments`: what a member that may have been evicted still believes is no ownership.
     Counts intervals that begin within another member's. Witness: `reader` from `begin_ns` on, while `other_client`
     owned it since `other_ns` and until `end_ns`; `case`: BOTH_COMMITTED where both had commits accepted that they made
-    meanwhile, SAME_INSTANCE where both have one group.instance.id. O(n log n)."""
+    meanwhile, SAME_INSTANCE where both have one group.instance.id. O(n log n).
+
+    Example: member 1 owns the partition from 10 s to 30 s, and on_assign of member 2 returns at 20 s: one witness, from 20
+    s on. If member 1 was silent from 11 s on, and sessions last 5 s, it may have been evicted at 16 s: no witness.
+    """
     return over_partitions(history, _two_owners)
 
 
@@ -283,6 +293,7 @@ def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> l
     another client. Normally there is none."""
     if len(client) < 2:
         return []
+    # Intervals by begin: one that begins before the greatest end so far lies within another one.
     reach = np.maximum.accumulate(end_ns)
     found = []
     for later in (np.flatnonzero(begin_ns[1:] < reach[:-1]) + 1).tolist():
@@ -300,6 +311,9 @@ def orphaned(history: CellHistory) -> KernelResult:
     told to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
     partition without an owner at the end of that; `begin_ns` since when, `end_ns` until when, `other_client` its last owner,
     if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know.
+
+    Example: members are asked to drain at 100 s, and the first of them leaves at 130 s. The last owner of the partition
+    lost it at 90 s, and nobody got it: an orphan from 100 s to 130 s.
     """
     return over_partitions(history, _orphaned)
 

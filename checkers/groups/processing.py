@@ -181,6 +181,9 @@ def unprocessed(history: CellHistory) -> KernelResult:
     before anything beyond it was committed), LEFT_BEHIND (sent to the retry topic, which never acknowledged it), else
     NO_CAUSE. What the retry topic has is judged there. Groups that commit nothing are not judged.
     O(n log n).
+
+    Example: the log is [a b c d], the group began at 0, and its greatest commit is 3. Members finished steps of a and c: b
+    counts. d stands at 3, which the group has not committed.
     """
     if _commit_mode(history) == "none":
         return KernelResult(no_witnesses(), count=0, judged=0)
@@ -198,6 +201,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
     processed = history.tables["processed"]
     done = _Done.of(processed, partition, log)
+    # Owed: positions from the group's begin to its greatest commit. Mistaken steps elsewhere count as well.
     left = ~done.rightly[low:high]
     beyond = np.concatenate([done.mistaken[done.mistaken < low], done.mistaken[done.mistaken >= high]])
     place = np.sort(np.concatenate([low + np.flatnonzero(left), beyond]))
@@ -447,6 +451,7 @@ def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.nda
     if not ascends(key[order]):
         order = np.argsort(key, kind="stable")
     key = key[order]
+    # Equal keys side by side are copies of one record: each with the copy in front of it.
     copy = np.flatnonzero(key[1:] == key[:-1]) + 1
     return single[order[copy - 1]], single[order[copy]]
 

@@ -67,6 +67,7 @@ def _outside_transactions(index: PartitionIndex, place: np.ndarray) -> np.ndarra
     row = index.send_in_log[place]
     sent, outside = row >= 0, np.zeros(len(place), dtype=bool)
     outside[sent] = index.sends["transaction"][row[sent]] == NONE
+    # A send of ours says it by itself. Otherwise a batch of a replica must say no, and none may say yes.
     yes, no = index.stored.in_transaction(index.log.offset[place])
     return np.asarray(~yes & np.where(sent, outside, no))
 

@@ -27,6 +27,9 @@ def compacted_away(history: PartitionHistory) -> KernelResult:
     the last known value for each message key"). Counts keys. The witness is that record, `other_*` the last record of the key
     that the log still has, if any. A key whose last record is gone is left out if it also has a tombstone that nobody told
     the offset of: it may stand behind. Records without key are not compacted. O(n log n).
+
+    Example: a, b and c with one key were acknowledged at 0, 5 and 9. A cleaned log with c alone is right. One with b alone
+    has lost c: the witness is c, and `other_offset` is 5.
     """
     index = PartitionIndex.of(history)
     if not index.compacted:
@@ -48,6 +51,9 @@ def tombstone_lost(history: PartitionHistory) -> KernelResult:
     at least the final state of all records in the order they were written. Additionally, all delete markers for deleted
     records will be seen, provided the consumer reaches the head of the log in a time period less than the topic's
     delete.retention.ms setting"). Counts keys. The witness is the tombstone, `other_*` the older record. O(n log n).
+
+    Example: a and then a tombstone of its key were acknowledged at 0 and 5. A log with nothing of the key is right, and so
+    is one with the tombstone. A log with a alone has forgotten that the key was deleted.
     """
     index = PartitionIndex.of(history)
     if not index.compacted:
@@ -75,6 +81,7 @@ class _Latest:
 def _latest_acknowledged(index: PartitionIndex) -> _Latest:
     rows = _acknowledged(index)
     latest = _last_of_each_key(index, rows)
+    # Which superseded ones are gone: all that were superseded, less those that stand where they were acknowledged.
     there = int(np.count_nonzero(index.send_confirmed[rows]))
     kept = int(np.count_nonzero(index.send_confirmed[latest]))
     superseded = len(rows) - len(latest)
@@ -103,6 +110,7 @@ def _acknowledged(index: PartitionIndex) -> np.ndarray:
 def _last_of_each_key(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     """Returns, of these rows of `sends`, the one with the greatest offset of each key, ascending by key."""
     rows = rows[np.lexsort((index.sends["log_offset"][rows], index.sends["key"][rows]))]
+    # By key, then by offset: the last row of each key stands before the first one of the next key.
     first = differs_from_previous(index.sends["key"][rows])
     last: np.ndarray = np.append(first[1:], True)[: len(rows)]
     chosen: np.ndarray = rows[last]
@@ -114,6 +122,7 @@ def _last_in_log(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     none."""
     read = index.log.rows
     key, offset = index.reads["key"][read], index.reads["log_offset"][read]
+    # The same for L(p): the last offset at which each key stands.
     order = np.lexsort((offset, key))
     key, offset = key[order], offset[order]
     last = np.append(differs_from_previous(key)[1:], True)[: len(key)]

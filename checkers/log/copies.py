@@ -103,6 +103,7 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
     low = max(copy.log_start for copy in history.copies.values())
     copies = _copies(history, low, _watermark(history))
     first = next(iter(copies.values()), {})
+    # Nearly always all copies are equal to the first one, and then no two have to be compared again.
     alike = {node for node, batches in copies.items() if _are_equal(first, batches)}
     differences = {
         (one, other): _NO_DIFFERENCE
@@ -112,6 +113,7 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
         for other in copies
         if one != other
     }
+    # The copy that agrees best with the others is taken for right, so that one odd copy of three is one finding, not two.
     reference = min(copies, key=lambda one: (sum(len(differences[one, o][0]) for o in copies if o != one), one))
     found = [
         _copy_witnesses(
@@ -166,11 +168,13 @@ def _differences(
     `one`."""
     if _are_equal(one, other):
         return _NO_DIFFERENCE
+    # Both copies side by side, at every base offset that one of them has: example [0, 3] and [0, 5] at 0, 3, 5.
     offsets = distinct(np.concatenate([one["base_offset"], other["base_offset"]]))
     here, there = _place(offsets, one["base_offset"]), _place(offsets, other["base_offset"])
     both = np.flatnonzero((here >= 0) & (there >= 0))
     unlike = np.zeros(len(both), dtype=bool)
     for name in CLEANED if cleaned else COMPARED:
+        # Exclusive or: zero where equal, and of attributes the bits that count can be picked out.
         differing = one[name][here[both]] ^ other[name][there[both]]
         unlike |= (differing & KEPT_BITS if cleaned and name == "attributes" else differing) != 0
     case = np.zeros(len(offsets), dtype=np.int32)
@@ -276,6 +280,9 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
 
     Not judged: compacted topics (cleaning rewrites batches), snapshots beyond the end of the log (a broker discards them),
     and what only batches could tell that retention took away. O(n log n), no loop but over copies.
+
+    Example: below offset 10 a producer wrote the batches 0–4 and 5–9 with the sequences 0–4 and 5–9. A snapshot of 10 that
+    says that its last sequence was 4 differs: LAST_BATCH. A snapshot without the producer differs: UNKNOWN_THERE.
     """
     if history.compacted:
         return KernelResult(no_witnesses(), count=0, judged=0)
@@ -379,6 +386,7 @@ class _States:
                 np.concatenate([self.producer, producer]),
             )
         )
+        # Example: batches at 0, 5 and a question at 3, merged 0 3 5: one batch comes before the question, the first.
         before = np.cumsum(order < len(self.producer)) - 1
         found = np.empty(len(producer), dtype=np.intp)
         asked = order >= len(self.producer)
@@ -405,6 +413,7 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     begun = np.where((batch["attributes"] & (_TRANSACTIONAL | _CONTROL)) == _TRANSACTIONAL, place, count)
     next_begun = np.append(np.minimum.accumulate(begun[::-1])[::-1], count)
     opened = next_begun[np.where(marked, marker + 1, begins)]
+    # The sequence of the last record: that of the first, and one more for each further record.
     delta = batch["last_offset"] - batch["base_offset"]
     sequence = (batch["base_sequence"].astype(np.int64) + delta) % _SEQUENCES
     columns = {

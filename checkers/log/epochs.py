@@ -42,6 +42,7 @@ def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
     )
     rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]
     node, epoch, time_ns = (table[name][rows] for name in ("node", "leader_epoch", "time_ns"))
+    # Answers of one broker in the order of time: each but the first has one before it.
     later = np.flatnonzero(~differs_from_previous(node))
     later = later[epoch[later] < epoch[later - 1]]
     columns: dict[str, np.ndarray | int] = {
@@ -64,6 +65,7 @@ def _batches(history: PartitionHistory) -> tuple[np.ndarray, int]:
         return make_witnesses(0, {}), 0
     copy = table["node"].astype(np.int64) << 32 | (table["step"] + 1)
     order = np.argsort(copy, kind="stable")
+    # The sort is stable, so the batches of each copy keep the order of its log.
     order = order[table["leader_epoch"][order] >= 0]
     epoch, copy = table["leader_epoch"][order], copy[order]
     fell = np.flatnonzero((epoch[1:] < epoch[:-1]) & (copy[1:] == copy[:-1]))

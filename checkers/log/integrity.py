@@ -39,6 +39,10 @@ def lost(history: PartitionHistory) -> KernelResult:
     place holds an unreadable one (that is `corrupt`). Records without offset that one of these may be make the result
     incomplete. `case`: LOST_ABSENT, LOST_REPLACED, LOST_OR_BEFORE. O(n), and O(k log k) for the k records that the log
     does not confirm.
+
+    Example: a, b and c were acknowledged at 0, 1 and 2, and the log is [a x]. At offset 1 stands x, and no other offset has
+    b: b is lost, LOST_REPLACED. Nothing stands at 2: c is lost, LOST_ABSENT. d was not acknowledged, but a consumer
+    received it at 3: it was in the log, and is lost, too.
     """
     index = PartitionIndex.of(history)
     sends = index.sends
@@ -50,6 +54,8 @@ def lost(history: PartitionHistory) -> KernelResult:
     by_transaction = _proven_by_transaction(index)
     acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction)
     seen_row, seen_send, proven_judged, resolved = _lost_proven(index, doubtful, by_transaction)
+    # Two kinds of witnesses: by a row of `sends` (acknowledged), and by a row of `reads` (received). -1: there is no such
+    # row.
     count = len(acknowledged) + len(seen_row)
     witnesses = no_witnesses()
     if count:
@@ -100,7 +106,11 @@ def unseen(history: PartitionHistory) -> KernelResult:
     """A fact, not an anomaly: acknowledged records that no consumer received, and that none can be said to have
     missed, because nobody read as far, or nobody knows where they stand. Only of histories that nobody audited.
 
-    O(n log n)."""
+    O(n log n).
+
+    Example: a, b and c were acknowledged at 0, 1 and 2. Consumers that began at the start received a alone: b and c are
+    unseen. If one had received c, b would be `lost`.
+    """
     index = PartitionIndex.of(history)
     if index.audited:
         return KernelResult(no_witnesses(), count=0, judged=0)
@@ -170,12 +180,14 @@ def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tup
         ok[: index.sentinel_sends] = False
     rows = np.flatnonzero(ok & ~index.send_confirmed)
     judged = int(np.count_nonzero(ok))
+    # Not where it was acknowledged: it may stand elsewhere in the log, and then nothing is lost.
     rows = rows[index.identities.find(index.send_key[rows]) < 0]
     offset = sends["log_offset"][rows]
     excused = index.beyond.find(index.send_key[rows]) >= 0
     end, sentinel_ns = index.log.end, index.sentinel_ns
     assert end is not None
     if sentinel_ns is not None:
+        # Completed after the sentinel was sent: it may stand behind it, where the audit did not read.
         excused |= (sends["completed_ns"][rows] >= sentinel_ns) & ((offset == NONE) | (offset > end))
     maybe = index.may_be_cleaned(record_key=sends["key"][rows], offset=offset, tombstone=sends["size"][rows] == NONE)
     if index.unreadable_positions:
@@ -197,38 +209,50 @@ def _lost_proven(
     In a transaction only what was seen at read_committed is proven: a record given to a read_uncommitted reader may be an
     aborted one, and even the log need not keep that.
     """
-    sends = index.sends
-    informal = rows_that(sends["outcome"], lambda some: some == Outcome.INFO.value)
-    informal = informal[(sends["client"][informal] != SENTINEL_CLIENT) & ~by_transaction[informal]]
-    in_log = int(np.count_nonzero(index.identities.find(index.send_key[informal]) >= 0))
-    rows = index.unmatched_reads
-    rows = rows[index.concerns_log(rows) & (index.identities.find(index.keys_of_reads(rows)) < 0)]
-    rows = rows[(index.beyond.find(index.keys_of_reads(rows)) < 0) & ~index.never_issued(rows)]
-    rows = rows[~index.sent_elsewhere(rows)]
-    row = index.send_rows(index.keys_of_reads(rows))
-    kept = row < 0
-    kept[~kept] = sends["outcome"][row[~kept]] == Outcome.INFO.value
-    told = Lookup(doubtful).find(row) >= 0
-    resolved = len(distinct(row[told]))
-    kept |= told
-    tombstone = np.zeros(len(rows), dtype=bool)
-    tombstone[row >= 0] = sends["size"][row[row >= 0]] == NONE
-    transactional = np.zeros(len(rows), dtype=bool)
-    transactional[row >= 0] = sends["transaction"][row[row >= 0]] != NONE
-    level = of_clients(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
-    kept &= ~transactional | (level == Isolation.READ_COMMITTED.value)
-    offset = index.reads["log_offset"][rows]
-    kept &= ~index.may_be_cleaned(record_key=index.reads["key"][rows], offset=offset, tombstone=tombstone)
-    position = index.positions_of_reads(rows)
+    sends, reads = index.sends, index.reads
+    in_log = _in_doubt_in_log(index, by_transaction)
+    missing = _reads_missing_from_log(index)
+    send = index.send_rows(index.keys_of_reads(missing))
+    sent = send >= 0
+    # Only reads prove these: the send was never recorded, or nobody knows how it ended, or at which offset.
+    proven = ~sent
+    proven[sent] = sends["outcome"][send[sent]] == Outcome.INFO.value
+    located = Lookup(doubtful).find(send) >= 0
+    resolved = len(distinct(send[located]))
+    proven |= located
+    tombstone, transactional = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
+    tombstone[sent] = sends["size"][send[sent]] == NONE
+    transactional[sent] = sends["transaction"][send[sent]] != NONE
+    level = of_clients(index.client_isolation, reads["client"][missing], unknown=Isolation.NOT_A_READER)
+    proven &= ~transactional | (level == Isolation.READ_COMMITTED.value)
+    # Cleaning may have removed it, or what stands there cannot be read and may be it: neither is lost for certain.
+    offset = reads["log_offset"][missing]
+    proven &= ~index.may_be_cleaned(record_key=reads["key"][missing], offset=offset, tombstone=tombstone)
     if index.unreadable_positions:
-        kept &= ~((position >= 0) & (index.log.key[position] == UNREADABLE))
-    rows, row = rows[kept], row[kept]
-    order = np.lexsort((index.reads["read_ns"][rows], index.keys_of_reads(rows)))
-    rows, row = rows[order], row[order]
-    key = index.keys_of_reads(rows)
-    first = differs_from_previous(key)
-    rows, row = rows[first], row[first]
-    return rows, row, in_log + len(rows), resolved
+        position = index.positions_of_reads(missing)
+        proven &= ~((position >= 0) & (index.log.key[position] == UNREADABLE))
+    # Several readers may have received one record: the first of them is the witness.
+    candidates = np.flatnonzero(proven)
+    key = index.keys_of_reads(missing[candidates])
+    order = np.lexsort((reads["read_ns"][missing[candidates]], key))
+    first = candidates[order[differs_from_previous(key[order])]]
+    return missing[first], send[first], in_log + len(first), resolved
+
+
+def _in_doubt_in_log(index: PartitionIndex, by_transaction: np.ndarray) -> int:
+    """Returns how many records, of which nobody knows how their send ended, are in L(p): the log itself proves them."""
+    rows = rows_that(index.sends["outcome"], lambda some: some == Outcome.INFO.value)
+    rows = rows[(index.sends["client"][rows] != SENTINEL_CLIENT) & ~by_transaction[rows]]
+    return int(np.count_nonzero(index.identities.find(index.send_key[rows]) >= 0))
+
+
+def _reads_missing_from_log(index: PartitionIndex) -> np.ndarray:
+    """Returns the rows of `reads` that show a record that was sent here, and that L(p) should have and does not have."""
+    unmatched = index.unmatched_reads
+    key = index.keys_of_reads(unmatched)
+    absent = index.concerns_log(unmatched) & (index.identities.find(key) < 0) & (index.beyond.find(key) < 0)
+    rows = unmatched[absent]
+    return np.asarray(rows[~index.never_issued(rows) & ~index.sent_elsewhere(rows)])
 
 
 def _lost_witnesses(
@@ -263,6 +287,8 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     Source: enable.idempotence, "exactly one copy of each message is written in the stream",
     https://kafka.apache.org/documentation/#producerconfigs_enable.idempotence; KIP-98. Counts copies beyond the first;
     `log_offset` is the copy's, `other_offset` that of the first. O(n), O(n log n) if the log is not in order.
+
+    Example: in the log [a b a c a] the copies at 2 and 4 count, each with `other_offset` 0.
     """
     index = PartitionIndex.of(history)
     log, found = index.log, index.identities
@@ -270,6 +296,7 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     if not len(extra):
         return KernelResult(no_witnesses(), 0, judged=len(log.key), incomplete=reason)
     row = index.send_rows(log.key[extra])
+    # Of transactional records only the copies count that V shows: aborted ones stay in L(p), and nobody is given them.
     transactional = row >= 0
     transactional[transactional] = index.sends["transaction"][row[transactional]] != NONE
     if transactional.any():
@@ -303,6 +330,7 @@ def _pairs_in_log(index: PartitionIndex, place: np.ndarray, other: np.ndarray) -
 def _visible_copies(index: PartitionIndex, extra: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns, for records with several copies in L(p), the copies beyond the first that V(p) shows, and that first one."""
     log, visible = index.log, index.visible
+    # All copies of these records, the first ones too, as far as V shows them; then each group in the order of the log.
     position = np.concatenate([distinct(first), extra])
     place = visible.positions.find(log.offset[position])
     shown = place >= 0
@@ -324,6 +352,9 @@ def reordered(history: PartitionHistory) -> KernelResult:
     `other_*`). Records never sent here (`phantom`, `misplaced`) have no place in the order. Where retention or compaction
     may have removed first copies, a descent may be a second copy behind a removed first (`case` REORDERED_OR_COPY). O(n),
     O(n log n) if the log is not in order.
+
+    Example: one client sent 1, 2, 3, 4, and the log is [1 3 2 1 4]. The 1 at offset 3 is a further copy (`duplicate`). The
+    first copies are 1 3 2 4: one descent, from 3 to 2.
     """
     index = PartitionIndex.of(history)
     log, found, reason = index.log, index.identities, index.incomplete()
@@ -332,6 +363,7 @@ def reordered(history: PartitionHistory) -> KernelResult:
     is_first = np.zeros(len(log.key), dtype=bool)
     is_first[found.first] = True
     is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
+    # One line of first copies for each client, one line after the other, each in the order of the log.
     line = found.grouped[is_first[found.grouped]]
     key = log.key[line]  # clients come in ascending order, so keys descend only within one
     descent = np.flatnonzero(key[1:] < key[:-1])
@@ -396,6 +428,9 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
     saw it (a consumer, else the audit, else its acknowledgement) against the strongest observer of the other (the audit,
     else an acknowledgement, else a consumer). Unreadable records and sentinels are nobody's observation.
     O(n), and O(k log k) for k observations that the log does not confirm.
+
+    Example: at offset 7 the log has a. A consumer received b there, and b's send was acknowledged at 7 with acks=all: one
+    record other than the log's, b, with the case CONSUMER_AGAINST_AUDIT.
     """
     index = PartitionIndex.of(history)
     acknowledged = index.acknowledged & (index.sends["log_offset"] != NONE) & index.sent_with(acks=-1)
@@ -438,6 +473,7 @@ def _unconfirmed(index: PartitionIndex, acknowledged: np.ndarray) -> _Observatio
 def _conflicting(seen: _Observations) -> _Observations:
     """Returns the observations at offsets where not all name one record. They are ordered by offset, record, strength
     and time."""
+    # Side by side by offset and record: a conflict is where the record changes and the offset does not.
     order = np.lexsort((seen.key, seen.offset))
     offset, key = seen.offset[order], seen.key[order]
     same_offset = ~differs_from_previous(offset)
@@ -458,6 +494,7 @@ def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, 
     latest = np.maximum.reduceat(seen.time_ns, starts)
     order = np.lexsort((-latest, seen.rank[starts], seen.offset[starts]))
     standing = differs_from_previous(seen.offset[starts[order]])
+    # Each other record of an offset, beside the one that stands: the latest True of `standing` up to it.
     other = starts[order][np.flatnonzero(standing)[np.cumsum(standing) - 1]][~standing]
     first, last = starts[order][~standing], stops[order][~standing] - 1
     count = len(first)

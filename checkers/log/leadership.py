@@ -34,6 +34,9 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     (KAFKA-15583), LEARNS_NS after its begin and before its end: the leader may not have known yet, or have counted who was
     about to join. Incomplete without the controllers' log. Witness: the send; `other_ns`: when the period began,
     `other_offset`: how many were in sync. O(n log r) for r changes.
+
+    Example: min.insync.replicas is 2, and the committed ISR has one member from 10 s to 20 s. A send from 12 s to 13 s that
+    was acknowledged counts. One from 10.5 s to 12 s does not: its leader may have learned of the change a second late.
     """
     index, found = PartitionIndex.of(history), short_of_replicas(history)
     if found.unknown:
@@ -76,6 +79,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
         return Short(nothing, nothing, nothing, judged, reason)
     time_ns = np.maximum.accumulate(table["time_ns"][truth])
     in_sync, replicas = _members(table["isr"][truth]), _members(table["replicas"][truth])
+    # One row for each change of the partition, in the order of the controllers' log: did it leave too few in sync?
     short = in_sync < np.minimum(wanted, replicas)
     if not short.any():
         return Short(rows[:0], time_ns[:0], in_sync[:0], judged, None)
@@ -85,6 +89,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     ends_ns = np.minimum.accumulate(enough[::-1])[::-1][1:]
     begin_ns = sends["invoked_ns"][rows] - history.metadata_error_ns - LEARNS_NS
     end_ns = sends["completed_ns"][rows] + history.metadata_error_ns + LEARNS_NS
+    # The change that held when the send began. It counts if too few were in sync from there to the end of the send.
     place = np.searchsorted(time_ns, begin_ns, side="right") - 1
     found = np.flatnonzero((place >= 0) & short[place] & (ends_ns[place] > end_ns))
     rows, place = rows[found], place[found]
@@ -103,6 +108,9 @@ def unclean(history: PartitionHistory) -> KernelResult:
     election takes no copy away. The first leader of a topic was not elected, even if another topic had its name before
     (KIP-516). Witness: `reader` was elected at `begin_ns` in epoch `sequence`; before, `other_client` led. O(r log r)
     for r changes.
+
+    Example: the ISR is {1, 2}, nobody else is eligible, and leader 1 goes. If 2 is elected, that is right. If 3 is elected,
+    it counts: 3 may lack what was acknowledged.
     """
     table = history.metadata
     rows = _ground_truth(table)
@@ -111,8 +119,10 @@ def unclean(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0, incomplete=reason)
     leader, life = table["leader"][rows].astype(np.int64), lives_of({name: table[name][rows] for name in table})
     same = life[1:] == life[:-1]  # who leads a new topic first was elected by nobody
+    # An election: another leader than in the row before, of the same topic.
     elected = np.flatnonzero((leader[1:] != leader[:-1]) & (leader[1:] != NONE) & same) + 1
     before = rows[elected - 1]
+    # Masks of brokers: bit n is broker n.
     removed = table["replicas"][before] & ~table["replicas"][rows[elected]] != 0
     eligible = table["isr"][before] | table["elr"][before] | np.where(removed, table["isr"][rows[elected]], 0)
     last_known = (table["isr"][before] == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
@@ -138,10 +148,14 @@ def two_controllers(history: CellHistory) -> KernelResult:
     that a deposed controller believes in its own, older epoch for a while. This anomaly belongs to the cluster, so every
     cell shows it. Witness: `reader` claimed epoch `sequence` at `begin_ns`, and `other_client` had claimed
     `other_sequence`. O(n log n).
+
+    Example: node 1 claims epoch 5, node 2 epoch 5, node 2 epoch 6. Epoch 5 has one node too many: one witness. Records of
+    the metadata log with the epochs 5, 7, 6 fall once.
     """
     node, epoch, time_ns = _claims(history)
     order = np.lexsort((time_ns, node, epoch))
     node, epoch, time_ns = node[order], epoch[order], time_ns[order]
+    # Each (epoch, node) once, at its first claim; a second node of an epoch is a finding.
     claim = differs_from_previous(epoch) | differs_from_previous(node)
     node, epoch, time_ns = node[claim], epoch[claim], time_ns[claim]
     again = np.flatnonzero(~differs_from_previous(epoch))
@@ -210,6 +224,7 @@ def _ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _members(mask: np.ndarray) -> np.ndarray:
     """Returns int64[n]: how many brokers each mask holds (at most 63)."""
+    # A column for each bit, and a sum along the row.
     bits = mask[:, np.newaxis] >> np.arange(63) & 1
     return np.asarray(bits.sum(axis=1))
 
@@ -236,6 +251,10 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     about the topic before, and are left out. Witness: `reader` (a broker) answered `log_offset` + 1 at `end_ns`, and
     `other_client` had answered `other_offset` at `begin_ns`; `sequence` and `other_sequence` are the leader epochs. O(n
     log n).
+
+    Example: broker 1 answers 100 in epoch 4. Then broker 2 answers 80 in epoch 5, twice. The second answer counts
+    (LATER_EPOCH): it was asked for after the first one, and so after the 100. Broker 1, deposed, then answers 90 in epoch
+    4: SAME_EPOCH, because it had answered 100 itself.
     """
     seen = history.observations
     rows = np.flatnonzero(
@@ -254,6 +273,7 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     for of, number in pairs.tolist():
         mine = np.flatnonzero((life == of) & (epoch == number))
         earlier = np.flatnonzero((life == of) & (epoch <= number))
+        # The greatest value up to each answer in this or an earlier epoch.
         reached = np.maximum.accumulate(value[earlier])
         # Of another node: what was answered before this node's last answer. Of this node: whatever came before.
         known = asked_after[mine]

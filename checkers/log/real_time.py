@@ -40,6 +40,7 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     readers = _Readers(index, history.client_clock)
     row = _sends_in_log_order(index)
+    # Records without a send of ours are left out: nothing says when they were sent.
     place = np.arange(len(row)) if not len(row) or int(row.min()) >= 0 else np.flatnonzero(row >= 0)
     row = taken(row, place)
     sends = index.sends
@@ -51,9 +52,11 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     for clock, mine in _by_clock(index, history.client_clock, row):
         at, its_invoked_ns, its_completed_ns = (taken(of, mine) for of in (place, invoked_ns, completed_ns))
         judged += int(np.count_nonzero(its_completed_ns != _NEVER)) if len(silent) else len(mine)
+        # In the example above: sent 10, 50, 30, so newest 10, 50, 50. The record at 9 was acknowledged at 40, before 50.
         newest_ns = np.maximum.accumulate(its_invoked_ns)
         behind = _behind(newest_ns, its_completed_ns)
         if len(behind):
+            # Where the running maximum first reached that value stands the record that was sent last.
             leader = at[np.searchsorted(newest_ns, newest_ns[behind - 1])]
             found.append(_Found.acknowledged(index, at[behind], leader))
         if not index.audited:
@@ -79,6 +82,7 @@ def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
         found, rows = index.send_at[:-1], np.flatnonzero(~index.send_confirmed)
         if len(rows):
             found = found.copy()
+    # The rows that are left stand elsewhere than they were acknowledged, or were not acknowledged: they are searched for.
     position = index.identities.find(index.send_key[rows])
     found[position[position >= 0]] = rows[position >= 0]
     return found
@@ -237,6 +241,7 @@ def _result(index: PartitionIndex, parts: list[_Found], judged: int) -> KernelRe
     reads = index.reads
     read_ns = np.where(found.read >= 0, reads["read_ns"][found.read], MISSING) if len(reads["read_ns"]) else found.read
     found = found.take(np.lexsort((found.read, read_ns, _RANK[found.case], found.key, found.offset)))
+    # Of several witnesses of one record at one offset the first is kept: they are sorted by rank, then by time.
     found = found.take(np.flatnonzero(differs_from_previous(found.offset) | differs_from_previous(found.key)))
     count = len(found.offset)
     found = found.take(np.arange(min(count, WITNESSES_MAX)))

@@ -24,6 +24,9 @@ def phantom(history: PartitionHistory) -> KernelResult:
     Source: no Kafka promise allows invention; INTRODUCTION of librdkafka, "Message reliability". Counts records per offset,
     however many readers received them. Not phantom: what stands past the recorded rows of a producer that crashed
     (client_issued NONE); unreadable records (`corrupt`). O(n).
+
+    Example: client 3 sent the sequences 0 to 9 and ended in order. A record (3, 12) is a phantom, and so is one of client
+    99, which does not exist.
     """
     index = PartitionIndex.of(history)
     # What agrees with the log is judged there, once; and what stands there and was sent is no phantom.
@@ -44,6 +47,9 @@ def corrupt(history: PartitionHistory) -> KernelResult:
     Source: check.crcs, https://kafka.apache.org/documentation/#consumerconfigs_check.crcs ("ensures no on-the-wire or on-disk
     corruption to the messages occurred"). Counts offsets, however many readers, and for each of them UNREADABLE_RECORD and
     OTHER_KEY apart (`case`). Keys are compared where both are known (`PartitionIndex.wrong_keys`). O(n).
+
+    Example: a was sent with key 5. One reader got a with key 6 at offset 0: OTHER_KEY. Two readers got bytes with a wrong
+    checksum at offset 1: one UNREADABLE_RECORD.
     """
     index = PartitionIndex.of(history)
     flags = index.reads["flags"]
@@ -62,6 +68,8 @@ def misplaced(history: PartitionHistory) -> KernelResult:
     Source: https://kafka.apache.org/documentation/#intro_concepts_and_terms (a record is written to one partition). Counts
     records per offset, however many readers, in the partition where they were read. Where it was sent to is in the reads.
     O(n).
+
+    Example: a record that names partition 2 as its own was received from partition 1: a finding of partition 1.
     """
     index = PartitionIndex.of(history)
     said = index.reads["sent_partition"]
@@ -74,6 +82,9 @@ def resurrected(history: PartitionHistory) -> KernelResult:
 
     Source: librdkafka INTRODUCTION, "Message persistence status" (not persisted); the short list of certain failures is the
     workload's. Counts records. O(n), and O(f) for f failed sends.
+
+    Example: the broker refused a as too large, which is certain, and the log is [b a]: a is resurrected. A send that only
+    timed out may have reached the log, and is not judged.
     """
     index = PartitionIndex.of(history)
     sends, log = index.sends, index.log
@@ -121,6 +132,7 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
     if not len(rows):
         return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
     audit = ~index.read_by_consumer(rows)
+    # Of several readers of one record the first consumer is named; the audit only where no consumer received it.
     order = np.lexsort((reads["read_ns"][rows], audit, index.keys_of_reads(rows), reads["log_offset"][rows]))
     rows, audit = rows[order], audit[order]
     new = differs_from_previous(reads["log_offset"][rows]) | differs_from_previous(index.keys_of_reads(rows))
@@ -150,6 +162,9 @@ def unreported(history: PartitionHistory) -> KernelResult:
     log, and about which their producer never heard again, although it lived until its delivery timeout was over. With
     acks=0 it also counts records that the producer was told were delivered. (With other acks these are `lost`.) Judged:
     sends that ended in an error, and the sends that are counted. O(n).
+
+    Example: a client sends a, b, c, and lives until all its timeouts are over. It hears that a was delivered and that c
+    failed, and nothing of b. The log is [a]: b counts. c is judged, and does not count.
     """
     index = PartitionIndex.of(history)
     sends = index.sends
@@ -182,6 +197,9 @@ def unenforced(history: CellHistory) -> KernelResult:
     refused if its producer was told so by the code of the error. With acks=0 a producer is told nothing: then its bad
     records that are not in the log were refused. An error that is a state, and not the fault of a record, counts as
     refused by its code alone. O(n).
+
+    Example: every third record is too large, so of the sequences 0 to 5 the bad ones are 2 and 5. 5 was refused, and the
+    log is [0 1 2 3 4]: two are judged, and 2 is found.
     """
     made = _provocation(history)
     found, judged, reason = [], 0, None
@@ -194,6 +212,7 @@ def unenforced(history: CellHistory) -> KernelResult:
             acks = of_clients(index.client_acks, index.sends["client"][rows], unknown=NONE)
             handed_over = (acks == 0) & (index.sends["outcome"][rows] == Outcome.OK.value)
             refused |= handed_over & ~inside & (bad | (not made.of_record))
+        # What was neither refused nor is in the log timed out, for example: it is not judged.
         accepted = bad & inside
         found.append((index, rows[accepted]))
         judged += int(np.count_nonzero(refused | accepted))
@@ -207,6 +226,8 @@ def collateral(history: CellHistory) -> KernelResult:
     to blame; the others "may be retried". Counts good records whose producer was told the bad record's error, or that
     another record of their batch was invalid. Judged: all good records, if errors belong to records and one was
     provoked. O(n).
+
+    Example: 0, 1 and 2 were sent in one batch, and 2 is bad. All three were refused with the same error: 0 and 1 count.
     """
     made = _provocation(history)
     if not made.of_record:
@@ -226,6 +247,7 @@ def _silent(index: PartitionIndex, told_ns: np.ndarray) -> tuple[np.ndarray, int
     sends = index.sends
     open_rows = rows_that(sends["completed_ns"], lambda some: some == MISSING)
     due_ns = of_clients(told_ns, sends["client"][open_rows], unknown=MISSING)
+    # `due_ns`: of what was invoked before, the client must have heard, because it lived on past its timeouts.
     silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
     failed = rows_that(sends["code"], lambda some: some != 0)
     failed = failed[sends["client"][failed] != SENTINEL_CLIENT]
@@ -241,6 +263,7 @@ def _reported_unseen(index: PartitionIndex) -> np.ndarray:
     if not len(without_reply):
         return without_reply
     without_reply = without_reply.astype(sends["client"].dtype)  # or the whole column is converted
+    # `sends` is ordered by client: each client is one range of rows.
     begin = np.searchsorted(sends["client"], without_reply, side="left").tolist()
     end = np.searchsorted(sends["client"], without_reply, side="right").tolist()
     parts = [np.arange(a, b) for a, b in zip(begin, end, strict=True) if b > a]

@@ -62,14 +62,18 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
     """Returns every batch of one copy that follows another one of its producer. `case` is 0 where it does so in sequence."""
     rows = np.flatnonzero((replicas["node"] == node) & (replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
     rows = rows[replicas["last_offset"][rows] >= log_start]
+    # All batches of one producer after another, each in the order of the log.
     rows = rows[np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows]))]
     producer, epoch = replicas["producer_id"][rows], replicas["producer_epoch"][rows]
     new = differs_from_previous(producer)
     control = (replicas["attributes"][rows] & CONTROL) != 0
     place = np.arange(len(rows))
+    # A running maximum of places carries the latest one on: where the producer of each row begins, and below, its last
+    # batch of records. Example: data, marker, data are the places 0, 1, 2, and `last_data` is 0, 0, 2.
     begins = np.maximum.accumulate(np.where(new, place, 0)) if len(rows) else place
     newest = _newest_before(epoch, new)
     last_data = np.maximum.accumulate(np.where(control, -1, place)) if len(rows) else place
+    # The last batch of records *before* each row, unless that one is another producer's.
     before = np.append(-1, last_data[:-1])[: len(rows)]
     before = np.where(before >= begins, before, -1)
     chosen = np.flatnonzero(~control & ~new)
@@ -79,7 +83,9 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
     end = replicas["base_sequence"][other] + replicas["last_offset"][other] - replicas["base_offset"][other]
     renewed = epoch[chosen] != replicas["producer_epoch"][other]
     wanted = np.where(renewed, 0, (end + 1) % _NUMBERS)
+    # Numbers wrap around at 2³¹: less than half the circle ahead is a gap, and more is a step back.
     ahead = (base - wanted) % _NUMBERS
+    # The later of these lines wins.
     case = np.where(ahead < _AHEAD, SequenceCase.GAP, SequenceCase.REPEATED)
     case = np.where(renewed, SequenceCase.NOT_FROM_ZERO, case)
     case = np.where(follows & (ahead != 0), case, 0)

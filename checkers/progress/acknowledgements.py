@@ -24,7 +24,7 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class SendWaits:
-    """What must be known of a stretch of `sends`, to say for how long a producer waited in vain. Two stretches are put
+    """What must be known of a block of `sends`, to say for how long a producer waited in vain. Two blocks are put
     together by `join_waits`."""
 
     senders: np.ndarray
@@ -56,7 +56,7 @@ def waits_of(sends: Columns, bound_ns: int) -> SendWaits:
 
 
 def join_waits(parts: Sequence[SendWaits], bound_ns: int) -> SendWaits:
-    """Returns what must be known of all rows of a partition, from what is known of its stretches."""
+    """Returns what must be known of all rows of a partition, from what is known of its blocks."""
     spans = [(np.full(len(busy), client), busy) for part in parts for client, busy in part.busy.items()]
     client = np.concatenate([np.empty(0, dtype=np.int64), *(whose for whose, _ in spans)])
     begin_ns, end_ns = np.concatenate([np.empty((0, 2), dtype=np.int64), *(busy for _, busy in spans)]).T

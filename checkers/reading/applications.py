@@ -95,6 +95,7 @@ def silences_of(
     for stretch in stretches_of(history, client, partition.partition):
         first, last = np.searchsorted(read_ns, [stretch.begin_ns, stretch.end_ns])
         times = [stretch.begin_ns, *read_ns[first:last].tolist(), stretch.end_ns]
+        # Before each gap: the offset that the reader wants next.
         reached = np.concatenate([[stretch.next_offset], offset[first:last] + 1])
         for gap in np.flatnonzero(np.diff(times) >= bound_ns).tolist():
             if reached[gap] == NONE:

@@ -44,10 +44,12 @@ class Stillness:
 
     def __init__(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> None:
         order = np.argsort(begin_ns, kind="stable")
+        # By begin, with the greatest end so far: a span begins anew where it begins behind all ends before it.
         begin, reach = begin_ns[order], np.maximum.accumulate(end_ns[order])
         first = np.flatnonzero(np.concatenate([[True], begin[1:] > reach[:-1]])[: len(begin)])
         self.begin_ns = begin[first]
         self.end_ns = reach[np.append(first[1:], len(reach)) - 1] if len(reach) else reach
+        # How much time was spent still before each span: two look-ups then say how much of any interval was.
         self._before = np.concatenate([[0], np.cumsum(self.end_ns - self.begin_ns)])
 
     def __or__(self, other: "Stillness") -> "Stillness":
@@ -108,6 +110,7 @@ def _nobody(started_ns: np.ndarray, ended_ns: np.ndarray) -> Stillness:
     """Returns the times in which no client lived: before the first of these lives, and between them."""
     order = np.argsort(started_ns, kind="stable")
     began, reach = started_ns[order], np.maximum.accumulate(ended_ns[order])
+    # Lives by begin: nobody lived from the greatest end so far to the next begin.
     since = np.concatenate([[BEFORE], reach[:-1]])[: len(began)]
     gone = began > since
     return Stillness(since[gone].astype(np.int64), began[gone].astype(np.int64))
@@ -166,6 +169,9 @@ def late(history: CellHistory) -> KernelResult:
     its deadline; `reader` received it at `seen_ns`, or never; `case`: LateCase. `windows` has counts for each window,
     and percentiles of latencies to 0.8 % (`prozess.harness.interfaces.witnesses`). O(n); loops run over partitions,
     readers and producers.
+
+    Example: the bound is 5 s. A record was sent at 10 s, one reader got it at 12 s, the other one at 16 s: it was late by
+    the second reader. If that reader stood still from 11 s to 14 s, only 3 s of its wait count: UNMEASURED.
     """
     assert history.cell.delivery_bound is not None, history.cell
     return join_late([late_of(history, history.partitions[n]) for n in history.cell.written if n in history.partitions])
@@ -257,6 +263,7 @@ def _sent(
         first, seen_ns = receipt.first(late_rows), receipt.given_ns(late_rows)
         became = _became(history, index, late_rows, seen_ns, place, bound)
         first[first < 0] = -1 - number
+        # Over all recipients the worst state counts, and of equal states the latest read.
         worse = (became > worst) | ((became == worst) & (seen_ns > its_ns))
         reader[worse], its_ns[worse], worst[worse] = first[worse], seen_ns[worse], became[worse]
     state[beyond] = worst
@@ -371,6 +378,7 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     # Records of which the same is true are counted at once: nearly all were acknowledged, and received in time.
     kinds = 1 << _FACTS
     of_kind = np.zeros((len(numbers), kinds), dtype=np.int64)
+    # First count all records as ordinary, and then move the few that are not.
     np.add.at(of_kind[:, _ORDINARY], window, lengths)
     odd = ~sent.owed
     odd[sent.beyond] = True

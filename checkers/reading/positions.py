@@ -51,6 +51,9 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
     its lower offset proves that the log was cut), what retention or compaction may have removed, unreadable records. Needs
     a complete audit. `begin_ns` and `end_ns` are the send's, `seen_ns` is this read. O(n), O(k log n) for what L(p) does not
     confirm.
+
+    Example: the log is [a b], with a hole at 2, and the sentinel stands at 3. A consumer received x at 1: DIRTY_REPLACED,
+    by b. It received y at 2: DIRTY_GONE. What it received at 4, after the sentinel was sent, is not judged.
     """
     index = PartitionIndex.of(history)
     judged = index.consumer_read_count
@@ -67,6 +70,7 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
     if index.unreadable_positions:  # what stands there cannot be told from what was read
         readable = ~replaced | (log.key[position] != UNREADABLE)
         rows, position, replaced = rows[readable], position[readable], replaced[readable]
+    # Only a tombstone may vanish with nothing left of its key: whether it is one, its send says.
     send = index.send_rows(index.keys_of_reads(rows))
     tombstone = np.zeros(len(rows), dtype=bool)
     tombstone[send >= 0] = sends["size"][send[send >= 0]] == NONE
@@ -98,6 +102,9 @@ def skipped(history: PartitionHistory) -> KernelResult:
     and `other_sequence` name the latter, `other_offset` is the position that the reader had, `other_ns` is when the record
     jumped over was sent (later than the jump, where the log was cut and written anew). That a reader ended early is no jump.
     Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
+
+    Example: the log is [a b - c d], where a transaction's marker stands at 2. A reader is given a, b, c, d: its step from 1
+    to 3 leads to the next record, and is no jump. Given a, c, d, it jumped over b, which is the witness.
     """
     index = PartitionIndex.of(history)
     reads = index.reads
@@ -154,6 +161,7 @@ def _jumps(
         at, to = (log.positions.find(index.reads["log_offset"][rows]) for rows in (before, after))
     far = np.flatnonzero((at < 0) | (to != at + 1))
     before, after = before[far], after[far]
+    # `first`: the first record of the log behind the read before. It jumped if that one stands in front of the read after.
     first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
     jumps = np.searchsorted(log.offset, index.reads["log_offset"][after], side="left") > first
     if (
@@ -182,6 +190,9 @@ def rewound(history: PartitionHistory) -> KernelResult:
     seen in that partition. It automatically advances"). Counts steps: pairs of reads in sequence of which the second has no
     higher offset. The witness is the record given (again), `other_*` the one before; `begin_ns` and `end_ns` are the times of
     the first and the second read. The audit is judged too: it is a client like others. O(n).
+
+    Example: a client is given the offsets 0, 1, 2, 1, 2, 3 in one span. One step leads back, from 2 to 1. The steps after
+    it ascend, although they repeat.
     """
     index = PartitionIndex.of(history)
     reads = index.reads
@@ -235,6 +246,9 @@ def stalled(history: CellHistory) -> KernelResult:
     commit, was confirmed; at read_committed not before what stands before it was ended, or must have been
     (transaction.timeout.ms and SCAN_NS after its begin). O(n); loops run over readers, partitions and the silences of
     readers that last long enough: normally none.
+
+    Example: the log is [a b]. A reader got a at 10 s, b was acknowledged at 12 s, and the reader, alive, got b at 40 s: it
+    stalled from 12 s to 40 s. Had b been acknowledged at 30 s, there would be no finding: it waited 10 s.
     """
     index = CellIndex.of(history)
     lives = lives_of(history)
@@ -299,6 +313,7 @@ def _silences(
     silent = np.flatnonzero(np.diff(times) >= STALLED_NS)
     if not len(silent):
         return []
+    # Before each gap: the greatest offset that the reader had been given. -1 before its first record.
     reached = np.concatenate([[-1], np.maximum.accumulate(partition.reads["log_offset"][first:last])])
     log = partition.log if life.level is Isolation.READ_UNCOMMITTED else partition.visible
     since_ns = _visible_since(partition, log)
@@ -344,6 +359,7 @@ def _visible_since(partition: PartitionIndex, log: Log) -> np.ndarray:
     told[told] = sends["outcome"][send[told]] == Outcome.OK.value
     since_ns: np.ndarray = partition.reads["read_ns"][log.rows].copy()
     since_ns[told] = np.minimum(since_ns[told], sends["completed_ns"][send[told]])
+    # If a later record is visible, so is this one: the least of all times from here to the end.
     return np.minimum.accumulate(since_ns[::-1])[::-1]
 
 
@@ -396,6 +412,7 @@ def _stable_offsets(history: CellHistory, index: CellIndex, partition: Partition
     high_ns, high = _series(history.tables["leader_offsets"], "high_watermark", partition.partition)
     if not len(stable) or not len(high):
         return no_witnesses()
+    # Times at which the value stayed the same: from each first report of a value to its last.
     new = np.flatnonzero(np.concatenate([[True], stable[1:] != stable[:-1]]))
     last = np.concatenate([new[1:], [len(stable)]]) - 1
     long = np.flatnonzero(stable_ns[last] - stable_ns[new] >= STALLED_NS)

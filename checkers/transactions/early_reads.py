@@ -50,6 +50,10 @@ def early_read(history: CellHistory) -> KernelResult:
     abort, and for nothing else, and that was confirmed: until then, but no longer than transaction.timeout.ms after its
     begin, and not beyond the moment at which another instance of its transactional.id was to be initialised; its coordinator
     may have aborted it by then.
+
+    Example: a transaction wrote a at 5 and invoked its commit at 20 s. A consumer at read_committed of the same clock was
+    given a at 18 s: before its commit. It was given b, of no transaction, at offset 6 and at 18 s: BEHIND_OPEN, because b
+    stands behind a.
     """
     index = CellIndex.of(history)
     found = finding_of_reads(index, partial(early_reads, index))
@@ -126,6 +130,7 @@ def _fenced_from(transactions: Transactions, rows: np.ndarray) -> np.ndarray:
         first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
         mine = np.flatnonzero(name == number)
         later = first + np.searchsorted(returned[first:last], own[mine], side="right")
+        # Instances by when their init returned: of all that returned later than this one, when the first was called.
         least = np.append(np.minimum.accumulate(called[first:last][::-1])[::-1], never)
         found[mine] = least[later - first]
     return found

@@ -39,6 +39,9 @@ def not_exactly_once(history: CellHistory) -> KernelResult:
     source records (REPEATED; `other_*`: the first copy), and what is no copy of anything (STRANGE), each in its own
     partition. The final committed offset was looked up after the copiers had ended and were fenced. What was not
     committed yet is not judged, and leaves the finding incomplete. O(n log n).
+
+    Example: the source topic has [a b c], the group committed offset 3, and the derived topic has [a a c x]. b has no copy
+    (MISSING), the second a is one too many (REPEATED), and x is a copy of nothing (STRANGE).
     """
     cell = history.cell
     sources = [PartitionIndex.of(history.partitions[p]) for p in cell.written]

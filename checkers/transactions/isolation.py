@@ -38,6 +38,9 @@ def torn(history: CellHistory) -> KernelResult:
     Counts the records that are missing from V while V shows another of their transaction (`other_*`). Not judged:
     transactions that were only ever aborted (what is shown of them is `aborted-read`); what retention or compaction may have
     removed, what may stand behind the sentinel. O(n).
+
+    Example: a transaction wrote a, b and c, and V is [a c]: b is missing, and `other_*` names a. If V had none of the
+    three, this would be `lost-transaction`, or right, if the transaction was aborted.
     """
     index = CellIndex.of(history)
     rows = index.missing_of(index.judged_whole)
@@ -57,6 +60,8 @@ def lost_transaction(history: CellHistory) -> KernelResult:
     """A transaction whose commit was confirmed, or seen by a read_committed consumer, is shown.
 
     Counts the records of committed transactions of which V shows none. O(n).
+
+    Example: a transaction wrote a and b, its commit was confirmed, and V has neither: two records count.
     """
     index = CellIndex.of(history)
     rows = index.missing_of(index.gone)
@@ -70,6 +75,9 @@ def zombie_write(history: CellHistory) -> KernelResult:
     Source: KIP-98, "Zombie fencing". Counts records in V of transactions whose commit was invoked after that (`other_ns`,
     `other_client`: the later instance). A commit that overlaps the init is legal; so is one of an instance of which it is not
     certain that it is the earlier. O(n).
+
+    Example: instance 1 of an id wrote a, and init_transactions of instance 2 returned at 10 s. Instance 1 then invoked its
+    commit at 12 s, and V shows a: a counts. A commit that was invoked at 9 s overlaps the init, and is legal.
     """
     index = CellIndex.of(history)
     transactions = index.transactions
@@ -92,6 +100,9 @@ def aborted_read(history: CellHistory) -> KernelResult:
     Counts records per isolation level, however often they were given: at read_committed by a consumer or V
     (AT_READ_COMMITTED), at read_uncommitted by a consumer (AT_READ_UNCOMMITTED). O(n), O(k log k) for k reads of aborted
     records.
+
+    Example: a transaction that wrote a was aborted. Two consumers at read_committed and one at read_uncommitted received a:
+    one witness for each of the two levels.
     """
     index = CellIndex.of(history)
     return finding_of_reads(index, partial(aborted_reads, index))
@@ -176,6 +187,9 @@ def own_read(history: CellHistory) -> KernelResult:
 
     Source: KIP-98; https://kafka.apache.org/documentation/#consumerconfigs_isolation.level. Counts records per isolation
     level, as `aborted-read`. O(k log n) for k reads inside transactions.
+
+    Example: a client begins a transaction, sends a, polls at read_committed and is given a before it has committed: a
+    counts.
     """
     index = CellIndex.of(history)
     judged = 0
@@ -213,6 +227,9 @@ def information_cycle(history: CellHistory) -> KernelResult:
     cycles; per set and isolation level one witness: of a shortest cycle the read that came before the writer's commit was
     invoked, of which there must be one (`client`, `sequence`, `log_offset`: the record read; `reader`: by whom;
     `other_*`: the record whose reading leads on). O(n + e).
+
+    Example: transaction 1 received a record of 2, and 2 received one of 1, and both were committed. The edges 2 → 1 and 1 →
+    2 are a cycle: one set. The read that came before the writer's commit is the witness.
     """
     index = CellIndex.of(history)
     edges, judged = _read(index)
@@ -235,6 +252,9 @@ def write_cycle(history: CellHistory) -> KernelResult:
     Kafka promises nothing against it: each partition is written in the order of arrival. Counts the sets of committed
     transactions that are connected in cycles with at least one edge of the order of writes in V; one witness each, as
     `information-cycle`, of a cycle with such an edge; `case`: BY_WRITES_ALONE, BY_WRITES. O(n + e).
+
+    Example: one partition has the records of transactions 1 and 2 in the order [1 2], another one in the order [2 1]: the
+    edges 1 → 2 and 2 → 1 are a cycle, BY_WRITES_ALONE.
     """
     index = CellIndex.of(history)
     written, judged = _written(index)
@@ -343,14 +363,14 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
         rows, transaction = rows[keep], transaction[keep]
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
         if index.part is not None:  # what stands between those two is in another part
-            place = places_between(index, position, rows)
+            place = gap_numbers(index, position, rows)
             new = new[place[new - 1] == place[new]]
         level = np.full(len(new), Isolation.NOT_A_READER)
         parts.append(Edges(transaction[new - 1], transaction[new], np.full(len(new), position), rows[new - 1], level))
     return join_edges(parts)
 
 
-def places_between(index: CellIndex, position: int, rows: np.ndarray) -> np.ndarray:
+def gap_numbers(index: CellIndex, position: int, rows: np.ndarray) -> np.ndarray:
     """Returns intp[k]: in which place between records of other parts these rows of `reads` stand in the log. Rows with the
     same number follow one another there. In the last part each has its own."""
     assert index.part is not None
@@ -363,8 +383,8 @@ def places_between(index: CellIndex, position: int, rows: np.ndarray) -> np.ndar
 def cyclic(index: CellIndex, edges: Edges) -> tuple[Edges, np.ndarray]:
     """Returns the edges that are in cycles, and the set that each belongs to. Sets are numbered by their first
     transaction."""
-    stretch = time_stretches(edges.writer, edges.reader, index.transactions.in_time)
-    edges = edges.chosen(entangled(edges.writer, edges.reader, stretch))
+    span = time_spans(edges.writer, edges.reader, index.transactions.in_time)
+    edges = edges.chosen(entangled(edges.writer, edges.reader, span))
     number = components(edges.writer, edges.reader)
     return edges.chosen(number >= 0), number[number >= 0]
 
@@ -412,20 +432,22 @@ def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.
 # Importing scipy takes a seventh of a second, which most checks need not spend: they find no edge at all.
 
 
-def entangled(tail: np.ndarray, head: np.ndarray, stretch: np.ndarray) -> np.ndarray:
-    """Returns bool[edges]: may this edge be in a cycle, by the order in time? `stretch` is what `time_stretches` returns."""
-    found: np.ndarray = stretch[tail] == stretch[head]
+def entangled(tail: np.ndarray, head: np.ndarray, span: np.ndarray) -> np.ndarray:
+    """Returns bool[edges]: may this edge be in a cycle, by the order in time? `span` is what `time_spans` returns."""
+    found: np.ndarray = span[tail] == span[head]
     return found
 
 
-def time_stretches(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """Returns intp[nodes]: the stretch of time that each node belongs to, such that no cycle leaves a stretch. `rank` is
+def time_spans(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """Returns intp[nodes]: the span of time that each node belongs to, such that no cycle leaves a span. `rank` is
     the place of each node in time, a permutation. Only edges that lead backwards matter, so the others may be left out.
 
     Where a cycle passes a moment forwards it must come back: moments that no edge passes backwards are in no cycle. Any
-    ranks are right; the better they order the edges, the shorter the stretches are. O(nodes + edges).
+    ranks are right; the better they order the edges, the shorter the spans are. O(nodes + edges).
     """
     back = rank[tail] > rank[head]
+    # Example: ranks 0 to 4 and an edge back from 3 to 1. From 1 up to 3 a moment is passed backwards: the spans are 0,
+    # 1–3, 4.
     begin, end = (np.bincount(rank[of[back]], minlength=len(rank)) for of in (head, tail))
     uncut = np.cumsum(begin - end) > 0  # does an edge lead back from behind each place to it, or to one before it?
     number = np.cumsum(np.concatenate([[0], ~uncut[:-1]])) if len(rank) else np.empty(0, dtype=np.int64)
@@ -503,6 +525,7 @@ def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> "csr_matrix":
     they came."""
     from scipy.sparse import csr_matrix
 
+    # Each edge once, as one number, ascending: by tail, then by head, as a sparse matrix has its rows.
     key = distinct(tail.astype(np.int64) * size + head)
     tail, head = key // max(1, size), key % max(1, size)
     first = np.searchsorted(tail, np.arange(size + 1))

@@ -21,7 +21,7 @@ from prozess.checkers.transactions.isolation import (
     entangled,
     information_cycle,
     shortest_cycle,
-    time_stretches,
+    time_spans,
     wr_edges,
     write_cycle,
     ww_edges,
@@ -268,15 +268,15 @@ def arrays(pairs):
 def test_the_cut_by_time_takes_no_edge_of_a_cycle_whatever_the_order(graph):
     pairs, rank = graph
     tail, head = arrays(pairs)
-    stretch = time_stretches(tail, head, np.array(rank, dtype=np.intp))
-    kept = entangled(tail, head, stretch)
+    span = time_spans(tail, head, np.array(rank, dtype=np.intp))
+    kept = entangled(tail, head, span)
     whole = components(tail, head)
     assert kept[whole >= 0].all()
     assert (components(tail[kept], head[kept]) == whole[kept]).all()
     backwards = [rank[one] > rank[other] for one, other in pairs]
     # The edges that lead forward change nothing: who makes them may ask first.
     only_back = np.array(backwards, dtype=bool)
-    assert (time_stretches(tail[only_back], head[only_back], np.array(rank, dtype=np.intp)) == stretch).all()
+    assert (time_spans(tail[only_back], head[only_back], np.array(rank, dtype=np.intp)) == span).all()
     if not any(backwards):
         assert not kept[tail != head].any()
 
