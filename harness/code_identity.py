@@ -20,6 +20,8 @@ from prozess.harness import installation, plugins
 from prozess.harness.errors import MissingTool
 
 _PACKAGE = __name__.partition(".")[0]
+CODE_SUFFIXES = (".py", ".sql")
+"""How the names of files end that a check runs."""
 _ASIDE = ("__pycache__", "data")
 """Folders without code that a check runs: what Python compiled, and the wheel's copies of trials and Compose files."""
 
@@ -38,7 +40,7 @@ def code_identity() -> Mapping[str, str]:
 def trials_identity() -> str:
     """Returns the SHA-256 of the trials that come with prozess."""
     directory = installation.folder("trials")
-    return "none" if directory is None else _digest(directory, suffix="")
+    return "none" if directory is None else _digest(directory, suffixes=("",))
 
 
 def refuse_other_code(expected: Mapping[str, str], found: Mapping[str, str] | None = None) -> None:
@@ -81,21 +83,21 @@ def _digest_of_point(point: EntryPoint) -> str:
     return version + (hashlib.sha256(Path(str(origin)).read_bytes()).hexdigest() if readable else "unreadable")
 
 
-def _digest(folder: Traversable, *, suffix: str = ".py") -> str:
+def _digest(folder: Traversable, *, suffixes: tuple[str, ...] = CODE_SUFFIXES) -> str:
     """Returns the SHA-256 over the names and contents of the files below a folder, in the order of their names."""
     digest = hashlib.sha256()
-    for name, file in sorted(_files(folder, "", suffix), key=lambda found: found[0]):
+    for name, file in sorted(_files(folder, "", suffixes), key=lambda found: found[0]):
         content = file.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
-def _files(folder: Traversable, prefix: str, suffix: str) -> Iterator[tuple[str, Traversable]]:
+def _files(folder: Traversable, prefix: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
         name = f"{prefix}{entry.name}"
         if entry.is_dir():
             if entry.name not in _ASIDE:
-                yield from _files(entry, f"{name}/", suffix)
-        elif entry.name.endswith(suffix):
+                yield from _files(entry, f"{name}/", suffixes)
+        elif entry.name.endswith(suffixes):
             yield name, entry

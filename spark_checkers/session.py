@@ -40,7 +40,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from prozess.harness import installation
-from prozess.harness.code_identity import OTHER_CODE, code_identity, refuse_other_code
+from prozess.harness.code_identity import CODE_SUFFIXES, OTHER_CODE, code_identity, refuse_other_code
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
 from prozess.harness.installation import make_cache
 from prozess.harness.result_tables import ResultTable
@@ -618,7 +618,7 @@ def _archive(scratch: Path) -> Path:
         for root in map(Path, found.submodule_search_locations or ()):
             # In a checkout the sub-packages are links.
             for folder, _, files in os.walk(root, followlinks=True):
-                for file in sorted(Path(folder, name) for name in files if name.endswith(".py")):
+                for file in sorted(Path(folder, name) for name in files if name.endswith(CODE_SUFFIXES)):
                     archive.write(file, Path(_PACKAGE) / file.relative_to(root))
     return path
 

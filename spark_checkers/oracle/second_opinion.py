@@ -26,8 +26,8 @@ from prozess.harness.interfaces import Finding
 from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
-from prozess.spark_checkers.oracle import groups, leaders, log, progress, reading
-from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
+from prozess.spark_checkers.oracle.facts import facts_of
+from prozess.spark_checkers.oracle.texts import SqlTexts, texts_of
 from prozess.spark_checkers.session import Batches, failure_of_workers, local_master, map_numbers, start_session
 
 if TYPE_CHECKING:
@@ -35,68 +35,21 @@ if TYPE_CHECKING:
 
     from prozess.harness.run_directory import TableStore
 
-QUERIES: Mapping[str, str] = {
-    **log.LOG_QUERIES,
-    **log.ERROR_QUERIES,
-    **reading.READING_QUERIES,
-    **reading.STALL_QUERIES,
-    **log.TRANSACTION_QUERIES,
-    **groups.COMMIT_QUERIES,
-    **groups.GROUP_QUERIES,
-    **groups.OWNERSHIP_QUERIES,
-    **log.COPY_QUERIES,
-    **leaders.LEADER_QUERIES,
-    **log.SNAPSHOT_QUERIES,
-    **reading.DELIVERY_QUERIES,
-    **progress.PROGRESS_QUERIES,
-}
-"""The SQL text of each anomaly."""
-_ALL_VIEWS = {
-    **VIEWS,
-    **log.LOG_VIEWS,
-    **reading.READING_VIEWS,
-    **reading.STALL_VIEWS,
-    **log.TRANSACTION_VIEWS,
-    **groups.OWNERSHIP_VIEWS,
-    **groups.COMMIT_VIEWS,
-    **groups.GROUP_VIEWS,
-    **log.COPY_VIEWS,
-    **leaders.LEADER_VIEWS,
-    **reading.DELIVERY_VIEWS,
-    **progress.PROGRESS_VIEWS,
-}
+AUDITED = texts_of(
+    *("views", "log", "errors", "reading", "stalls", "transactions", "ownership", "commits", "processing", "copies"),
+    *("leaders", "snapshots", "delivery", "progress"),
+)
+"""Of a history that was audited."""
+QUERIES = AUDITED.queries
 AS_AUDITED = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound"),
     *("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read"),
 )
 """The anomalies whose texts hold without an audit, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """The SQL texts that are asked of a kind of history: of anomalies, and of views, each after those that it is made of."""
-
-    queries: Mapping[str, str]
-    views: Mapping[str, str]
-
-
-AUDITED = Questions(QUERIES, _ALL_VIEWS)
-UNAUDITED = Questions(
-    {
-        **{name: QUERIES[name] for name in AS_AUDITED},
-        **log.UNAUDITED_LOG_QUERIES,
-        **reading.UNAUDITED_READING_QUERIES,
-        **log.UNAUDITED_TRANSACTION_QUERIES,
-    },
-    {
-        **REVEALED_VIEWS,
-        **VIEWS,
-        **log.LOG_VIEWS,
-        **log.UNAUDITED_LOG_VIEWS,
-        **reading.READING_VIEWS,
-        **log.TRANSACTION_VIEWS,
-        **log.UNAUDITED_TRANSACTION_VIEWS,
-    },
+_UNAUDITED = texts_of("unaudited_log", "unaudited_reading", "unaudited_transactions")
+UNAUDITED = SqlTexts(
+    {**{name: QUERIES[name] for name in AS_AUDITED}, **_UNAUDITED.queries},
+    texts_of("revealed", "views", "log", "unaudited_log", "reading", "transactions", "unaudited_transactions").views,
 )
 """Of a history that nobody audited: what can be judged all the same."""
 FEW_ROWS = 20_000
@@ -198,7 +151,7 @@ def ask_run(
     tables: "Mapping[str, DataFrame]",
     sizes: Mapping[str, int],
     anomalies: Sequence[str],
-    texts: Questions,
+    texts: SqlTexts,
     *,
     workers: int,
 ) -> dict[str, Opinion]:
@@ -216,7 +169,7 @@ def ask(
     session: "SparkSession",
     tables: "Mapping[str, DataFrame]",
     anomalies: Sequence[str],
-    texts: Questions = AUDITED,
+    texts: SqlTexts = AUDITED,
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
@@ -229,12 +182,12 @@ def ask(
     def make(name: str) -> None:
         # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
         # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
+        frame = session.sql(texts.views[name]).localCheckpoint(eager=False)
         rows[name] = frame.count()
         _known(frame, rows[name]).createOrReplaceTempView(name)
 
     def answer(name: str) -> None:
-        found[name] = session.sql(fill(texts.queries[name])).toArrow()
+        found[name] = session.sql(texts.queries[name]).toArrow()
 
     made = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
     written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
@@ -261,7 +214,7 @@ def ask(
         raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
 
 
-def needed_views(anomalies: Sequence[str], texts: Questions = AUDITED) -> tuple[str, ...]:
+def needed_views(anomalies: Sequence[str], texts: SqlTexts = AUDITED) -> tuple[str, ...]:
     """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
     wanted = [texts.queries[anomaly] for anomaly in anomalies]
     needed = []

@@ -38,7 +38,7 @@ LINES_MAX = {
     "prozess/testing": 7_250,
     "prozess/validation": 11_550,
     "prozess/watch": 2_700,
-    "spark_checkers": 4_850,
+    "spark_checkers": 4_750,
     "workloads": 12_000,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
@@ -192,7 +192,7 @@ def room_of(path):
 
 def test_no_product_and_no_package_has_more_lines_than_its_cap():
     lines = Counter()
-    for path, _ in modules().values():
+    for path in (*(path for path, _ in modules().values()), *ROOT.glob("spark_checkers/**/*.sql")):
         lines[room_of(path)] += len(path.read_text("utf-8").splitlines())
     assert lines.keys() == LINES_MAX.keys()
     over = {room: f"{number:,} of {LINES_MAX[room]:,}" for room, number in lines.items() if number > LINES_MAX[room]}

@@ -12,8 +12,8 @@ from prozess.harness.history.parquet import parquet_schema
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, NONE, TABLES
+from prozess.spark_checkers.oracle.facts import add_cell, add_partition, add_serving, empty_facts, outages, to_arrow
 from prozess.spark_checkers.oracle.second_opinion import WORLDLY
-from prozess.spark_checkers.oracle.views import add_cell, add_partition, add_serving, empty_facts, outages, to_arrow
 
 PARTITIONS_PER_WORLD = 100
 _OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots")

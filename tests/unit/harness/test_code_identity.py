@@ -43,8 +43,15 @@ def test_the_archive_for_workers_has_the_identity_of_this_checkout(tmp_path):
     assert identity_from(_archive(tmp_path), tmp_path=tmp_path) == dict(code_identity())
 
 
-def test_one_changed_line_of_a_kernel_is_another_identity_that_is_refused_by_name(tmp_path):
-    changed = ("prozess/checkers/log/integrity.py", b"def duplicate(", b"def  duplicate(")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("prozess/checkers/log/integrity.py", b"def duplicate(", b"def  duplicate("),
+        ("prozess/spark_checkers/oracle/log.sql", b"--- anomaly duplicate", b"--- anomaly  duplicate"),
+    ],
+    ids=["Python", "SQL"],
+)
+def test_one_changed_line_of_a_check_is_another_identity_that_is_refused_by_name(changed, tmp_path):
     other = identity_from(_archive(tmp_path), changed=changed, tmp_path=tmp_path)
     assert other["python"] == code_identity()["python"]
     with pytest.raises(MissingTool, match=r"is not that of this command \(prozess: \w{12} there, \w{12} here\)"):

@@ -1,0 +1,246 @@
+"""The facts that the SQL of the second opinion needs beside the tables of a history: of clients, partitions and cells.
+
+`views.sql` says what a `world` is, and how numbers and times that are not there look.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from prozess.harness.config.configuration import PROVOCATIONS
+from prozess.harness.history.reader import History
+from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.witnesses import SCAN_NS
+from prozess.harness.plan.bounds import Bounds
+from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import ErrorsWork, TransactionsWork
+from prozess.harness.schema import (
+    CLIENTS,
+    MISSING,
+    NONE,
+    OBSERVATIONS,
+    RECORDED_ROLES,
+    Isolation,
+    ObservationKind,
+)
+
+FACTS = {
+    "fact_clients": "world int, client int, role int, isolation int, issued bigint, acks int, clock int, told_ns bigint",
+    "fact_partitions": (
+        "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
+        "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int, "
+        "readers_begin string"
+    ),
+    "fact_assignment": "partition int, node int",
+    "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
+    "fact_cells": (
+        "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
+        "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
+        "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
+        "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
+        "admin_call_ns bigint"
+    ),
+    "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
+    "fact_codes": "world int, cell int, code int",
+    "fact_serving": "world int, cell int, client int",
+    "fact_calls": "world int, cell int, node int, begin_ns bigint, lasted_ns bigint",
+    "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
+    "fact_driven": "world int, cell int, client int, level int, bound_ns bigint",
+    "fact_readers": "world int, cell int, client int, level int",
+    "fact_places": "world int, place int, planned int",
+    "fact_due": "world int, place int, partition int",
+}
+"""The columns of each table of facts, which are joined to the tables of the history. A fact that a partition, client or
+cell does not have is null.
+
+`told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit
+is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where consumers began.
+`session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`:
+when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then.
+`twins`: one group.instance.id may be two members for a while. `tells_lost`: members say whether a partition was lost or
+revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator leaves it open at
+least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told.
+`bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is asked
+for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
+`acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which `fact_calls`, calls
+of administrators, are answered. `fact_asked`: when a client was asked, or
+within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
+drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
+`fact_readers`: those that read and do nothing else. `fact_places`: planned clients that count as one to whom records
+are owed; `fact_due`: those of which partitions.
+"""
+
+
+_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
+_LEVELS = {"read_uncommitted": int(Isolation.READ_UNCOMMITTED), "read_committed": int(Isolation.READ_COMMITTED)}
+_NS_PER_MS = 1_000_000
+FactRows = list[tuple[Any, ...]]
+
+
+def facts_of(history: History) -> dict[str, pa.Table]:
+    """Returns the facts of a run, as one world, 0."""
+    facts = empty_facts()
+    known = history.clients
+    nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
+    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
+    told_ns = known.told_ns.tolist() + nobody
+    for client, told in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
+        facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
+    of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
+    for partition in history.partitions:
+        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
+    for cell in history.plan.cells:
+        of_cell_history = history.cell_history(cell.cell)
+        add_cell(facts, cell, world=0, bounds=of_cell_history.bounds)
+        facts["fact_out"] = outages(of_cell_history, world=0)  # of the cluster: the same in every cell
+        add_serving(facts, of_cell_history, world=0, cell=cell)
+    return to_arrow(facts)
+
+
+def empty_facts() -> dict[str, FactRows]:
+    """Returns every table of facts, without rows."""
+    return {name: [] for name in FACTS}
+
+
+def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *, world: int, cell: Cell | None) -> None:
+    """Adds what is known of one partition. `cell` None: the partition was not planned."""
+    number = partition.partition
+    hands_on = cell is not None and cell.group is not None and cell.group.configuration.hands_on
+    retried_in = dict(zip(cell.written, cell.derived, strict=True)) if cell is not None and hands_on else {}
+    facts["fact_partitions"].append(
+        (
+            world,
+            number,
+            NONE if cell is None else cell.cell,
+            partition.compacted,
+            partition.log_start,
+            partition.audit_end.get(Isolation.READ_UNCOMMITTED),
+            partition.audit_end.get(Isolation.READ_COMMITTED),
+            partition.min_insync_replicas,
+            partition.metadata_error_ns,
+            cell is not None and number in cell.derived,
+            cell is not None and number in cell.late_partitions,
+            retried_in.get(number),
+            partition.readers_begin,
+        )
+    )
+    facts["fact_assignment"].extend((number, node) for node in partition.assignment)
+    facts["fact_copies"].extend(
+        (number, node, copy.log_start, copy.log_end, copy.high_watermark) for node, copy in partition.copies.items()
+    )
+
+
+def outages(history: CellHistory, *, world: int) -> FactRows:
+    """Returns the rows of `fact_out` of one world."""
+    return [(world, node, *span) for node, spans in history.out.items() for span in spans]
+
+
+def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds) -> None:
+    """Adds what is known of one cell."""
+    of_group: tuple[Any, ...] = (None, None, None)
+    limits: tuple[Any, ...] = (None, None, None, None, False, False, True)
+    if cell.group is not None:
+        group, session = cell.group.configuration, cell.group.session
+        of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
+        limits = (
+            max(0, session.timeout_ms - session.heartbeat_ms) * _NS_PER_MS,
+            group.max_poll_interval_ms * _NS_PER_MS,
+            session.timeout_ms * _NS_PER_MS,
+            (4 * session.heartbeat_ms + 10_000) * _NS_PER_MS + bounds.rebalance_delay_ns,
+            group.static_membership,
+            group.static_membership and group.protocol != "consumer",
+            group.client != "java",
+        )
+    open_ns = None
+    if cell.transaction is not None:
+        open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
+    least_open_ns = None
+    if isinstance(cell.work, TransactionsWork) and not cell.work.configuration.properties.get("transaction.timeout.ms"):
+        least_open_ns = cell.work.configuration.transaction_timeout_ms * _NS_PER_MS
+    every = None
+    if isinstance(cell.work, ErrorsWork):
+        made = cell.work.configuration
+        provocation = PROVOCATIONS[made.error]
+        every = made.every if provocation.of_record else 0
+        facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)
+    by_content = cell.carriers[1] == "content"
+    bound_ns = None if cell.delivery_bound is None else cell.delivery_bound.latency_ns
+    facts["fact_cells"].append(
+        (
+            *(world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns),
+            bounds.transaction_call_ns,
+            bounds.new_leader_ns,
+            least_open_ns,
+            bounds.acknowledgement_ns,
+            bounds.admin_call_ns,
+        )
+    )
+
+
+_DRIVEN = ("recorded-reader", "recorded-member")
+"""The roles of readers that an application drives."""
+
+
+def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
+    told = history.tables.get("clients", CLIENTS.empty())
+    level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
+    driven = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role in _DRIVEN and c.isolation_level}
+    for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
+        facts["fact_serving"].append((world, cell.cell, client))
+        facts["fact_asked"].extend((world, cell.cell, client, *span) for span in _asked(history, client, planned))
+        if planned in driven and any(kind == ObservationKind.ASKED for kind, *_ in _asked(history, client, planned)):
+            facts["fact_driven"].append((world, cell.cell, client, driven[planned], history.bounds.reading_ns))
+        if planned in level:
+            facts["fact_readers"].append((world, cell.cell, client, level[planned]))
+    calls = history.tables.get("calls", OBSERVATIONS.empty())
+    for node, begin_ns, lasted_ns in zip(*(calls[name].tolist() for name in ("node", "time_ns", "value")), strict=True):
+        facts["fact_calls"].append((world, cell.cell, node, begin_ns, lasted_ns))
+    if cell.delivery_bound is not None:
+        _add_places(facts, history, world=world, cell=cell)
+
+
+def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, int, int]]:
+    """Returns (kind, begin_ns, end_ns) of each time in which the client was asked, or within a call."""
+    roles = {one.role for one in history.clients if one.client in (client, planned)}
+    if "verifiable-producer" in roles:
+        return [(int(ObservationKind.CALLED), -(2**62), 2**62)]  # it tells of its sends when they are over
+    if not roles & set(RECORDED_ROLES) - {"recorded-command"}:
+        return [(int(kind), -(2**62), 2**62) for kind in (ObservationKind.ASKED, ObservationKind.CALLED)]
+    told = history.tables["asked"]
+    rows = np.flatnonzero(told["client"] == client).tolist()
+    values = [(int(told["kind"][row]), int(told["time_ns"][row]), int(told["value"][row])) for row in rows]
+    return [(kind, time_ns, 2**62 if lasted_ns == NONE else time_ns + lasted_ns) for kind, time_ns, lasted_ns in values]
+
+
+def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. Of
+    transactions it is each reader at read_committed."""
+    alone = "transactions" in cell.traits
+    owed = [
+        ([c.client], c.partitions)
+        for c in history.clients
+        if c.role == "reader" and not (alone and c.isolation_level != "read_committed")
+    ]
+    if cell.group is not None:
+        members = [c.client for c in history.clients if c.role == "member" and c.cell == history.cell.cell]
+        owed = [(members, history.cell.written)]
+    for planned, partitions in owed:
+        place = len(facts["fact_due"])  # any number that grows will do
+        facts["fact_places"].extend((world, place, client) for client in planned)
+        named = zip(history.cell.written, cell.written, strict=True)
+        facts["fact_due"].extend((world, place, own) for number, own in named if number in partitions)
+
+
+def to_arrow(facts: Mapping[str, FactRows]) -> dict[str, pa.Table]:
+    """Returns the facts as Arrow tables."""
+    made = {}
+    for name, rows in facts.items():
+        fields = [field.strip().split(" ") for field in FACTS[name].split(",")]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+        made[name] = pa.table(
+            {field: pa.array(c, _TYPES[kind]) for (field, kind), c in zip(fields, columns, strict=True)}
+        )
+    return made
