@@ -1,8 +1,8 @@
 """Where what observers read stands in the log of a partition: in stretches, not record by record.
 
-An observer reads the records of the log one after the other. So the rows of its reads mostly are a stretch of the log's
-records, which is known by its ends, and comparing both is comparing two slices. Only where stretches are short each record is
-looked up by itself.
+An observer reads the records of the log one after the other. The rows of its reads mostly are a stretch of the log's
+records, which is known by its ends, and to compare both is to compare two slices. Only where stretches are short each
+record is looked up by itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 ALIGNED_ROWS_MIN = 1 << 12
-"""Of fewer rows, looking up each takes less time than all else."""
+"""Where there are fewer rows, to look up each takes less time than all else."""
 _ROWS_PER_STRETCH, _STRETCHES_FEW = 1 << 13, 16
 """Stretches that are shorter than this, on average, are not worth their calls, unless there are only a few."""
 _BLOCK, _FIRST_LOOK = 1 << 16, 1 << 7
@@ -39,17 +39,17 @@ class Stretch(NamedTuple):
         return slice(self.position, self.position + self.last - self.first)
 
     def unlike(self, columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> Callable[[slice], np.ndarray]:
-        """Returns what tells, for a slice of the rows of this stretch, where one of these columns of `reads` is not like that
-        of the log."""
+        """Returns a function of a slice of this stretch: its mask of the rows in which one of these columns of `reads`
+        differs from that of the log."""
 
-        def tell(rows: slice) -> np.ndarray:
+        def differs(rows: slice) -> np.ndarray:
             unlike = np.zeros(rows.stop - rows.start, dtype=bool)
             for read, logged in columns:
                 mine = read[self.first + rows.start : self.first + rows.stop]
                 unlike |= mine != logged[self.position + rows.start : self.position + rows.stop]
             return unlike
 
-        return tell
+        return differs
 
 
 class Alignment(NamedTuple):
@@ -79,6 +79,7 @@ def align(
         return Alignment(stretches, np.arange(len(offset)))
     if len(runs) > most:
         return None
+    assert not runs or (runs[0][0], runs[-1][1]) == (0, len(offset)), "runs cover all rows"
     for begin, end, _ in runs:
         row = begin
         while row < end:
@@ -138,8 +139,8 @@ def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
 
 
 def rows_that(values: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Returns intp[k]: the places of the values for which something holds, ascending. Of a column that has one value it
-    looks at that alone."""
+    """Returns intp[k]: the places of the values for which something holds, ascending. If a column has one value for all
+    rows, it looks at that alone."""
     if values.strides == (0,) and len(values):
         return np.arange(len(values) if bool(holds(values[:1])[0]) else 0)
     return rows_where(len(values), lambda rows: holds(values[rows]))

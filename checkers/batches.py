@@ -29,9 +29,9 @@ class StoredBatches:
             return np.zeros(len(offset), dtype=bool)
         there = np.ones(len(offset), dtype=bool)
         for base, last, attributes in self._each():
-            place, inside = _place(base, last, offset)
+            slot, inside = _batch_at(base, last, offset)
             there &= inside
-            there[inside] &= (attributes[place[inside]] & CONTROL) == 0
+            there[inside] &= (attributes[slot[inside]] & CONTROL) == 0
         return there
 
     def in_transaction(self, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,8 +41,8 @@ class StoredBatches:
         if not len(offset):
             return yes, no
         for base, last, attributes in self._each():
-            place, inside = _place(base, last, offset)
-            written = (attributes[place[inside]] & TRANSACTIONAL) != 0
+            slot, inside = _batch_at(base, last, offset)
+            written = (attributes[slot[inside]] & TRANSACTIONAL) != 0
             yes[inside] |= written
             no[inside] |= ~written
         return yes, no
@@ -74,9 +74,9 @@ class StoredBatches:
             yield base, rows["last_offset"][mine], rows["attributes"][mine]
 
 
-def _place(base: np.ndarray, last: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _batch_at(base: np.ndarray, last: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns, for each offset, the batch that begins last before it (intp[k]), and whether it is in that batch."""
-    place = np.searchsorted(base, offset, side="right") - 1
-    inside = place >= 0
-    inside[inside] = last[place[inside]] >= offset[inside]
-    return place, inside
+    slot = np.searchsorted(base, offset, side="right") - 1
+    inside = slot >= 0
+    inside[inside] = last[slot[inside]] >= offset[inside]
+    return slot, inside

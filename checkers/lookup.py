@@ -89,7 +89,7 @@ def ordinary_keys(client: np.ndarray, sequence: np.ndarray) -> np.ndarray | None
 
 
 def any_set(values: np.ndarray) -> bool:
-    """Returns whether any of these numbers is not 0. Of a column that has one value it looks at that alone."""
+    """Returns whether any of these numbers is not 0. If a column has one value for all rows, it looks at that alone."""
     return bool(values[:1].any() if values.strides == (0,) else values.any())
 
 
@@ -110,17 +110,17 @@ class Lookup:
             return np.full(len(queries), -1, dtype=np.intp)
         if self._span == length or (self._dense and (self._table is not None or len(queries) * 8 >= length)):
             # Modular arithmetic: what lies below the base wraps to a huge unsigned number. Any int64 is safe here.
-            place: np.ndarray = queries - np.int64(self._base)
-            outside = place.view(np.uint64) >= self._span
+            slot: np.ndarray = queries - np.int64(self._base)
+            outside = slot.view(np.uint64) >= self._span
             if self._span != length:
-                place[outside] = 0
-                place = self._addresses()[place]
-            place[outside] = -1
-            return place
-        place = np.searchsorted(self.values, queries)
-        place[place == length] = 0
-        place[self.values[place] != queries] = -1
-        return place
+                slot[outside] = 0
+                slot = self._addresses()[slot]
+            slot[outside] = -1
+            return slot
+        slot = np.searchsorted(self.values, queries)
+        slot[slot == length] = 0
+        slot[self.values[slot] != queries] = -1
+        return slot
 
     @property
     def is_dense(self) -> bool:

@@ -52,9 +52,9 @@ class Tombstones:
 
     def behind(self, key: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """Returns bool[k]: does a tombstone of this key stand behind this offset, or may it?"""
-        place = self._keys.find(key)
-        found = place >= 0
-        found[found] = self._offset[place[found]] > offset[found]
+        slot = self._keys.find(key)
+        found = slot >= 0
+        found[found] = self._offset[slot[found]] > offset[found]
         return found
 
 
@@ -84,9 +84,9 @@ class Consumed:
         if self._index.readers_begin == "start":
             return np.asarray((offset == NONE) | (offset > self.furthest))
         first, furthest = self._reach
-        place = np.searchsorted(first, offset) - 1  # the last that begins below it
-        passed = place >= 0
-        passed[passed] = furthest[place[passed]] > offset[passed]
+        slot = np.searchsorted(first, offset) - 1  # the last that begins below it
+        passed = slot >= 0
+        passed[passed] = furthest[slot[passed]] > offset[passed]
         return np.asarray((offset == NONE) | ~passed)
 
     @cached_property
@@ -113,8 +113,8 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     sends, reads = index.sends, index.reads
     # One clock for all, or "after the last send" means nothing.
     consumer = index.consumer_rows
-    who = np.concatenate([index.senders, index.consumers])
-    clocks = of_clients(client_clock, who, unknown=NONE)
+    clients = np.concatenate([index.senders, index.consumers])
+    clocks = of_clients(client_clock, clients, unknown=NONE)
     if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
         return False
     over_ns = max(
@@ -151,18 +151,18 @@ class ClientIndex(Indexed):
 
     def limit(self, issued: np.ndarray) -> np.ndarray:
         """Returns the sequence below which each client sent records. `issued` is `client_issued` of `PartitionHistory`."""
-        told = self._made.get("limit")
-        if told is None or told[0] is not issued:
+        made = self._made.get("limit")
+        if made is None or made[0] is not issued:
             found = np.where(self._numbers, np.where(issued == NONE, _FOREVER, issued), 0)
-            told = self._made["limit"] = issued, found
-        return told[1]
+            made = self._made["limit"] = issued, found
+        return made[1]
 
     def without_reply(self, acks: np.ndarray) -> np.ndarray:
         """Returns the producers that asked for no reply. `acks` is `client_acks` of `PartitionHistory`."""
-        told = self._made.get("without reply")
-        if told is None or told[0] is not acks:
-            told = self._made["without reply"] = acks, np.flatnonzero((acks == 0) & self._producer)
-        return told[1]
+        made = self._made.get("without reply")
+        if made is None or made[0] is not acks:
+            made = self._made["without reply"] = acks, np.flatnonzero((acks == 0) & self._producer)
+        return made[1]
 
 
 # The index itself. What makes it linear: offsets are dense, so "which record does the log hold where this observer saw
@@ -176,8 +176,8 @@ class ClientIndex(Indexed):
 
 def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
     """Returns bool[n]: is this one of a few rows, which ascend?"""
-    place = np.minimum(np.searchsorted(few, rows), len(few) - 1)
-    return np.asarray(few[place] == rows)
+    slot = np.minimum(np.searchsorted(few, rows), len(few) - 1)
+    return np.asarray(few[slot] == rows)
 
 
 def _starts(values: np.ndarray) -> np.ndarray:
@@ -331,10 +331,10 @@ class PartitionIndex(Indexed):
 
     def sent_with(self, *, acks: int) -> np.ndarray:
         """Returns bool[sends]: was each record sent with this acks? That of a client that is not of the trial counts as 0."""
-        whose = of_clients(self.client_acks, self.senders, unknown=0) == acks
-        if whose.all() or not whose.any():
-            return np.full(len(self.sends["client"]), whose.any())
-        return np.repeat(whose, np.diff(self._sender_starts, append=len(self.sends["client"])))
+        chosen = of_clients(self.client_acks, self.senders, unknown=0) == acks
+        if chosen.all() or not chosen.any():
+            return np.full(len(self.sends["client"]), chosen.any())
+        return np.repeat(chosen, np.diff(self._sender_starts, append=len(self.sends["client"])))
 
     @lazy
     def _send_places(self) -> Lookup:
@@ -500,10 +500,10 @@ class PartitionIndex(Indexed):
             return distinct(found)
         first = self.sentinel_sends
         if len(self.confirmed_sends) + first < len(self.send_confirmed):
-            told = first + np.flatnonzero(self.send_position[first:] < 0)
-            told = told[self.sends["outcome"][told] == Outcome.OK.value]
-            told = told[self._below(self.sends["log_offset"][told], end)]
-            named = np.concatenate([named, self.sends["log_offset"][told]])
+            acknowledged = first + np.flatnonzero(self.send_position[first:] < 0)
+            acknowledged = acknowledged[self.sends["outcome"][acknowledged] == Outcome.OK.value]
+            acknowledged = acknowledged[self._below(self.sends["log_offset"][acknowledged], end)]
+            named = np.concatenate([named, self.sends["log_offset"][acknowledged]])
         return distinct(np.concatenate([found, named[self.stored.everywhere(named)]]))
 
     def _below(self, offset: np.ndarray, end: int) -> np.ndarray:
@@ -636,8 +636,8 @@ class PartitionIndex(Indexed):
 
     def sent_elsewhere(self, rows: np.ndarray) -> np.ndarray:
         """Returns bool[k]: do these rows of `reads` show a record that says it was sent to another partition?"""
-        said = self.reads["sent_partition"][rows]
-        other: np.ndarray = (said != self.partition) & (said != NONE)
+        target = self.reads["sent_partition"][rows]
+        other: np.ndarray = (target != self.partition) & (target != NONE)
         other &= (self.keys_of_reads(rows) != UNREADABLE) & (self.reads["sender"][rows] != SENTINEL_CLIENT)
         return other
 
@@ -660,9 +660,9 @@ class PartitionIndex(Indexed):
         if not len(rows):
             return np.asarray(rows)
         key, was = read[rows], sent[other[rows]]
-        told = of_clients(self.client_told_ns, self.reads["sender"][rows], unknown=MISSING) != MISSING
+        informed = of_clients(self.client_told_ns, self.reads["sender"][rows], unknown=MISSING) != MISSING
         known = (key != NONE) | ~self.read_by_consumer(rows)
-        known &= (was != NONE) | told
+        known &= (was != NONE) | informed
         return np.asarray(rows[known])
 
     def may_be_cleaned(self, *, record_key: np.ndarray, offset: np.ndarray, tombstone: np.ndarray) -> np.ndarray:
@@ -678,9 +678,9 @@ class PartitionIndex(Indexed):
             ids = self.reads["key"][self.log.rows]
             order = np.argsort(ids, kind="stable")
             last = order[np.append(ids[order][1:] != ids[order][:-1], True)] if len(order) else order
-            place = Lookup(ids[last]).find(record_key)
-            later = place >= 0
-            later[later] = self.log.offset[last[place[later]]] > offset[later]
+            slot = Lookup(ids[last]).find(record_key)
+            later = slot >= 0
+            later[later] = self.log.offset[last[slot[later]]] > offset[later]
             cleaned |= (record_key != NONE) & (later | tombstone | self.tombstones.behind(record_key, offset))
         return cleaned
 
@@ -739,10 +739,10 @@ class PartitionIndex(Indexed):
         is -1."""
         if not len(self.log.rows):
             return {}
-        there, place = position >= 0, np.maximum(position, 0)
-        row = self.log.rows[place]
+        there, slot = position >= 0, np.maximum(position, 0)
+        row = self.log.rows[slot]
         columns = {"other_client": self.reads["sender"][row], "other_sequence": self.reads["sequence"][row]}
-        columns |= {"other_offset": self.log.offset[place], "other_ns": self.reads["read_ns"][row]}
+        columns |= {"other_offset": self.log.offset[slot], "other_ns": self.reads["read_ns"][row]}
         unset = {"other_ns": MISSING}
         return {name: np.where(there, values, unset.get(name, NONE)) for name, values in columns.items()}
 
@@ -756,14 +756,14 @@ class PartitionIndex(Indexed):
         """
         rows = np.flatnonzero(self.by_consumer) if among is None else among[self.read_by_consumer(among)]
         wanted = distinct(key)
-        place = Lookup(wanted).find(self.keys_of_reads(rows))
-        rows, place = rows[place >= 0], place[place >= 0]
-        order = np.lexsort((self.reads["read_ns"][rows], place))
-        rows, place = rows[order], place[order]
+        slot = Lookup(wanted).find(self.keys_of_reads(rows))
+        rows, slot = rows[slot >= 0], slot[slot >= 0]
+        order = np.lexsort((self.reads["read_ns"][rows], slot))
+        rows, slot = rows[order], slot[order]
         # Rows are sorted by record and time: the first row of each record is when it was first received.
-        new = differs_from_previous(place)
+        new = differs_from_previous(slot)
         first = np.full(len(wanted), -1, dtype=np.intp)
-        first[place[new]] = rows[new]
+        first[slot[new]] = rows[new]
         first[wanted == UNREADABLE] = -1
         found: np.ndarray = first[np.searchsorted(wanted, key)]
         return found

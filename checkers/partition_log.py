@@ -34,7 +34,7 @@ class Log:
             self.behind = rows[cut:][offset[cut:] > end] if cut < len(rows) else rows[:0]
             """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
             rows, offset = rows[:cut], offset[:cut]
-            if len(dropped := places_of(sentinels, rows)):
+            if len(dropped := slots_of(sentinels, rows)):
                 rows, offset = np.delete(rows, dropped), np.delete(offset, dropped)
         else:
             rows, offset = self._last_reads(reads, rows, offset)
@@ -71,12 +71,12 @@ class Log:
         return rows[last], offset[last]
 
 
-def places_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def slots_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns at which places of some rows, which strictly ascend, there is one of a few others."""
-    place = np.searchsorted(rows, few)
-    inside = place < len(rows)
-    place, few = place[inside], few[inside]
-    return np.asarray(place[rows[place] == few])
+    slot = np.searchsorted(rows, few)
+    inside = slot < len(rows)
+    slot, few = slot[inside], few[inside]
+    return np.asarray(slot[rows[slot] == few])
 
 
 class LogIdentities:
@@ -85,6 +85,7 @@ class LogIdentities:
     def __init__(self, grouped: np.ndarray, key: np.ndarray) -> None:
         """`grouped`, `key`: the position and the identity of each readable record. The records of one sender stand together,
         in the order of the log."""
+        assert len(grouped) == len(key), "one key for each position"
         self.grouped, self.orderly = grouped, bool((key[1:] > key[:-1]).all())
         self.first, self.extra, self.extra_first = grouped, grouped[:0], grouped[:0]
         """The position of the first copy of each record, ascending by key; the positions of all further copies, and for
@@ -111,10 +112,10 @@ class LogIdentities:
 
     def find(self, key: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the position of the first copy of each record, -1 if the log does not have it."""
-        place = self._keys.find(key)
+        slot = self._keys.find(key)
         found = np.full(len(key), -1, dtype=np.intp)
-        hit = place >= 0
-        found[hit] = self.first[place[hit]]
+        hit = slot >= 0
+        found[hit] = self.first[slot[hit]]
         return found
 
 

@@ -2,7 +2,7 @@
 findings come back.
 
 Spark's own path from Parquet into Python workers costs about ten times what reading row groups by hand costs, kernels
-included (benchmarks/exchange.py). So no row of the history passes through the JVM: each task gets a list of partitions and
+included (benchmarks/exchange.py). No row of the history passes through the JVM: each task gets a list of partitions and
 reads their row groups.
 """
 

@@ -239,20 +239,22 @@ def _launch(configuration: SparkConf, log: Path, java: Path) -> Any:  # noqa: AN
     return answer[0]
 
 
-def _explain(said: str, master: str | None, java: Path) -> HarnessFailed | BadInput:
-    if "UnsupportedClassVersionError" in said or "Exception" not in said:
-        what = "it is older than Java 17" if "UnsupportedClassVersionError" in said else said
+def _explain(message: str, master: str | None, java: Path) -> HarnessFailed | BadInput:
+    if "UnsupportedClassVersionError" in message or "Exception" not in message:
+        what = "it is older than Java 17" if "UnsupportedClassVersionError" in message else message
         return MissingTool(
             f"Spark could not start Java with {java}: {what}. Set JAVA_HOME to a Java 17 or newer, or check with "
             "--engine local."
         )
-    return _refused(said, master)
+    return _refused(message, master)
 
 
-def _refused(said: str, master: str | None) -> HarnessFailed | BadInput:
-    if "master" in said.lower():
-        return BadInput(f"Spark refuses --master {master!r}: {said}. Give local[N] or spark://host:port, for example.")
-    return HarnessFailed(f"Spark did not start: {said}. Try --engine local.")
+def _refused(message: str, master: str | None) -> HarnessFailed | BadInput:
+    if "master" in message.lower():
+        return BadInput(
+            f"Spark refuses --master {master!r}: {message}. Give local[N] or spark://host:port, for example."
+        )
+    return HarnessFailed(f"Spark did not start: {message}. Try --engine local.")
 
 
 def _home_of(java: Path) -> str | None:
@@ -305,8 +307,8 @@ def _tail(log: Path) -> str:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")]  # py4j: what Java threw
-    return [*said, *lines, type(error).__name__][0].removesuffix(".")
+    message = [line.removeprefix(": ") for line in lines if line.startswith(": ")]  # py4j: what Java threw
+    return [*message, *lines, type(error).__name__][0].removesuffix(".")
 
 
 # A class-data archive (AppCDS) for Spark's virtual machine: its classes are parsed and laid out once, so that it starts
@@ -428,9 +430,9 @@ def _build(place: Path, java: Path, options: str) -> Sequence[str]:
     root = str(installation.SEARCH_PATH)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="prozess-class-data-") as scratch:
-        said = _run([sys.executable, "-P", "-c", code], {**os.environ, "PYTHONPATH": path, "TMPDIR": scratch})
+        message = _run([sys.executable, "-P", "-c", code], {**os.environ, "PYTHONPATH": path, "TMPDIR": scratch})
     if not (place / _ARCHIVE).is_file():
-        raise HarnessFailed(f"Java wrote no archive; last words: {said}")
+        raise HarnessFailed(f"Java wrote no archive; last words: {message}")
     return made
 
 
@@ -447,10 +449,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
         timeout=BUILD_TIMEOUT_S,
         check=False,
     )
-    said = (done.stdout.strip().splitlines() or ["none"])[-1][-300:]
+    message = (done.stdout.strip().splitlines() or ["none"])[-1][-300:]
     if done.returncode != 0:
-        raise HarnessFailed(f"{Path(command[0]).name} ended with {done.returncode}; last words: {json.dumps(said)}")
-    return said
+        raise HarnessFailed(f"{Path(command[0]).name} ended with {done.returncode}; last words: {json.dumps(message)}")
+    return message
 
 
 T = TypeVar("T")

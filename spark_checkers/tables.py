@@ -2,8 +2,8 @@
 as a file, and the driver joins the files, without looking into them. The tables are, byte for byte, those that one process
 writes.
 
-Like the checkers, the workers read and write files themselves: no row passes through Spark's virtual machine. So they must
-see the run directory under the same path as the driver.
+Like the checkers, the workers read and write files themselves: no row passes through Spark's virtual machine. They must see
+the run directory under the same path as the driver.
 """
 
 import pickle

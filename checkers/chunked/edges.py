@@ -127,6 +127,7 @@ def seams_of(parts: Sequence[Chains]) -> NearEdges:
         np.concatenate([getattr(part, name) for part in parts]) for name in ("begin", "first", "last", "row")
     )
     send, offset = (np.concatenate([getattr(part.records, name) for part in parts]) for name in ("send", "offset"))
+    assert len(begin) == len(row) == len(send), "one entry for each chain"
     order = np.argsort(begin, kind="stable")  # the chains of all parts, in the order of the log
     before, after = order[:-1], order[1:]
     differ = last[before] != first[after]
@@ -145,6 +146,7 @@ def join_edges_of(
     """Returns the edges of all partitions, in the order in which whole partitions have them. The number of a partition is
     its place among them. `seams` are those of the partitions that were looked at in parts; of these the rows of edges are
     returned, and in `Edges.row` their places among them."""
+    assert seams.keys() <= {share.partition for share in shares}, "seams are of partitions of the cell"
     found: dict[int, list[NearEdges]] = {}
     for share, part in zip(shares, parts, strict=True):
         found.setdefault(share.partition, []).append(part)

@@ -120,10 +120,10 @@ def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def within(keys: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """Returns bool[k]: is each key in one of these ranges, which ascend?"""
-    place = np.searchsorted(ranges[0], keys, side="right") - 1
+    slot = np.searchsorted(ranges[0], keys, side="right") - 1
     if not ranges.shape[1]:
         return np.zeros(len(keys), dtype=bool)
-    return np.asarray((place >= 0) & (keys <= ranges[1][place]))
+    return np.asarray((slot >= 0) & (keys <= ranges[1][slot]))
 
 
 def meets(ranges: np.ndarray, others: np.ndarray) -> bool:
@@ -150,6 +150,7 @@ def copied_steps(parts: Sequence[tuple[np.ndarray, np.ndarray]], more: Sequence[
 
 def find_processed(source: Source, pieces: Sequence[ProcessedPiece], copied: np.ndarray, anomaly: str) -> KernelResult:
     """Returns what this kernel finds in the whole partition. `copied` is what `copied_steps` returns."""
+    assert anomaly in PROCESSING, anomaly
     parts = [piece.found[anomaly] for piece in pieces]
     witnesses, count = [part.witnesses for part in parts], sum(part.count for part in parts)
     if anomaly == REPROCESSED and len(copied):

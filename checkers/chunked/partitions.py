@@ -55,8 +55,8 @@ from prozess.harness.schema import MISSING
 # The package's docstring draws how a partition is cut. The rules are in `prozess.checkers.chunked.pieces`.
 #
 # The first look at each piece finds what is not plain, and what must be kept although it is plain. Only all pieces
-# together know the latter for certain. So a piece that something in another piece concerns is looked at again, and only
-# such a piece. There is a third look only if a further copy of a record stands in the log before the copy that was
+# together know the latter for certain. A piece that something in another piece concerns is looked at again, and only such a
+# piece. There is a third look only if a further copy of a record stands in the log before the copy that was
 # acknowledged.
 
 
@@ -93,6 +93,7 @@ class Surveyed:
 
 def perform(source: Source, job: Job) -> object:
     """Does one job of `remainders`, on the rows that it names."""
+    assert job.stage in _STAGES, job
     return _STAGES[job.stage](source, *job.arguments)
 
 
@@ -123,7 +124,7 @@ def remainders(
             else:
                 assert isinstance(result, KeptRows), result
                 left[job.partition].kept[job.arguments[0]] = result
-        # Whose send has been found now may be late, or make others late: look once more.
+        # A record whose send has been found now may be late, or make others late: look once more.
         still = {p: open_keys(left[p].residues, [kept.sent for kept in left[p].kept]) for p in asking if p not in found}
         asking = {p: still[p] for p in still if len(still[p]) < len(asking[p])}
     steps = {p: left[p].processed for p in left if p not in found and REPROCESSED in wanted[p]}
@@ -147,14 +148,14 @@ def _copied(
         if meets(piece.records.ranges, shared[p])
     ]
     unreadable: dict[int, Remainder | Unreadable] = {}
-    told: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {p: [] for p in pieces}
+    steps: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {p: [] for p in pieces}
     for job, result in zip(jobs, each(jobs) if jobs else (), strict=True):
         if isinstance(result, Failed):
             unreadable[job.partition] = Unreadable(result.reason)
         else:
             assert isinstance(result, tuple), result
-            told[job.partition].append(result)
-    copied = {p: copied_steps(told[p], [piece.records.copied for piece in pieces[p]]) for p in pieces}
+            steps[job.partition].append(result)
+    copied = {p: copied_steps(steps[p], [piece.records.copied for piece in pieces[p]]) for p in pieces}
     return copied, unreadable
 
 
@@ -166,10 +167,10 @@ class Remainder:
     sends: np.ndarray
     reads: np.ndarray
     residues: list[Residue]
-    """Of every piece, and behind these of every block."""
+    """Those of every piece, and behind these those of every block."""
     offsets: np.ndarray
     kept: list[KeptRows]
-    """Of every piece, in their order."""
+    """One for every piece, in their order."""
     runs: Sequence[Run]
     waits: Sequence[SendWaits] = ()
     processed: Sequence[ProcessedPiece] = ()

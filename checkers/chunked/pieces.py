@@ -232,22 +232,22 @@ class Piece:
         if len(context.doubtful):
             sends, rows = self.index.sends, np.maximum(self.send, 0)
             transactional = self.plain & (sends["transaction"][rows] != NONE)
-            place = np.flatnonzero(transactional)
-            key = identity_keys(sends["client"][rows[place]], sends["transaction"][rows[place]])
-            asked[place] |= Lookup(context.doubtful).find(key) >= 0
+            slot = np.flatnonzero(transactional)
+            key = identity_keys(sends["client"][rows[slot]], sends["transaction"][rows[slot]])
+            asked[slot] |= Lookup(context.doubtful).find(key) >= 0
         return asked
 
     def _keep_steps(self, keep: np.ndarray, offsets: np.ndarray) -> None:
         """Keeps what `rewound` and `skipped` need: both ends of each uneven step, and the first record behind each in
         L(p) and in V(p). The first record of this piece may be behind a step that begins in another piece."""
-        places = self.index.log.positions
+        positions = self.index.log.positions
         for log in (self.index.log, self.index.visible):
             if len(log.offset):
                 behind = np.minimum(np.searchsorted(log.offset, offsets, side="right"), len(log.offset) - 1)
-                place = places.find(log.offset[np.append(behind, 0)])
-                keep[place[place >= 0]] = True
-        place = places.find(offsets)
-        keep[place[place >= 0]] = True
+                slot = positions.find(log.offset[np.append(behind, 0)])
+                keep[slot[slot >= 0]] = True
+        slot = positions.find(offsets)
+        keep[slot[slot >= 0]] = True
 
     def _keep_order(self, keep: np.ndarray, marked: np.ndarray) -> None:
         """Keeps what `reordered` needs: of each client's records both ends of every descent, the neighbours of what is
@@ -275,14 +275,14 @@ class Piece:
         # `any_ns`: when each record was sent, plain or not; `sent_ns`: of plain ones alone, which can be kept here.
         sent_ns = np.where(self.plain, sends["invoked_ns"][rows], _LEAST)
         clock, any_ns = self._clock(self.send), sent_ns.copy()
-        place = index.log.positions.find(context.log_offset)
-        inside = place >= 0
-        any_ns[place[inside]], clock[place[inside]] = context.invoked_ns[inside], context.clock[inside]
+        slot = index.log.positions.find(context.log_offset)
+        inside = slot >= 0
+        any_ns[slot[inside]], clock[slot[inside]] = context.invoked_ns[inside], context.clock[inside]
         done = np.flatnonzero((self.send_position >= 0) & (sends["completed_ns"] != MISSING))
         given = np.flatnonzero(self.read_position >= 0)
         when_ns = np.concatenate([sends["completed_ns"][done], index.reads["read_ns"][given]])
         where = np.concatenate([self.send_position[done], self.read_position[given]])
-        whose = np.concatenate([self._clock(done), self._clock_of_reads(given)])
+        event_clock = np.concatenate([self._clock(done), self._clock_of_reads(given)])
         sent_elsewhere = ~self.plain
         sent_elsewhere[self.send_position[done[index.send_confirmed[done]]]] = False
         first = int(index.log.offset[0])
@@ -294,7 +294,7 @@ class Piece:
             carried = max(int(earlier.max(initial=_LEAST)), context.newest.get(value, _LEAST))
             newest = np.maximum(np.maximum.accumulate(np.where(mine, any_ns, _LEAST)), carried)
             late = sent_elsewhere.copy()
-            late[where[(whose == value) & (newest[where] > when_ns)]] = True
+            late[where[(event_clock == value) & (newest[where] > when_ns)]] = True
             plain = np.maximum.accumulate(np.where(mine, sent_ns, _LEAST))
             keep |= late
             keep[np.searchsorted(plain, np.append(plain[late], plain[-1]))] = True
@@ -312,11 +312,11 @@ class Piece:
         return of_clients(self.history.client_clock, client, unknown=NONE).astype(np.int64)
 
     @staticmethod
-    def _chosen(place: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _chosen(slot: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Returns bool[rows]: do they stand at a chosen position of L(p)?"""
         if not len(chosen):
-            return np.zeros(len(place), dtype=bool)
-        return np.asarray((place >= 0) & chosen[place])
+            return np.zeros(len(slot), dtype=bool)
+        return np.asarray((slot >= 0) & chosen[slot])
 
 
 def uneven_offsets(reads: Mapping[str, np.ndarray], bounds: Sequence[int]) -> np.ndarray:
@@ -374,6 +374,7 @@ def uneven_ends(blocks: Sequence[Sequence[BlockEnd]]) -> np.ndarray:
     """Returns the offsets at which one block does not go on evenly to the next, and always those of the very first and
     the very last row. Ascending."""
     ends = [end for block in blocks for end in block]
+    assert len(ends) % 2 == 0, "a block has two ends, or no row"
     # first, last, first, last, …: each last row meets the first row of the block behind it
     met = [pair for pair in zip(ends[1::2], ends[2::2], strict=False) if pair[0].goes_on_to(pair[1])]
     even = {id(end) for pair in met for end in pair}
@@ -407,14 +408,14 @@ def counts_of(
 def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.ndarray) -> Iterator[PieceContext]:
     """Yields what each piece must know, in their order. `sent` are sends that were kept although they are plain. All of
     them have the same arrays: of a large partition these are large."""
-    told = [residue.sent for residue in residues] + sent
-    key = np.concatenate([one.key for one in told])
+    sent_by_all = [residue.sent for residue in residues] + sent
+    key = np.concatenate([one.key for one in sent_by_all])
     order = np.argsort(key, kind="stable")
     key = key[order]
     new = differs_from_previous(key)
     known = Lookup(key[new])
     invoked_ns, clock = (
-        np.concatenate([getattr(one, name) for one in told])[order][new] for name in ("invoked_ns", "clock")
+        np.concatenate([getattr(one, name) for one in sent_by_all])[order][new] for name in ("invoked_ns", "clock")
     )
     asked = distinct(np.concatenate([one.read_key for one in residues]))
     left = distinct(np.concatenate([one.sent.key for one in residues]))
@@ -422,15 +423,15 @@ def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.nda
     log_offset, log_key = (
         np.concatenate([getattr(one, name) for one in residues]) for name in ("log_offset", "log_key")
     )
-    place = known.find(log_key)
-    log_offset, place = log_offset[place >= 0], place[place >= 0]
+    slot = known.find(log_key)
+    log_offset, slot = log_offset[slot >= 0], slot[slot >= 0]
     of_all = PieceContext(
         keys=asked,
         doubtful=distinct(np.concatenate([one.doubtful for one in residues])),
         offsets=offsets,
         log_offset=log_offset,
-        invoked_ns=invoked_ns[place],
-        clock=clock[place],
+        invoked_ns=invoked_ns[slot],
+        clock=clock[slot],
         newest={},
     )
     newest: dict[int, int] = {}

@@ -19,7 +19,7 @@ from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import NONE, Role
 
 # Kernels over a cell, on a partition in pieces. `late` looks at one record at a time, with everybody who received it.
-# All rows of a record that is left out are in one piece (`prozess.checkers.chunked.pieces`). So pieces and what is left
+# All rows of a record that is left out are in one piece (`prozess.checkers.chunked.pieces`). Pieces and what is left
 # of the partition are counted apart, and put together. `stalled` needs the rows only where a reader received nothing
 # for long enough although there was more to read. Then it gets all rows. `stuck` needs of each block of sends only when
 # acknowledgements came, and which sends waited. What a group processed is looked for in whole

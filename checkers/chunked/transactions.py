@@ -40,8 +40,8 @@ FACTS = "transactions"
 NEAR = 256
 """Edges are brought along that lead no further than so many transactions, in the order of time."""
 EDGE_BYTES_MAX = 600_000_000
-"""So much memory the edges of a cell take that are brought along: 13 bytes each, 25 if they are of a partition that is looked
-at in parts. A partition, or part, with more than its share is looked at again, if edges lead backwards."""
+"""The most memory that the edges of a cell take that are brought along: 13 bytes each, 25 in a partition that is looked at in
+parts. A partition, or part, with more than its share is looked at again, if edges lead backwards."""
 _CYCLES = frozenset({"information-cycle", "write-cycle"})
 Each = Callable[[Sequence[Look]], Sequence[Any]]
 
@@ -102,7 +102,7 @@ def gather(
     most = {cell: EDGE_BYTES_MAX // max(1, len(shares)) if cycles else -1 for cell, shares in cells.items()}
     surveys: dict[int, list[Survey]] = _looks(cells, each, "survey", lambda cell: (most[cell],))
     known = {cell: _together(parts, cells[cell]) for cell, parts in surveys.items()}
-    torn = {cell: cells[cell] for cell, (_, places) in known.items() if len(places)}
+    torn = {cell: cells[cell] for cell, (_, maybe_torn) in known.items() if len(maybe_torn)}
     found = {cell: one for cell, (one, _) in known.items()}
     for cell, firsts in _looks(torn, each, "first", lambda cell: (known[cell][1],)).items():
         found[cell] = replace(found[cell], first=_first_of(firsts, cells[cell]))
@@ -144,7 +144,7 @@ def _seams(shares: Sequence[CellShare], parts: Sequence["Candidates"]) -> dict[i
     for share, part in zip(shares, parts, strict=True):
         if part.chains is not None:
             chains.setdefault(share.partition, []).append(part.chains)
-    return {partition: seams_of(told) for partition, told in chains.items()}
+    return {partition: seams_of(of_parts) for partition, of_parts in chains.items()}
 
 
 def _of_seams(seams: NearEdges) -> "Candidates":
@@ -212,18 +212,18 @@ def _together(parts: Sequence[Survey], shares: Sequence[CellShare]) -> tuple[Kno
         pack_bits(any_of("seen_committed")),
         (nothing, nothing, nothing),
         surveys,
-        open_records={partition: OpenRecords.joined(told) for partition, told in of_parts.items()},
+        open_records={partition: OpenRecords.joined(records) for partition, records in of_parts.items()},
     ), torn
 
 
 def _first_of(
     parts: Sequence[tuple[np.ndarray, ...]], shares: Sequence[CellShare]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    place, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    slot, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
     partition = np.repeat([share.partition for share in shares], [len(part[0]) for part in parts])
-    order = np.lexsort((sequence, partition, place))
-    first = order[differs_from_previous(place[order])]
-    return place[first], sequence[first], offset[first]
+    order = np.lexsort((sequence, partition, slot))
+    first = order[differs_from_previous(slot[order])]
+    return slot[first], sequence[first], offset[first]
 
 
 def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
@@ -280,6 +280,7 @@ def _entangled(part: Candidates, spans: np.ndarray, far: bool) -> NearEdges | No
 
 def look(history: CellHistory, stage: str, *arguments: object) -> object:
     """Looks at the one partition that this cell has here."""
+    assert stage in _STAGES, stage
     return _STAGES[stage](history, *arguments)
 
 
@@ -345,7 +346,7 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
         unsure = np.flatnonzero(doubt[read.writer] | doubt[read.reader])
         pairs, times = np.unique(_pair(rank[read.writer[unsure]], rank[read.reader[unsure]]), return_counts=True)
         count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), times])
-    # Of equal edges in sequence the first one is enough: cycles have each once.
+    # Equal edges in sequence count once: cycles have each once.
     new = differs_from_previous(read.writer) | differs_from_previous(read.reader) | differs_from_previous(read.level)
     read, written = read.chosen(np.flatnonzero(new & _is_near(read, rank))), written.chosen(_is_near(written, rank))
     near = NearEdges.of(index, read.and_those(written))

@@ -14,7 +14,7 @@ from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import MISSING, NONE, Role, once, rows_of
 
-# Who owned which partition of a group, and when, by the callbacks that its members recorded.
+# Which member owned which partition of a group, and when, by the callbacks that members recorded.
 
 
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
@@ -61,13 +61,13 @@ class Members:
         """Returns intp[n]: the index of each client among the members, -1 if it is none of them."""
         if not len(self.ids):
             return np.full(len(client), -1, dtype=np.intp)
-        place = np.minimum(np.searchsorted(self.ids, client), len(self.ids) - 1)
-        return np.asarray(np.where(self.ids[place] == client, place, -1))
+        slot = np.minimum(np.searchsorted(self.ids, client), len(self.ids) - 1)
+        return np.asarray(np.where(self.ids[slot] == client, slot, -1))
 
     def crashed(self, client: np.ndarray) -> np.ndarray:
         """Returns bool[n]: is it a member that did not end by itself?"""
-        place = self.place(client)
-        return np.asarray((place >= 0) & ~self.complete[place]) if len(self.ids) else np.zeros(len(client), dtype=bool)
+        slot = self.place(client)
+        return np.asarray((slot >= 0) & ~self.complete[slot]) if len(self.ids) else np.zeros(len(client), dtype=bool)
 
 
 class MemberEvents:

@@ -109,7 +109,7 @@ def commit_regression(history: CellHistory) -> KernelResult:
     Source: Kafka documentation, design, "Consumer Position"; generations and member epochs refuse commits of members that
     lost the partition (KIP-848, KIP-1251). A commit counts if it was *invoked* after the greater one had been acknowledged,
     and none as low was tried in between: who goes on from where another one went back to does not go back himself.
-    Of a look-up (asked after that acknowledgement) it counts if no commit that may have been written since is that low.
+    A look-up (asked after that acknowledgement) counts if no commit that may have been written since is that low.
     Witness: `reader` committed `log_offset` from `begin_ns` to `end_ns` (or it was looked up at `begin_ns`, `case` OBSERVED),
     after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought.
     O(n log n).
@@ -293,6 +293,7 @@ def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> l
     another client. Normally there is none."""
     if len(client) < 2:
         return []
+    assert (begin_ns[1:] >= begin_ns[:-1]).all(), "intervals ascend by begin"
     # Intervals by begin: one that begins before the greatest end so far lies within another one.
     reach = np.maximum.accumulate(end_ns)
     found = []

@@ -78,14 +78,14 @@ class RetryPartition:
         tried = tried[np.lexsort((table["started_ns"][tried], table["log_offset"][tried]))]
         last = np.append(differs_from_previous(table["log_offset"][tried])[1:], True)[: len(tried)]
         tried = tried[last]
-        place = Lookup(table["log_offset"][tried]).find(offset)
+        slot = Lookup(table["log_offset"][tried]).find(offset)
         found = np.zeros(len(offset), dtype=bool)
         if not len(tried):
             return found
-        rows = tried[place]
+        rows = tried[slot]
         for client in distinct(sends["client"][lost]).tolist():  # members
             sent_ns = sends["invoked_ns"][lost & (sends["client"] == client)].max()
-            found |= (place >= 0) & (table["client"][rows] == client) & (table["started_ns"][rows] <= sent_ns)
+            found |= (slot >= 0) & (table["client"][rows] == client) & (table["started_ns"][rows] <= sent_ns)
         return found
 
     def repeated(self) -> "Repeated":
@@ -121,9 +121,9 @@ class RetryPartition:
     def _origin_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns int64[n]: which record each of these rows of `processed` was originally. NONE: it does not say."""
         key = identity_keys(self._processed["sender"][rows], self._processed["sequence"][rows])
-        place = self._keys.find(key)
+        slot = self._keys.find(key)
         origin = np.full(len(rows), NONE, dtype=np.int64)
-        origin[place >= 0] = self._origin[place[place >= 0]]
+        origin[slot >= 0] = self._origin[slot[slot >= 0]]
         return origin
 
     def _attempts(self, handed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -204,20 +204,20 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     # Owed: positions from the group's begin to its greatest commit. Mistaken steps elsewhere count as well.
     left = ~done.rightly[low:high]
     beyond = np.concatenate([done.mistaken[done.mistaken < low], done.mistaken[done.mistaken >= high]])
-    place = np.sort(np.concatenate([low + np.flatnonzero(left), beyond]))
+    slot = np.sort(np.concatenate([low + np.flatnonzero(left), beyond]))
     judged = int(high - low) + len(beyond)
     retry = retry_of(history.cell).get(partition.partition)
     handed = None if retry is None else RetryPartition(history, partition.partition, retry)
     if handed is not None:
-        place = place[~handed.has(index.read_key[log.rows[place]], level)]
-    offset = log.offset[place]
+        slot = slot[~handed.has(index.read_key[log.rows[slot]], level)]
+    offset = log.offset[slot]
     member, seen_ns = _last_delivered(partition, members, offset)
     case = _why_not(history, commits, members, offset, member, seen_ns)
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
-    instead = done.instead(place)
+    instead = done.instead(slot)
     case[instead >= 0] = GroupCase.MISTAKEN
-    rows = log.rows[place]
+    rows = log.rows[slot]
     witnesses = make_witnesses(
         len(offset),
         {
@@ -261,9 +261,9 @@ class _Done:
         known = log.key[position] != UNREADABLE
         shown = log.rows[position]
         for name in ("sender", "sequence"):
-            said = processed[name][rows]
-            other |= said != partition.reads[name][shown]
-            known &= said != NONE
+            named = processed[name][rows]
+            other |= named != partition.reads[name][shown]
+            known &= named != NONE
         other &= known
         rightly = np.zeros(len(log.offset), dtype=bool)
         rightly[position[~other]] = True
@@ -273,10 +273,10 @@ class _Done:
         wrong = wrong[differs_from_previous(position[wrong])]
         return _Done(rightly, position[wrong], rows[wrong])
 
-    def instead(self, place: np.ndarray) -> np.ndarray:
+    def instead(self, slot: np.ndarray) -> np.ndarray:
         """Returns, for each of these positions, the row of `processed` of a step that processed another record there. -1:
         there is none."""
-        found = Lookup(self.mistaken).find(place)
+        found = Lookup(self.mistaken).find(slot)
         return np.where(found >= 0, self.rows[found] if len(self.rows) else -1, -1)
 
 
@@ -338,8 +338,8 @@ def group_start(history: CellHistory, partition: int) -> int:
     rows = rows[Members.of(history).place(positions["client"][rows]) >= 0]  # plain readers have positions, too
     event = positions["event"][rows]
     resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
-    told = (event == 2) & (group.auto_offset_reset == "error")
-    rows = rows[resolved | told]
+    refused = (event == 2) & (group.auto_offset_reset == "error")
+    rows = rows[resolved | refused]
     if not len(rows):
         return int(END_OF_TIME_NS)
     if partition in history.cell.late_partitions:
@@ -356,11 +356,11 @@ def _last_delivered(partition: PartitionHistory, members: Members, offset: np.nd
     member, seen_ns = np.full(len(offset), -1, dtype=np.int64), np.full(len(offset), MISSING, dtype=np.int64)
     if len(offset):
         rows = np.flatnonzero(members.place(reads["client"]) >= 0)
-        place = Lookup(offset).find(reads["log_offset"][rows])
-        rows, place = rows[place >= 0], place[place >= 0]
+        slot = Lookup(offset).find(reads["log_offset"][rows])
+        rows, slot = rows[slot >= 0], slot[slot >= 0]
         order = np.argsort(reads["read_ns"][rows], kind="stable")
-        member[place[order]] = reads["client"][rows[order]]  # of several numpy keeps the last
-        seen_ns[place[order]] = reads["read_ns"][rows[order]]
+        member[slot[order]] = reads["client"][rows[order]]  # of several numpy keeps the last
+        seen_ns[slot[order]] = reads["read_ns"][rows[order]]
     return member, seen_ns
 
 
@@ -523,9 +523,9 @@ def _why_again(
     done_ns = np.where(done_ns == MISSING, table["started_ns"][before], done_ns)  # an attempt that was handed on
     keys, began_ns, sought = spans_of(history.tables["positions"], partition)
     key_before, key = span_keys(one, table["span"][before]), span_keys(other, table["span"][after])
-    place = Lookup(keys).find(key)
-    known = place >= 0
-    span_ns = np.where(known, began_ns[place], MISSING) if len(keys) else np.full(len(after), MISSING)
+    slot = Lookup(keys).find(key)
+    known = slot >= 0
+    span_ns = np.where(known, began_ns[slot], MISSING) if len(keys) else np.full(len(after), MISSING)
     released = MemberEvents(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
     lost = MemberEvents(assignments, partition, (LOST,))
     learned_late = (lost.next_after(one, done_ns) != END_OF_TIME_NS) | (
@@ -543,15 +543,15 @@ def _why_again(
     case[covered & (key != key_before)] = GroupCase.COVERED
     case[key == key_before] = GroupCase.NO_CAUSE
     if len(keys):
-        case[known & sought[place]] = GroupCase.SOUGHT
+        case[known & sought[slot]] = GroupCase.SOUGHT
     return case
 
 
 def _one_place(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
     """Returns bool[n]: do the two members have the same place in the group, and so one group.instance.id?"""
     clients, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
-    places = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
-    return np.asarray(places[numbers[: len(one)]] == places[numbers[len(one) :]])
+    slots = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
+    return np.asarray(slots[numbers[: len(one)]] == slots[numbers[len(one) :]])
 
 
 def _tells_lost(history: CellHistory) -> bool:

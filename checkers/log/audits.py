@@ -33,18 +33,18 @@ def invisible(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0)
     reasons = [index.incomplete(), index.incomplete(Isolation.READ_COMMITTED), _fewer_than_stored(index, history)]
     reason = "; ".join(why for why in reasons if why) or None
-    place = index.unshown
-    place = place[_outside_transactions(index, place)]
-    place = place[~_cleaned(index, place)]
-    count = len(place)
+    slot = index.unshown
+    slot = slot[_outside_transactions(index, slot)]
+    slot = slot[~_cleaned(index, slot)]
+    count = len(slot)
     if not count:
         return KernelResult(no_witnesses(), 0, judged=_judged(index), incomplete=reason)
-    rows = log.rows[place[:WITNESSES_MAX]]
+    rows = log.rows[slot[:WITNESSES_MAX]]
     key = index.keys_of_reads(rows)
     columns = {
         "partition": index.partition,
         **index.records_read(rows),
-        **index.sent(index.send_in_log[place[:WITNESSES_MAX]]),
+        **index.sent(index.send_in_log[slot[:WITNESSES_MAX]]),
         **index.seen(key),
         "other_ns": index.reads["read_ns"][rows],
     }
@@ -62,25 +62,25 @@ def _judged(index: PartitionIndex) -> int:
     return count + int(np.count_nonzero(_outside_transactions(index, unsent)))
 
 
-def _outside_transactions(index: PartitionIndex, place: np.ndarray) -> np.ndarray:
+def _outside_transactions(index: PartitionIndex, slot: np.ndarray) -> np.ndarray:
     """Returns bool[k]: did certainly no transaction write the records at these positions of L(p)?"""
-    row = index.send_in_log[place]
-    sent, outside = row >= 0, np.zeros(len(place), dtype=bool)
+    row = index.send_in_log[slot]
+    sent, outside = row >= 0, np.zeros(len(slot), dtype=bool)
     outside[sent] = index.sends["transaction"][row[sent]] == NONE
     # A send of ours says it by itself. Otherwise a batch of a replica must say no, and none may say yes.
-    yes, no = index.stored.in_transaction(index.log.offset[place])
+    yes, no = index.stored.in_transaction(index.log.offset[slot])
     return np.asarray(~yes & np.where(sent, outside, no))
 
 
-def _cleaned(index: PartitionIndex, place: np.ndarray) -> np.ndarray:
+def _cleaned(index: PartitionIndex, slot: np.ndarray) -> np.ndarray:
     """Returns bool[k]: may cleaning have removed these records after the audit at read_uncommitted was given them? A record
     whose send or key is not known may be a tombstone, which expires."""
-    row, read = index.send_in_log[place], index.log.rows[place]
+    row, read = index.send_in_log[slot], index.log.rows[slot]
     tombstone = row < 0
     tombstone[~tombstone] = index.sends["size"][row[~tombstone]] == NONE
     key = index.reads["key"][read]
-    cleaned = index.may_be_cleaned(record_key=key, offset=index.log.offset[place], tombstone=tombstone)
-    return np.asarray(cleaned | (index.compacted & (index.log.key[place] == UNREADABLE)))
+    cleaned = index.may_be_cleaned(record_key=key, offset=index.log.offset[slot], tombstone=tombstone)
+    return np.asarray(cleaned | (index.compacted & (index.log.key[slot] == UNREADABLE)))
 
 
 def _fewer_than_stored(index: PartitionIndex, history: PartitionHistory) -> str | None:

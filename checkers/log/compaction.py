@@ -127,9 +127,9 @@ def _last_in_log(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     key, offset = key[order], offset[order]
     last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
     key, offset = key[last], offset[last]
-    place = Lookup(key).find(index.sends["key"][rows])
+    slot = Lookup(key).find(index.sends["key"][rows])
     found = np.full(len(rows), NONE, dtype=np.int64)
-    found[place >= 0] = offset[place[place >= 0]]
+    found[slot >= 0] = offset[slot[slot >= 0]]
     return found
 
 

@@ -46,7 +46,7 @@ COMPARED = (
 unchanged. That includes the leader epoch, which the checksum does not cover."""
 CLEANED = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "attributes")
 """What the log cleaner leaves unchanged in a batch of which it keeps anything (MemoryRecords.filterTo: "we must preserve
-the last offset from the initial batch"). Of the attributes it keeps KEPT_BITS."""
+the last offset from the initial batch"). It keeps the KEPT_BITS of the attributes."""
 KEPT_BITS = 0b111000
 """The bits for timestamp type, transactional and control. The codec and the delete horizon (KIP-534) may change."""
 _COLUMNS = ("base_offset", *COMPARED)
@@ -100,6 +100,7 @@ def unread_copies(history: PartitionHistory) -> str | None:
 
 def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
     """Returns witnesses, and how many batches were compared."""
+    assert history.copies, "there is something to compare"
     low = max(copy.log_start for copy in history.copies.values())
     copies = _copies(history, low, _watermark(history))
     first = next(iter(copies.values()), {})
@@ -130,8 +131,8 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
 
 def _watermark(history: PartitionHistory) -> int:
     """Returns an offset that the high watermark had certainly reached."""
-    told = [copy.high_watermark or 0 for copy in history.copies.values()]
-    return max(history.audit_end.get(Isolation.READ_UNCOMMITTED, NONE) + 1, min(told))
+    watermarks = [copy.high_watermark or 0 for copy in history.copies.values()]
+    return max(history.audit_end.get(Isolation.READ_UNCOMMITTED, NONE) + 1, min(watermarks))
 
 
 def _copies(history: PartitionHistory, low: int, high: int) -> dict[int, Batches]:
@@ -145,8 +146,8 @@ def _copies(history: PartitionHistory, low: int, high: int) -> dict[int, Batches
             mine = mine[np.argsort(base[mine], kind="stable")]
         # Rows that follow one another are not copied.
         whole = len(mine) > 0 and bool((np.diff(mine) == 1).all())
-        place: slice | np.ndarray = slice(int(mine[0]), int(mine[-1]) + 1) if whole else mine
-        found[node] = {name: rows[name][place] for name in _COLUMNS}
+        slot: slice | np.ndarray = slice(int(mine[0]), int(mine[-1]) + 1) if whole else mine
+        found[node] = {name: rows[name][slot] for name in _COLUMNS}
     return found
 
 
@@ -155,7 +156,7 @@ def _are_equal(one: Batches, other: Batches) -> bool:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether two columns are equal. Of columns that have one value each it compares those alone."""
+    """Returns whether two columns are equal. If each has one value for all rows, it compares those alone."""
     if one.strides == other.strides == (0,) and len(one) == len(other):
         one, other = one[:1], other[:1]
     return bool(np.array_equal(one, other))
@@ -170,7 +171,7 @@ def _differences(
         return _NO_DIFFERENCE
     # Both copies side by side, at every base offset that one of them has: example [0, 3] and [0, 5] at 0, 3, 5.
     offsets = distinct(np.concatenate([one["base_offset"], other["base_offset"]]))
-    here, there = _place(offsets, one["base_offset"]), _place(offsets, other["base_offset"])
+    here, there = _slots(offsets, one["base_offset"]), _slots(offsets, other["base_offset"])
     both = np.flatnonzero((here >= 0) & (there >= 0))
     unlike = np.zeros(len(both), dtype=bool)
     for name in CLEANED if cleaned else COMPARED:
@@ -185,7 +186,7 @@ def _differences(
         case[there < 0] = MISSING_THERE
         case[here < 0] = ONLY_THERE
     chosen = np.flatnonzero(case)
-    sequences = [_sequence(batches, place[chosen]) for batches, place in ((other, there), (one, here))]
+    sequences = [_sequence(batches, slot[chosen]) for batches, slot in ((other, there), (one, here))]
     return offsets[chosen], case[chosen], sequences[0], sequences[1]
 
 
@@ -212,18 +213,18 @@ def _within(offsets: np.ndarray, batches: Batches) -> np.ndarray:
     return np.asarray((before >= 0) & (batches["last_offset"][before] >= offsets))
 
 
-def _place(wanted: np.ndarray, among: np.ndarray) -> np.ndarray:
+def _slots(wanted: np.ndarray, among: np.ndarray) -> np.ndarray:
     """Returns intp[k]: where each wanted value is in `among` (ascending), -1 if it is not there."""
     if not len(among):
         return np.full(len(wanted), -1, dtype=np.intp)
-    place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
-    return np.asarray(np.where(among[place] == wanted, place, -1))
+    slot = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+    return np.asarray(np.where(among[slot] == wanted, slot, -1))
 
 
-def _sequence(batches: Batches, place: np.ndarray) -> np.ndarray:
+def _sequence(batches: Batches, slot: np.ndarray) -> np.ndarray:
     if not len(batches["base_sequence"]):
-        return np.full(len(place), NONE, dtype=np.int64)
-    return np.asarray(np.where(place >= 0, batches["base_sequence"][place], NONE))
+        return np.full(len(slot), NONE, dtype=np.int64)
+    return np.asarray(np.where(slot >= 0, batches["base_sequence"][slot], NONE))
 
 
 def _copy_witnesses(
@@ -315,46 +316,48 @@ def _offsets(history: PartitionHistory, kind: ObservationKind) -> Iterator[tuple
 def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> dict[str, np.ndarray]:
     """Returns every pair of a snapshot and a producer that the snapshot or the batches know: arrays of one length.
     `case` is 0 where the two agree."""
-    told = {name: history.snapshots[name] for name in history.snapshots}
-    mine = np.flatnonzero((told["node"] == node) & (told["step"] == NONE) & (told["snapshot_offset"] <= copy.log_end))
-    told = {name: values[mine] for name, values in told.items()}
+    entries = {name: history.snapshots[name] for name in history.snapshots}
+    below = entries["snapshot_offset"] <= copy.log_end
+    mine = np.flatnonzero((entries["node"] == node) & (entries["step"] == NONE) & below)
+    entries = {name: values[mine] for name, values in entries.items()}
     noted = _offsets(history, ObservationKind.REPLICA_SNAPSHOT)
     offsets = np.array(sorted(o for o, n in noted if n == node and o <= copy.log_end), dtype=np.int64)
     if not len(offsets) and not len(mine):
         return {"case": np.empty(0, dtype=np.int32)}
-    if not np.isin(told["snapshot_offset"], offsets).all():
+    if not np.isin(entries["snapshot_offset"], offsets).all():
         raise Contradicted(f"node {node} has entries of a producer snapshot that it does not have")
     states = _states(history.replicas, node, copy.log_start)
-    producers = distinct(np.concatenate([states.producer, told["producer_id"]]))
+    producers = distinct(np.concatenate([states.producer, entries["producer_id"]]))
     # Every pair there could be, in the order (producer, offset): a key of its own for each.
     key = np.arange(len(producers) * len(offsets))
     rank, of = key // max(1, len(offsets)), key % max(1, len(offsets))
     here = states.at(producers[rank], offsets[of])
     there = np.full(len(key), -1, dtype=np.intp)
-    place = np.searchsorted(producers, told["producer_id"]) * len(offsets)
-    there[place + np.searchsorted(offsets, told["snapshot_offset"])] = np.arange(len(mine))
+    slot = np.searchsorted(producers, entries["producer_id"]) * len(offsets)
+    there[slot + np.searchsorted(offsets, entries["snapshot_offset"])] = np.arange(len(mine))
     known = np.flatnonzero((here >= 0) | (there >= 0))
-    case = _cases(states, told, here[known], there[known], log_start=copy.log_start)
+    case = _cases(states, entries, here[known], there[known], log_start=copy.log_start)
     return {
         "case": case,
         "log_offset": offsets[of[known]],
         "other_offset": _or_none(states.columns["end"], here[known]),
-        "sequence": _or_none(told["last_sequence"], there[known]),
+        "sequence": _or_none(entries["last_sequence"], there[known]),
         "other_sequence": _or_none(states.columns["last_sequence"], here[known]),
     }
 
 
-def _cases(states: "_States", told: Columns, here: np.ndarray, there: np.ndarray, *, log_start: int) -> np.ndarray:
+def _cases(states: "_States", entries: Columns, here: np.ndarray, there: np.ndarray, *, log_start: int) -> np.ndarray:
     """Returns int32[k]: the SnapshotCase of each pair, 0 where the two agree or nothing can be said. `here` and `there`
     are rows of both, -1 for none."""
+    assert len(here) == len(there), "pairs"
     case = np.zeros(len(here), dtype=np.int32)
     case[there < 0] = SnapshotCase.UNKNOWN_THERE
     # What retention took away may have been known rightly.
-    above = _or_none(told["last_offset"], there) >= log_start
+    above = _or_none(entries["last_offset"], there) >= log_start
     case[(here < 0) & (above | (log_start == 0))] = SnapshotCase.UNKNOWN_HERE
     both = np.flatnonzero((here >= 0) & (there >= 0))
     for name, what in _COMPARED:
-        differ = states.columns[name][here[both]] != told[name][there[both]]
+        differ = states.columns[name][here[both]] != entries[name][there[both]]
         if what is SnapshotCase.LAST_BATCH and log_start:
             differ &= states.columns["last_batch_known"][here[both]] > 0
         if what is SnapshotCase.TRANSACTION and log_start:
@@ -399,18 +402,18 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     rows = rows[replicas["last_offset"][rows] >= log_start]
     rows = rows[np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows]))]
     batch = {name: replicas[name][rows] for name in replicas}
-    count, place = len(rows), np.arange(len(rows))
+    count, slot = len(rows), np.arange(len(rows))
     first = differs_from_previous(batch["producer_id"])
-    begins = np.maximum.accumulate(np.where(first, place, 0))
+    begins = np.maximum.accumulate(np.where(first, slot, 0))
     control = (batch["attributes"] & _CONTROL) != 0
     # The last batch of records: of the same epoch, or it is forgotten.
-    under = np.maximum.accumulate(np.where(first | differs_from_previous(batch["producer_epoch"]), place, 0))
-    last = np.maximum.accumulate(np.where(control, -1, place)) if count else place
+    under = np.maximum.accumulate(np.where(first | differs_from_previous(batch["producer_epoch"]), slot, 0))
+    last = np.maximum.accumulate(np.where(control, -1, slot)) if count else slot
     has_last = last >= under
     # The open transaction: the first batch in one after the last marker.
-    marker = np.maximum.accumulate(np.where(control, place, -1)) if count else place
+    marker = np.maximum.accumulate(np.where(control, slot, -1)) if count else slot
     marked = marker >= begins
-    begun = np.where((batch["attributes"] & (_TRANSACTIONAL | _CONTROL)) == _TRANSACTIONAL, place, count)
+    begun = np.where((batch["attributes"] & (_TRANSACTIONAL | _CONTROL)) == _TRANSACTIONAL, slot, count)
     next_begun = np.append(np.minimum.accumulate(begun[::-1])[::-1], count)
     opened = next_begun[np.where(marked, marker + 1, begins)]
     # The sequence of the last record: that of the first, and one more for each further record.
@@ -422,7 +425,7 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
         "last_offset": np.where(has_last, batch["last_offset"][last], NONE),
         "offset_delta": np.where(has_last, delta[last], 0),
         "timestamp_ms": batch["max_timestamp_ms"],
-        "transaction_offset": np.where(opened <= place, batch["base_offset"][np.minimum(opened, place)], NONE),
+        "transaction_offset": np.where(opened <= slot, batch["base_offset"][np.minimum(opened, slot)], NONE),
         "end": batch["last_offset"],
         "last_batch_known": has_last | (under > begins),
         "transaction_known": marked,
@@ -430,11 +433,11 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     return _States(batch["producer_id"], batch["base_offset"], columns)
 
 
-def _or_none(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+def _or_none(values: np.ndarray, slot: np.ndarray) -> np.ndarray:
     """Returns int64[k]: `values` at these places, NONE where the place is -1."""
     if not len(values):
-        return np.full(len(place), NONE, dtype=np.int64)
-    return np.where(place >= 0, values[place], NONE).astype(np.int64)
+        return np.full(len(slot), NONE, dtype=np.int64)
+    return np.where(slot >= 0, values[slot], NONE).astype(np.int64)
 
 
 def _snapshot_witnesses(history: PartitionHistory, node: int, pairs: Columns) -> np.ndarray:

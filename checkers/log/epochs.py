@@ -87,7 +87,7 @@ def _batches(history: PartitionHistory) -> tuple[np.ndarray, int]:
 
 
 def _reads(history: PartitionHistory) -> tuple[np.ndarray, int]:
-    """Returns falls along what readers got. Of what nobody audited only consumers are readers."""
+    """Returns falls along what readers got. Without an audit only consumers are readers."""
     reads = history.reads
     epoch, client = reads["leader_epoch"], reads["client"]
     if epoch.strides == (0,) and len(epoch):  # one value for all

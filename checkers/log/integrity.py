@@ -296,7 +296,7 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     if not len(extra):
         return KernelResult(no_witnesses(), 0, judged=len(log.key), incomplete=reason)
     row = index.send_rows(log.key[extra])
-    # Of transactional records only the copies count that V shows: aborted ones stay in L(p), and nobody is given them.
+    # A copy of a transactional record counts if V shows it: aborted ones stay in L(p), and nobody is given them.
     transactional = row >= 0
     transactional[transactional] = index.sends["transaction"][row[transactional]] != NONE
     if transactional.any():
@@ -311,19 +311,19 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     return KernelResult(witnesses, count, judged=len(log.key), incomplete=reason)
 
 
-def _pairs_in_log(index: PartitionIndex, place: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray | int]:
+def _pairs_in_log(index: PartitionIndex, slot: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray | int]:
     """Columns of witnesses: the records at these positions of L(p), and (`other_*`) those at the other positions."""
     log, sender, sequence = index.log, index.reads["sender"], index.reads["sequence"]
     return {
         "partition": index.partition,
-        "client": sender[log.rows[place]],
-        "sequence": sequence[log.rows[place]],
-        "log_offset": log.offset[place],
+        "client": sender[log.rows[slot]],
+        "sequence": sequence[log.rows[slot]],
+        "log_offset": log.offset[slot],
         "other_client": sender[log.rows[other]],
         "other_sequence": sequence[log.rows[other]],
         "other_offset": log.offset[other],
-        **index.sent(index.send_rows(log.key[place])),
-        **index.seen(log.key[place]),
+        **index.sent(index.send_rows(log.key[slot])),
+        **index.seen(log.key[slot]),
     }
 
 
@@ -332,9 +332,9 @@ def _visible_copies(index: PartitionIndex, extra: np.ndarray, first: np.ndarray)
     log, visible = index.log, index.visible
     # All copies of these records, the first ones too, as far as V shows them; then each group in the order of the log.
     position = np.concatenate([distinct(first), extra])
-    place = visible.positions.find(log.offset[position])
-    shown = place >= 0
-    shown[shown] = visible.key[place[shown]] == log.key[position[shown]]
+    slot = visible.positions.find(log.offset[position])
+    shown = slot >= 0
+    shown[shown] = visible.key[slot[shown]] == log.key[position[shown]]
     position = position[shown]
     position = position[np.lexsort((position, log.key[position]))]
     key = log.key[position]
@@ -481,8 +481,8 @@ def _conflicting(seen: _Observations) -> _Observations:
     if not len(conflict):
         return seen.take(order[:0])
     conflict = conflict[differs_from_previous(conflict)]
-    place = np.minimum(np.searchsorted(conflict, seen.offset), len(conflict) - 1)
-    seen = seen.take(np.flatnonzero(conflict[place] == seen.offset))
+    slot = np.minimum(np.searchsorted(conflict, seen.offset), len(conflict) - 1)
+    seen = seen.take(np.flatnonzero(conflict[slot] == seen.offset))
     return seen.take(np.lexsort((seen.time_ns, seen.rank, seen.key, seen.offset)))
 
 

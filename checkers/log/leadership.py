@@ -83,17 +83,17 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     short = in_sync < np.minimum(wanted, replicas)
     if not short.any():
         return Short(rows[:0], time_ns[:0], in_sync[:0], judged, None)
-    # Of each row: since when, and until when, it has been short without a break.
+    # For each row: since when, and until when, the ISR has been short without a break.
     began = np.maximum.accumulate(np.where(short & ~np.append(False, short[:-1]), np.arange(len(truth)), 0))
     enough = np.append(np.where(short, _FOREVER, time_ns), _FOREVER)
     ends_ns = np.minimum.accumulate(enough[::-1])[::-1][1:]
     begin_ns = sends["invoked_ns"][rows] - history.metadata_error_ns - LEARNS_NS
     end_ns = sends["completed_ns"][rows] + history.metadata_error_ns + LEARNS_NS
     # The change that held when the send began. It counts if too few were in sync from there to the end of the send.
-    place = np.searchsorted(time_ns, begin_ns, side="right") - 1
-    found = np.flatnonzero((place >= 0) & short[place] & (ends_ns[place] > end_ns))
-    rows, place = rows[found], place[found]
-    return Short(rows, time_ns[began[place]], in_sync[place], judged, None)
+    slot = np.searchsorted(time_ns, begin_ns, side="right") - 1
+    found = np.flatnonzero((slot >= 0) & short[slot] & (ends_ns[slot] > end_ns))
+    rows, slot = rows[found], slot[found]
+    return Short(rows, time_ns[began[slot]], in_sync[slot], judged, None)
 
 
 def unclean(history: PartitionHistory) -> KernelResult:
@@ -193,20 +193,20 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     log = np.flatnonzero(
         (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
     )
-    told = metrics["absent"] == 0
-    leaders = np.flatnonzero(told & (metrics["metric"] == code_of("quorum_leader")))
-    epochs = np.flatnonzero(told & (metrics["metric"] == code_of("quorum_epoch")))
+    present = metrics["absent"] == 0
+    leaders = np.flatnonzero(present & (metrics["metric"] == code_of("quorum_leader")))
+    epochs = np.flatnonzero(present & (metrics["metric"] == code_of("quorum_epoch")))
     # Only who names itself claims the role. One answer is two rows, of one node and one time.
     own = leaders[metrics["value_micro"][leaders] == metrics["node"][leaders].astype(np.int64) * MICRO]
     times = np.unique(metrics["time_ns"])
     answer = np.searchsorted(times, metrics["time_ns"]) << 32 | metrics["node"]
     epochs = epochs[np.argsort(answer[epochs], kind="stable")]
     epochs = epochs[differs_from_previous(answer[epochs])]
-    place = Lookup(answer[epochs]).find(answer[own])
-    own, place = own[place >= 0], place[place >= 0]
+    slot = Lookup(answer[epochs]).find(answer[own])
+    own, slot = own[slot >= 0], slot[slot >= 0]
     return (
         np.concatenate([table["node"][log], metrics["node"][own]]).astype(np.int64),
-        np.concatenate([table["leader_epoch"][log], metrics["value_micro"][epochs[place]] // MICRO]).astype(np.int64),
+        np.concatenate([table["leader_epoch"][log], metrics["value_micro"][epochs[slot]] // MICRO]).astype(np.int64),
         np.concatenate([table["time_ns"][log], metrics["time_ns"][own]]),
     )
 
@@ -229,7 +229,7 @@ def _members(mask: np.ndarray) -> np.ndarray:
     return np.asarray(bits.sum(axis=1))
 
 
-# What single brokers answer. A zombie may answer, too. So an answer is judged only against what the same broker, or a
+# What single brokers answer. A zombie may answer, too. An answer is judged only against what the same broker, or a
 # leader of an earlier epoch, had answered.
 
 
@@ -275,11 +275,11 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
         earlier = np.flatnonzero((life == of) & (epoch <= number))
         # The greatest value up to each answer in this or an earlier epoch.
         reached = np.maximum.accumulate(value[earlier])
-        # Of another node: what was answered before this node's last answer. Of this node: whatever came before.
+        # What another node answered counts if it came before this node's last answer; what this node answered, in any case.
         known = asked_after[mine]
-        told = np.searchsorted(time_ns[earlier], np.where(known >= 0, time_ns[known], MISSING), side="right") - 1
-        fell = (told >= 0) & (reached[told] > value[mine])
-        first = np.searchsorted(reached, reached[told[fell]], side="left")
+        last_known = np.searchsorted(time_ns[earlier], np.where(known >= 0, time_ns[known], MISSING), side="right") - 1
+        fell = (last_known >= 0) & (reached[last_known] > value[mine])
+        first = np.searchsorted(reached, reached[last_known[fell]], side="left")
         before[mine[fell]] = earlier[first]
     later = np.flatnonzero(before >= 0)
     earlier = before[later]

@@ -32,7 +32,7 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     Counts records: `other_*` is the record in front of it that was sent last. `case` (RealTimeCase): ACKNOWLEDGED, acks other
     than 0, judged where its first copy stands; READ, judged at each offset where it was read and where the log has it;
     READ_UNSENT, the record itself was sent after the read, wherever it stands. A record has one case: the last of these
-    that applies, but for ACKNOWLEDGED before READ. Of records in front the first copy counts. Records without a row of
+    that applies, but for ACKNOWLEDGED before READ. In front, the first copy of a record counts. Records without a row of
     `sends` are in no order of time. Where retention or compaction may have removed first copies, an acknowledged record is
     judged only where it stands at its acknowledged offset. O(n): one running maximum of the times of invocation, in the order
     of the log.
@@ -41,16 +41,16 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     readers = _Readers(index, history.client_clock)
     row = _sends_in_log_order(index)
     # Records without a send of ours are left out: nothing says when they were sent.
-    place = np.arange(len(row)) if not len(row) or int(row.min()) >= 0 else np.flatnonzero(row >= 0)
-    row = taken(row, place)
+    slot = np.arange(len(row)) if not len(row) or int(row.min()) >= 0 else np.flatnonzero(row >= 0)
+    row = taken(row, slot)
     sends = index.sends
     invoked_ns, completed_ns = sends["invoked_ns"][row], sends["completed_ns"][row]
-    silent = rows_that(_acknowledged(index, row, place), np.logical_not)
+    silent = rows_that(_acknowledged(index, row, slot), np.logical_not)
     completed_ns[silent] = _NEVER
     judged = readers.judged
     found = [readers.unsent_elsewhere()]
     for clock, mine in _by_clock(index, history.client_clock, row):
-        at, its_invoked_ns, its_completed_ns = (taken(of, mine) for of in (place, invoked_ns, completed_ns))
+        at, its_invoked_ns, its_completed_ns = (taken(of, mine) for of in (slot, invoked_ns, completed_ns))
         judged += int(np.count_nonzero(its_completed_ns != _NEVER)) if len(silent) else len(mine)
         # In the example above: sent 10, 50, 30, so newest 10, 50, 50. The record at 9 was acknowledged at 40, before 50.
         newest_ns = np.maximum.accumulate(its_invoked_ns)
@@ -97,14 +97,14 @@ def _by_clock(index: PartitionIndex, client_clock: np.ndarray, row: np.ndarray) 
     return [(value, np.flatnonzero(clock == value)) for value in distinct(clock[clock != NONE]).tolist()]
 
 
-def _acknowledged(index: PartitionIndex, row: np.ndarray, place: np.ndarray) -> np.ndarray:
+def _acknowledged(index: PartitionIndex, row: np.ndarray, slot: np.ndarray) -> np.ndarray:
     """Returns bool[k]: was this send acknowledged, with acks other than 0, and did it stand there by then?"""
     sends = index.sends
-    told = index.acknowledged & (sends["completed_ns"] != MISSING) & ~index.sent_with(acks=0)
-    told[: index.sentinel_sends] = True  # these are not in L(p)
-    known: np.ndarray = np.ones(len(row), dtype=bool) if told.all() else told[row]
+    confirmed = index.acknowledged & (sends["completed_ns"] != MISSING) & ~index.sent_with(acks=0)
+    confirmed[: index.sentinel_sends] = True  # these are not in L(p)
+    known: np.ndarray = np.ones(len(row), dtype=bool) if confirmed.all() else confirmed[row]
     if index.compacted or index.log_start > 0:
-        known &= sends["log_offset"][row] == index.log.offset[place]
+        known &= sends["log_offset"][row] == index.log.offset[slot]
     return known
 
 
@@ -146,7 +146,7 @@ class _Found:
 
 
 class _Readers:
-    """The reads of a partition by clients of known clocks. Of what nobody audited only those of consumers count."""
+    """The reads of a partition by clients of known clocks. Without an audit only those of consumers count."""
 
     def __init__(self, index: PartitionIndex, client_clock: np.ndarray) -> None:
         self._index, self._client_clock = index, client_clock
@@ -207,8 +207,8 @@ class _Readers:
 def reads_before(
     index: PartitionIndex, newest_ns: np.ndarray, chosen: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Returns the rows of `reads`, by chosen clients, at offsets of L(p) at which `newest_ns` is later. `chosen` tells it of
-    rows: bool[k]."""
+    """Returns the rows of `reads`, by chosen clients, at offsets of L(p) at which `newest_ns` is later. `chosen` returns, for
+    rows, whether a chosen client read them: bool[k]."""
     read_ns = index.reads["read_ns"]
     if index.alignment is None:
         at = index.read_position
@@ -241,7 +241,7 @@ def _result(index: PartitionIndex, parts: list[_Found], judged: int) -> KernelRe
     reads = index.reads
     read_ns = np.where(found.read >= 0, reads["read_ns"][found.read], MISSING) if len(reads["read_ns"]) else found.read
     found = found.take(np.lexsort((found.read, read_ns, _RANK[found.case], found.key, found.offset)))
-    # Of several witnesses of one record at one offset the first is kept: they are sorted by rank, then by time.
+    # One witness for each record and offset, the first: they are sorted by rank, then by time.
     found = found.take(np.flatnonzero(differs_from_previous(found.offset) | differs_from_previous(found.key)))
     count = len(found.offset)
     found = found.take(np.arange(min(count, WITNESSES_MAX)))

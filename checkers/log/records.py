@@ -1,6 +1,6 @@
 """These kernels check single records: is each one what its producer sent, and was its producer told what became of it?
 
-A broker reports an error to the producer, which has to handle it. So the error must reach the producer, and an error that
+A broker reports an error to the producer, which has to handle it. The error must reach the producer, and an error that
 one record caused must not fail another record."""
 
 from collections.abc import Iterable
@@ -72,8 +72,8 @@ def misplaced(history: PartitionHistory) -> KernelResult:
     Example: a record that names partition 2 as its own was received from partition 1: a finding of partition 1.
     """
     index = PartitionIndex.of(history)
-    said = index.reads["sent_partition"]
-    rows = rows_that(said, lambda some: (some != index.partition) & (some != NONE))
+    target = index.reads["sent_partition"]
+    rows = rows_that(target, lambda some: (some != index.partition) & (some != NONE))
     return _records_seen(index, rows[index.sent_elsewhere(rows)])
 
 
@@ -132,7 +132,7 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
     if not len(rows):
         return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
     audit = ~index.read_by_consumer(rows)
-    # Of several readers of one record the first consumer is named; the audit only where no consumer received it.
+    # If several readers got one record, the first consumer is named, and the audit only where no consumer received it.
     order = np.lexsort((reads["read_ns"][rows], audit, index.keys_of_reads(rows), reads["log_offset"][rows]))
     rows, audit = rows[order], audit[order]
     new = differs_from_previous(reads["log_offset"][rows]) | differs_from_previous(index.keys_of_reads(rows))
@@ -168,11 +168,11 @@ def unreported(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     sends = index.sends
-    silent, told = _silent(index, history.client_told_ns)
+    silent, failed = _silent(index, history.client_told_ns)
     reported = _reported_unseen(index)
     rows = np.concatenate([silent, reported])
     if reason := index.incomplete():
-        return KernelResult(no_witnesses(), count=0, judged=len(rows) + told, incomplete=reason)
+        return KernelResult(no_witnesses(), count=0, judged=len(rows) + failed, incomplete=reason)
     rows = rows[(sends["transaction"][rows] == NONE) & (index.identities.find(index.send_key[rows]) < 0)]
     if index.sentinel_ns is not None:  # what was completed later may stand behind the sentinel
         rows = rows[sends["completed_ns"][rows] < index.sentinel_ns]
@@ -186,7 +186,7 @@ def unreported(history: PartitionHistory) -> KernelResult:
     unknown = int(np.count_nonzero(maybe))
     why = f"{unknown} records that are not in the log may have been removed by cleaning, or be the unreadable ones"
     rows = rows[~maybe]
-    return KernelResult(_witnesses(index, rows), len(rows), len(rows) + told, incomplete=why if unknown else None)
+    return KernelResult(_witnesses(index, rows), len(rows), len(rows) + failed, incomplete=why if unknown else None)
 
 
 def unenforced(history: CellHistory) -> KernelResult:
@@ -205,8 +205,8 @@ def unenforced(history: CellHistory) -> KernelResult:
     found, judged, reason = [], 0, None
     for index, rows in _own_sends(history):
         reason = reason or index.incomplete()
-        told, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
-        refused = told & (bad | (not made.of_record))
+        blamed, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
+        refused = blamed & (bad | (not made.of_record))
         inside = index.identities.find(index.send_key[rows]) >= 0
         if made.by_broker:
             acks = of_clients(index.client_acks, index.sends["client"][rows], unknown=NONE)
@@ -234,10 +234,10 @@ def collateral(history: CellHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0)
     found, judged, provoked = [], 0, 0
     for index, rows in _own_sends(history):
-        told, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
-        found.append((index, rows[told & ~bad]))
+        blamed, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
+        found.append((index, rows[blamed & ~bad]))
         judged += int(np.count_nonzero(~bad))
-        provoked += int(np.count_nonzero(told & bad))
+        provoked += int(np.count_nonzero(blamed & bad))
     return _of_cell(found, judged if provoked else 0, None)
 
 

@@ -67,12 +67,12 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
     producer, epoch = replicas["producer_id"][rows], replicas["producer_epoch"][rows]
     new = differs_from_previous(producer)
     control = (replicas["attributes"][rows] & CONTROL) != 0
-    place = np.arange(len(rows))
+    slot = np.arange(len(rows))
     # A running maximum of places carries the latest one on: where the producer of each row begins, and below, its last
     # batch of records. Example: data, marker, data are the places 0, 1, 2, and `last_data` is 0, 0, 2.
-    begins = np.maximum.accumulate(np.where(new, place, 0)) if len(rows) else place
+    begins = np.maximum.accumulate(np.where(new, slot, 0)) if len(rows) else slot
     newest = _newest_before(epoch, new)
-    last_data = np.maximum.accumulate(np.where(control, -1, place)) if len(rows) else place
+    last_data = np.maximum.accumulate(np.where(control, -1, slot)) if len(rows) else slot
     # The last batch of records *before* each row, unless that one is another producer's.
     before = np.append(-1, last_data[:-1])[: len(rows)]
     before = np.where(before >= begins, before, -1)

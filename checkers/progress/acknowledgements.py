@@ -58,7 +58,7 @@ def waits_of(sends: Columns, bound_ns: int) -> SendWaits:
 def join_waits(parts: Sequence[SendWaits], bound_ns: int) -> SendWaits:
     """Returns what must be known of all rows of a partition, from what is known of its blocks."""
     spans = [(np.full(len(busy), client), busy) for part in parts for client, busy in part.busy.items()]
-    client = np.concatenate([np.empty(0, dtype=np.int64), *(whose for whose, _ in spans)])
+    client = np.concatenate([np.empty(0, dtype=np.int64), *(owner for owner, _ in spans)])
     begin_ns, end_ns = np.concatenate([np.empty((0, 2), dtype=np.int64), *(busy for _, busy in spans)]).T
     names = ("client", "sequence", "invoked_ns", "completed_ns")
     return SendWaits(
@@ -79,12 +79,12 @@ def _busy(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray, bound_ns
     client, begin_ns, end_ns = client[order], begin_ns[order], end_ns[order]
     found = {}
     edges = np.flatnonzero(client[1:] != client[:-1]) + 1
-    for whose, begins, ends in zip(
+    for owner, begins, ends in zip(
         client[np.append(0, edges)].tolist(), np.split(begin_ns, edges), np.split(end_ns, edges), strict=True
     ):
         reached = np.maximum.accumulate(ends)
         apart = np.flatnonzero(begins[1:] - reached[:-1] >= bound_ns)
-        found[whose] = np.stack([begins[np.append(0, apart + 1)], reached[np.append(apart, len(ends) - 1)]], axis=1)
+        found[owner] = np.stack([begins[np.append(0, apart + 1)], reached[np.append(apart, len(ends) - 1)]], axis=1)
     return found
 
 

@@ -40,9 +40,9 @@ def asked_of(history: CellHistory, client: int, kind: ObservationKind) -> Sequen
     planned = {int(one) for one in table["planned"][table["client"] == client]} | {client}
     if not any(one.client in planned and one.role in _UNASKED for one in history.clients):
         return UNBOUNDED
-    told = history.tables["asked"]
-    rows = np.flatnonzero((told["client"] == client) & (told["kind"] == kind.value))
-    begin_ns, lasted_ns = told["time_ns"][rows], told["value"][rows]
+    asked = history.tables["asked"]
+    rows = np.flatnonzero((asked["client"] == client) & (asked["kind"] == kind.value))
+    begin_ns, lasted_ns = asked["time_ns"][rows], asked["value"][rows]
     end_ns = np.where(lasted_ns == NONE, UNBOUNDED[0][1], begin_ns + lasted_ns)
     return sorted(zip(begin_ns.tolist(), end_ns.tolist(), strict=True))
 

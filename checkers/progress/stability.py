@@ -40,8 +40,8 @@ def unstable(history: CellHistory) -> KernelResult:
     the topics change; KIP-848. Judged are calms: stretches in which nobody of the group began (until its first callback),
     ended, stood still, or may have polled too rarely. After a calm has lasted `settle_ns`, no member may be assigned a
     partition, and none may be without an owner. A death, or a static member's end, counts until its session is over.
-    Members learn of a partition that was added only when they ask for metadata again. So a group whose topics grow is not
-    calm before each added partition has had its first owner. If one was created and never had any, it is not known when the
+    Members learn of a partition that was added only when they ask for metadata again. A group whose topics grow is not calm
+    before each added partition has had its first owner. If one was created and never had any, it is not known when the
     group learned of it, and nothing is judged.
 
     Example: members start at 0 s and 1 s, the last one ends at 90 s, and `settle_ns` is 20 s. An assignment at 19 s is
@@ -153,12 +153,12 @@ def _comings_and_goings(history: CellHistory, members: Members) -> tuple[np.ndar
     session, limit = group.session.timeout_ms * NS_PER_MS, group.configuration.max_poll_interval_ms * NS_PER_MS
     polls = polls_of_members(history)
     spans: list[tuple[int, int]] = []
-    for place, one in enumerate(members.ids.tolist()):
+    for slot, one in enumerate(members.ids.tolist()):
         mine = told["client"] == one
-        started, ended = int(members.started_ns[place]), int(members.ended_ns[place])
+        started, ended = int(members.started_ns[slot]), int(members.ended_ns[slot])
         callbacks = np.sort(told["started_ns"][mine])
         spans.append((started, int(callbacks[0]) if len(callbacks) else ended))
-        noticed = session if group.configuration.static_membership or not members.complete[place] else 0
+        noticed = session if group.configuration.static_membership or not members.complete[slot] else 0
         spans.append((ended, ended + noticed))
         for row in np.flatnonzero(mine & (told["event"] == CLOSE)).tolist():  # one for each partition
             left = int(told["done_ns"][row])

@@ -23,8 +23,8 @@ def stale_controller(history: CellHistory) -> KernelResult:
 
     Source: KIP-595, "Leader Progress Timeout": a leader from which no majority fetches resigns; KAFKA-15489. Counts epochs
     in which a node went on to answer that it is the active controller for more than REPLACED_NS after a later epoch had its
-    own, answer after answer. Who stood still, and answers again as what it was, is given the time anew: answers that are
-    too far apart end the stretch. This anomaly belongs to the cluster, so every cell shows it.
+    own, answer after answer. A node that stood still, and answers again as what it was, is given the time anew: answers that
+    are too far apart end the stretch. This anomaly belongs to the cluster, so every cell shows it.
 
     Example: node 1 is active in epoch 4. The metadata log says that node 2 became it in epoch 5 at 10 s. Node 1 answers
     that it is active in epoch 4 at 11, 12, … 17 s: a witness from 10 s to 17 s. If it last said so at 12 s, it gave way.
@@ -72,9 +72,9 @@ def stale_controller(history: CellHistory) -> KernelResult:
 def answers(metrics: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Returns (node, leader, epoch, time) of each answer of a node about the metadata quorum, ascending by time. One answer
     is two rows, of one node and one time."""
-    told = metrics["absent"] == 0
-    leaders = np.flatnonzero(told & (metrics["metric"] == code_of("quorum_leader")))
-    epochs = np.flatnonzero(told & (metrics["metric"] == code_of("quorum_epoch")))
+    known = metrics["absent"] == 0
+    leaders = np.flatnonzero(known & (metrics["metric"] == code_of("quorum_leader")))
+    epochs = np.flatnonzero(known & (metrics["metric"] == code_of("quorum_epoch")))
     leaders, epochs = (
         rows[np.lexsort((metrics["node"][rows], metrics["time_ns"][rows]))] for rows in (leaders, epochs)
     )

@@ -81,9 +81,9 @@ def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
     client, begun_ns, transaction = (rows[name][order] for name in ("client", "begun_ns", "transaction"))
     following = np.append(client[1:] == client[:-1], False)[: len(order)]
     next_ns = np.where(following, np.append(begun_ns[1:], 0)[: len(order)], np.iinfo(np.int64).max)
-    who, place = np.unique(client, return_inverse=True)
-    known = np.array([ends.get(int(one), MISSING) for one in who], dtype=np.int64)
-    lived_ns = known[place] if len(who) else begun_ns[:0]
+    caller, slot = np.unique(client, return_inverse=True)
+    known = np.array([ends.get(int(one), MISSING) for one in caller], dtype=np.int64)
+    lived_ns = known[slot] if len(caller) else begun_ns[:0]
     begin_ns = np.where(transaction == NONE, begun_ns, rows["end_invoked_ns"][order])
     completed_ns = rows["completed_ns"][order]
     returned = completed_ns != MISSING

@@ -50,18 +50,19 @@ def stretches_of(history: CellHistory, client: int, partition: int) -> list[Part
     Example: it is assigned the partition at 0 s, seeks to offset 7 at 10 s, and it is revoked at 30 s: from 0 to 10 s from an
     offset that nobody knows, and from 10 to 30 s from offset 7. An application that assigns itself other partitions says so.
     """
-    positions, told = history.tables["positions"], history.tables["assignments"]
+    positions, assignments = history.tables["positions"], history.tables["assignments"]
     mine = (positions["client"] == client) & ((positions["partition"] == partition) | (positions["event"] == _ASSIGNED))
-    taken = (told["client"] == client) & np.isin(told["partition"], (partition, NONE)) & (told["event"] != _ASSIGN)
+    taken = (assignments["client"] == client) & (assignments["event"] != _ASSIGN)
+    taken &= np.isin(assignments["partition"], (partition, NONE))
     own = positions["partition"][mine] == partition
     events = [
         *zip(positions["time_ns"][mine].tolist(), positions["event"][mine].tolist(), positions["log_offset"][mine].tolist(),
              own.tolist(), strict=True),
-        *((time_ns, NONE, NONE, True) for time_ns in told["started_ns"][taken].tolist()),
+        *((time_ns, NONE, NONE, True) for time_ns in assignments["started_ns"][taken].tolist()),
     ]  # fmt: skip
     events.sort(key=lambda event: event[0])
     times = [time_ns for time_ns, *_ in events] + [_lived_until(history, client)]
-    found, member = list[PartitionHeld](), bool((told["client"] == client).any())
+    found, member = list[PartitionHeld](), bool((assignments["client"] == client).any())
     having = False
     for number, (time_ns, event, offset, is_own) in enumerate(events):
         if not is_own:  # a member keeps what it has when it is given more; who assigns itself others has given it up

@@ -10,7 +10,7 @@ from prozess.checkers.alignment import rows_where
 from prozess.checkers.groups.processing import group_start
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.checkers.partition_log import places_of
+from prozess.checkers.partition_log import slots_of
 from prozess.checkers.reading.receipts import NEVER, Receipts
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
@@ -43,6 +43,7 @@ class Stillness:
     """The times in which some client stood still. Stretches that overlap count once."""
 
     def __init__(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> None:
+        assert len(begin_ns) == len(end_ns), "one end for each begin"
         order = np.argsort(begin_ns, kind="stable")
         # By begin, with the greatest end so far: a span begins anew where it begins behind all ends before it.
         begin, reach = begin_ns[order], np.maximum.accumulate(end_ns[order])
@@ -162,7 +163,7 @@ def late(history: CellHistory) -> KernelResult:
 
     Source: the trial. A record is consumed when every tailing reader of its partition received it (records of
     transactions: every reader at read_committed); in a group, when one of its members received it. The latency goes from
-    before produce() was called to the first poll that returned the record, of the last consumer. So it includes what the
+    before produce() was called to the first poll that returned the record, of the last consumer. It includes what the
     producer waits for, such as retries and batching. Counts records that were late or never received. Judged are
     acknowledged records that were sent since the trial's clock started, except what cleaning may have removed, what a
     group did not owe, and what was sent within the bound before its readers ended. Witness: the record; `other_ns` is
@@ -181,7 +182,8 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
     """Returns what `late` finds in one partition of a cell. `among` (bool[sends]) restricts it to some records, if
     everything about those is there."""
     bound, index = history.cell.delivery_bound, PartitionIndex.of(partition)
-    mine = [place for place in _places(history) if index.partition in place.partitions]
+    assert among is None or len(among) == len(index.sends["client"]), "`among` has an entry for each send"
+    mine = [recipient for recipient in _places(history) if index.partition in recipient.partitions]
     if bound is None or not mine or index.partition not in history.cell.written:
         # A late partition, which readers leave out, or one that producers do not write.
         return KernelResult(no_witnesses(), count=0, judged=0)
@@ -226,11 +228,11 @@ def _places(history: CellHistory) -> list[Recipient]:
     ]
 
 
-def _clocks_differ(index: PartitionIndex, clocks: np.ndarray, places: Sequence[Recipient]) -> str | None:
+def _clocks_differ(index: PartitionIndex, clocks: np.ndarray, recipients: Sequence[Recipient]) -> str | None:
     """Returns why the times of producers and of consumers cannot be compared. None: they can."""
-    whose = np.concatenate([index.senders, *(place.clients for place in places)])
-    told = of_clients(clocks, whose, unknown=NONE)
-    if len(told) and (told[0] == NONE or (told != told[0]).any()):
+    clients = np.concatenate([index.senders, *(recipient.clients for recipient in recipients)])
+    used = of_clients(clocks, clients, unknown=NONE)
+    if len(used) and (used[0] == NONE or (used != used[0]).any()):
         return f"the producers and the consumers of partition {index.partition} used different clocks"
     return None
 
@@ -241,7 +243,7 @@ def _clocks_differ(index: PartitionIndex, clocks: np.ndarray, places: Sequence[R
 def _sent(
     history: CellHistory,
     index: PartitionIndex,
-    places: Sequence[Recipient],
+    recipients: Sequence[Recipient],
     bound: DeliveryBound,
     among: np.ndarray | None,
 ) -> SentRecords:
@@ -253,15 +255,15 @@ def _sent(
     if history.cell.group is not None:
         offset = sends["log_offset"][rows]
         owed &= (offset == NONE) | (offset >= group_start(history, index.partition))
-    receipts = [Receipts(index, place.clients) for place in places]
+    receipts = [Receipts(index, recipient.clients) for recipient in recipients]
     given_ns = _last_given(index, receipts, rows)
     beyond = rows_where(len(rows), lambda some: given_ns[some] - bound.latency_ns > invoked_ns[some])
     state, reader = np.zeros(len(rows), dtype=np.int8), np.full(len(beyond), -1, dtype=np.intp)
     worst, its_ns = state[beyond], np.full(len(beyond), BEFORE)
-    for number, (place, receipt) in enumerate(zip(places, receipts, strict=True) if len(beyond) else ()):
+    for number, (recipient, receipt) in enumerate(zip(recipients, receipts, strict=True) if len(beyond) else ()):
         late_rows = rows[beyond]
         first, seen_ns = receipt.first(late_rows), receipt.given_ns(late_rows)
-        became = _became(history, index, late_rows, seen_ns, place, bound)
+        became = _became(history, index, late_rows, seen_ns, recipient, bound)
         first[first < 0] = -1 - number
         # Over all recipients the worst state counts, and of equal states the latest read.
         worse = (became > worst) | ((became == worst) & (seen_ns > its_ns))
@@ -269,6 +271,7 @@ def _sent(
     state[beyond] = worst
     gone = beyond[owed[beyond] & (given_ns[beyond] == NEVER)]
     owed[gone[_cleaned(index, rows[gone])]] = False
+    assert len(rows) == len(owed) == len(given_ns) == len(state), "one entry for each send"
     return SentRecords(rows, invoked_ns, owed, given_ns, state, beyond, reader)
 
 
@@ -280,7 +283,7 @@ def _last_given(index: PartitionIndex, receipts: Sequence[Receipts], rows: np.nd
         given_at = np.maximum(given_at, receipt.given_at)
     odd = ~taken(index.send_confirmed, rows)
     for receipt in receipts:
-        odd[places_of(receipt.others, rows)] = True
+        odd[slots_of(receipt.others, rows)] = True
     given_ns = given_at[taken(index.send_position, rows)] if len(given_at) else np.full(len(rows), NEVER)
     some = np.flatnonzero(odd)  # of these, what was taken is of another record
     if len(some):
@@ -293,25 +296,25 @@ def _became(
     index: PartitionIndex,
     rows: np.ndarray,
     seen_ns: np.ndarray,
-    place: Recipient,
+    recipient: Recipient,
     bound: DeliveryBound,
 ) -> np.ndarray:
     """Returns int8[rows]: the DeliveryState of each record at one recipient. A client that stood still for most of the
-    wait has measured nothing. So only that time counts in which both producer and recipient were running."""
+    wait has measured nothing. Only the time counts in which both producer and recipient were running."""
     sends = index.sends
     invoked_ns, producer = taken(sends["invoked_ns"], rows), taken(sends["client"], rows)
     state = np.zeros(len(rows), dtype=np.int8)
     beyond = np.flatnonzero(seen_ns - bound.latency_ns > invoked_ns)
     for client in distinct(producer[beyond]).tolist():
-        still = place.still | stillness_of(history.tables["heartbeats"], client)
+        still = recipient.still | stillness_of(history.tables["heartbeats"], client)
         mine = beyond[producer[beyond] == client]
         begin_ns, missing = invoked_ns[mine], seen_ns[mine] == NEVER
         state[mine] = np.where(missing, DeliveryState.MISSING, DeliveryState.LATE)
-        state[mine[_awake_ns(still, begin_ns, np.minimum(seen_ns[mine], place.end_ns)) <= bound.latency_ns]] = (
+        state[mine[_awake_ns(still, begin_ns, np.minimum(seen_ns[mine], recipient.end_ns)) <= bound.latency_ns]] = (
             DeliveryState.UNMEASURED
         )
-        cut = missing & (begin_ns <= place.end_ns) & (begin_ns > place.end_ns - bound.latency_ns)
-        if place.orderly:
+        cut = missing & (begin_ns <= recipient.end_ns) & (begin_ns > recipient.end_ns - bound.latency_ns)
+        if recipient.orderly:
             state[mine[cut]] = DeliveryState.OPEN
     return state
 
@@ -329,24 +332,24 @@ def _cleaned(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
 
 
 def _witnesses(
-    index: PartitionIndex, sent: SentRecords, places: Sequence[Recipient], chosen: np.ndarray, bound: DeliveryBound
+    index: PartitionIndex, sent: SentRecords, recipients: Sequence[Recipient], chosen: np.ndarray, bound: DeliveryBound
 ) -> np.ndarray:
     """Returns one witness for each of these of the records that are `beyond`, which are late or missing."""
-    place = sent.beyond[chosen]
-    rows, state, given_ns, reader = sent.rows[place], sent.state[place], sent.given_ns[place], sent.reader[chosen]
-    last = np.array([place.clients[-1] if len(place.clients) else NONE for place in places], dtype=np.int64)
+    slot = sent.beyond[chosen]
+    rows, state, given_ns, reader = sent.rows[slot], sent.state[slot], sent.given_ns[slot], sent.reader[chosen]
+    last = np.array([slot.clients[-1] if len(slot.clients) else NONE for slot in recipients], dtype=np.int64)
     never = reader < 0
-    who = np.empty(len(reader), dtype=np.int64)
-    who[never], who[~never] = last[-1 - reader[never]], index.reads["client"][reader[~never]]
+    reader_of = np.empty(len(reader), dtype=np.int64)
+    reader_of[never], reader_of[~never] = last[-1 - reader[never]], index.reads["client"][reader[~never]]
     case = np.full(len(rows), LateCase.LATE, dtype=np.int32)
     case[state == DeliveryState.UNMEASURED] = LateCase.STOOD_STILL
     case[state == DeliveryState.MISSING] = LateCase.UNAUDITED if index.incomplete() else LateCase.MISSING
     columns = {
         "partition": index.partition,
         **index.records_sent(rows),
-        "reader": who,
+        "reader": reader_of,
         "seen_ns": np.where(given_ns == NEVER, MISSING, given_ns),
-        "other_ns": sent.invoked_ns[place] + bound.latency_ns,
+        "other_ns": sent.invoked_ns[slot] + bound.latency_ns,
         "case": case,
         **index.sent(rows),
     }
@@ -387,7 +390,7 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
         its_window = window[np.searchsorted(starts, odd_rows, side="right") - 1]
         np.subtract.at(of_kind[:, _ORDINARY], its_window, 1)
         np.add.at(of_kind, (its_window, _kind(sent, bound, odd_rows)), 1)
-    owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> place & 1 == 1 for place in range(_FACTS))
+    owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> slot & 1 == 1 for slot in range(_FACTS))
     counted = {
         "sent": np.ones(kinds, dtype=bool),
         "acknowledged": owed,
@@ -399,13 +402,13 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
         "unacknowledged": ~owed & delivered,
     }
     counts = {name: of_kind[:, chosen].sum(axis=1) for name, chosen in counted.items()}
-    latency_ns, place = sent.given_ns - invoked_ns, np.repeat(window, lengths)
+    latency_ns, slot = sent.given_ns - invoked_ns, np.repeat(window, lengths)
     if len(odd_rows):
         kept = sent.owed & (sent.given_ns != NEVER)
-        latency_ns, place = latency_ns[kept], place[kept]
-        starts = np.flatnonzero(differs_from_previous(place))
-        window = place[starts]
-    binned = bin_latencies(numbers, place, latency_ns)
+        latency_ns, slot = latency_ns[kept], slot[kept]
+        starts = np.flatnonzero(differs_from_previous(slot))
+        window = slot[starts]
+    binned = bin_latencies(numbers, slot, latency_ns)
     max_ns = np.full(len(numbers), MISSING)
     if len(starts):
         np.maximum.at(max_ns, window, np.maximum.reduceat(latency_ns, starts))
@@ -424,4 +427,4 @@ def _kind(sent: SentRecords, bound: DeliveryBound, rows: np.ndarray) -> np.ndarr
         state == DeliveryState.UNMEASURED,
     )
     assert len(facts) == _FACTS, facts
-    return np.asarray(sum(fact.astype(np.int64) << place for place, fact in enumerate(facts)))
+    return np.asarray(sum(fact.astype(np.int64) << slot for slot, fact in enumerate(facts)))

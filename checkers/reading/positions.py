@@ -100,8 +100,8 @@ def skipped(history: PartitionHistory) -> KernelResult:
     jumps: pairs of reads in sequence, upwards, with records of L(p) (read_committed: V(p)) between them. The witness is the
     first record jumped over; `begin_ns` and `end_ns` are the times of the read before and of the read after, `other_client`
     and `other_sequence` name the latter, `other_offset` is the position that the reader had, `other_ns` is when the record
-    jumped over was sent (later than the jump, where the log was cut and written anew). That a reader ended early is no jump.
-    Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
+    jumped over was sent (later than the jump, where the log was cut and written anew). A reader that ended early made no
+    jump. Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
 
     Example: the log is [a b - c d], where a transaction's marker stands at 2. A reader is given a, b, c, d: its step from 1
     to 3 leads to the next record, and is no jump. Given a, c, d, it jumped over b, which is the witness.
@@ -305,7 +305,7 @@ def _silences(
 ) -> list[np.ndarray]:
     """Returns a witness for each long stretch in which this client received nothing of the partition, although there was
     something to read."""
-    runs = [(a, b) for a, b, who in partition.reader_runs if who == life.client]
+    runs = [(a, b) for a, b, reader in partition.reader_runs if reader == life.client]
     first, last = runs[0] if runs else (0, 0)
     times = np.concatenate(
         [[life.assigned_ns[partition.partition]], partition.reads["read_ns"][first:last], [life.end_ns]]
@@ -355,10 +355,10 @@ def _visible_since(partition: PartitionIndex, log: Log) -> np.ndarray:
     """Returns int64[records of the log]: since when this record, or a later one, was certainly visible."""
     sends, send = partition.sends, partition.send_rows(log.key)
     acks = of_clients(partition.client_acks, partition.reads["sender"][log.rows], unknown=0)
-    told = (send >= 0) & (acks != 0)
-    told[told] = sends["outcome"][send[told]] == Outcome.OK.value
+    confirmed = (send >= 0) & (acks != 0)
+    confirmed[confirmed] = sends["outcome"][send[confirmed]] == Outcome.OK.value
     since_ns: np.ndarray = partition.reads["read_ns"][log.rows].copy()
-    since_ns[told] = np.minimum(since_ns[told], sends["completed_ns"][send[told]])
+    since_ns[confirmed] = np.minimum(since_ns[confirmed], sends["completed_ns"][send[confirmed]])
     # If a later record is visible, so is this one: the least of all times from here to the end.
     return np.minimum.accumulate(since_ns[::-1])[::-1]
 
@@ -369,15 +369,15 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
     cell, transactions = history.cell, index.transactions
     if cell.transaction is None:
         return -NEVER
-    rows, place = index.transactions_of_sends(partition)
+    rows, slot = index.transactions_of_sends(partition)
     there = partition.sends["log_offset"][rows]
-    place = place[(there <= offset) | (there == NONE)]
-    if not len(place):
+    slot = slot[(there <= offset) | (there == NONE)]
+    if not len(slot):
         return -NEVER
     columns = transactions.columns
-    limit_ns = columns["begun_ns"][place] + cell.transaction.transaction_timeout_ms * 1_000_000 + SCAN_NS
-    ended = (columns["completed_ns"][place] != MISSING) & (columns["outcome"][place] != Outcome.INFO.value)
-    return int(np.where(ended, np.minimum(columns["completed_ns"][place], limit_ns), limit_ns).max())
+    limit_ns = columns["begun_ns"][slot] + cell.transaction.transaction_timeout_ms * 1_000_000 + SCAN_NS
+    ended = (columns["completed_ns"][slot] != MISSING) & (columns["outcome"][slot] != Outcome.INFO.value)
+    return int(np.where(ended, np.minimum(columns["completed_ns"][slot], limit_ns), limit_ns).max())
 
 
 def _witness(partition: PartitionIndex, row: int, life: ReaderLife, stretch: tuple[int, int]) -> list[np.ndarray]:
@@ -431,10 +431,10 @@ def _stable_offsets(history: CellHistory, index: CellIndex, partition: Partition
 
 
 def _series(
-    told: Mapping[str, np.ndarray], metric: str, partition: int
+    table: Mapping[str, np.ndarray], metric: str, partition: int
 ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
     """Returns (time_ns, offset) of one partition, ascending."""
-    mine = (told["metric"] == code_of(metric)) & (told["partition"] == partition) & (told["absent"] == 0)
+    mine = (table["metric"] == code_of(metric)) & (table["partition"] == partition) & (table["absent"] == 0)
     rows = np.flatnonzero(mine)
-    rows = rows[np.argsort(told["time_ns"][rows], kind="stable")]
-    return told["time_ns"][rows], told["value_micro"][rows] // MICRO
+    rows = rows[np.argsort(table["time_ns"][rows], kind="stable")]
+    return table["time_ns"][rows], table["value_micro"][rows] // MICRO

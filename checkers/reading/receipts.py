@@ -15,8 +15,8 @@ NEVER = np.iinfo(np.int64).max
 class Receipts:
     """The first receipt of each record by one recipient: by any of some clients.
 
-    Nearly all records are received where they stand in L(p), and stand where they were acknowledged. So the times are kept
-    by position in the log, where those of a client that read on and on are a stretch of its rows. Records of which that is
+    Nearly all records are received where they stand in L(p), and stand where they were acknowledged. The times are kept by
+    position in the log, where those of a client that read on and on are a stretch of its rows. Records of which that is
     not so are *others*: they are looked up by themselves.
     """
 
@@ -129,8 +129,8 @@ class Receipts:
         others, other = self._other_first
         if not len(others):
             return np.asarray(found)
-        place = np.minimum(np.searchsorted(others, sends), len(others) - 1)
-        other = np.where(others[place] == sends, other[place], -1)
+        slot = np.minimum(np.searchsorted(others, sends), len(others) - 1)
+        other = np.where(others[slot] == sends, other[slot], -1)
         if len(self._runs) <= 1:
             earlier = (other >= 0) & ((found < 0) | (other < found))
         else:

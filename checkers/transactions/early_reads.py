@@ -119,11 +119,11 @@ def _open_until(transactions: Transactions, limit_ns: int | None) -> np.ndarray:
 def _fenced_from(transactions: Transactions, rows: np.ndarray) -> np.ndarray:
     """Returns int64[k]: from when on each of these transactions may have been fenced, because an instance of its
     transactional.id was to be initialised that had not been when its own was. The loop runs over transactional.ids."""
-    told, its = transactions.instances, transactions.columns
+    instances, its = transactions.instances, transactions.columns
     never = np.iinfo(np.int64).max
-    returned = np.where(told["initialised_ns"] != MISSING, told["initialised_ns"], never)
-    order = np.lexsort((returned, told["transactional_id"]))
-    of_id, returned, called = told["transactional_id"][order], returned[order], told["begun_ns"][order]
+    returned = np.where(instances["initialised_ns"] != MISSING, instances["initialised_ns"], never)
+    order = np.lexsort((returned, instances["transactional_id"]))
+    of_id, returned, called = instances["transactional_id"][order], returned[order], instances["begun_ns"][order]
     found = np.full(len(rows), never)
     name, own = its["transactional_id"][rows], its["initialised_ns"][rows]
     for number in distinct(np.sort(name)).tolist():
@@ -178,7 +178,7 @@ def open_records(index: CellIndex, position: int, rows: np.ndarray) -> OpenRecor
 def open_records_of_part(index: CellIndex) -> OpenRecords:
     """Returns what other parts must know of the part of a partition that is here: of its records between two of the last
     part those whose transactions were open for longest, by clock and case."""
-    assert index.part is not None
+    assert index.part is not None, "a partition that is here whole owes other parts nothing"
     until_ns = _open_in_log(index, 0)
     rows = np.flatnonzero(until_ns != _NOT_OPEN)
     records = open_records(index, 0, rows)
@@ -238,11 +238,11 @@ def _behind_open(index: CellIndex, position: int) -> Iterator[np.ndarray]:
         for case in _KINDS:
             mine = np.flatnonzero((clock_of == clock) & (records.case == case))
             newest_ns, leader = _greatest_so_far(records.until_ns[mine])
-            place = np.searchsorted(records.offset[mine], partition.reads["log_offset"][left]) - 1
+            slot = np.searchsorted(records.offset[mine], partition.reads["log_offset"][left]) - 1
             early = np.zeros(len(left), dtype=bool)
-            inside = place >= 0
-            early[inside] = newest_ns[place[inside]] > partition.reads["read_ns"][left[inside]]
-            rows, other = np.append(rows, left[early]), np.append(other, mine[leader[place[early]]])
+            inside = slot >= 0
+            early[inside] = newest_ns[slot[inside]] > partition.reads["read_ns"][left[inside]]
+            rows, other = np.append(rows, left[early]), np.append(other, mine[leader[slot[early]]])
             left = left[~early]
     for case in _KINDS:
         mine = np.flatnonzero(records.case[other] == case)

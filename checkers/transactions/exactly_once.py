@@ -88,11 +88,13 @@ def _final_commits(history: CellHistory, sources: Sequence[PartitionIndex]) -> n
     nothing was committed."""
     seen, role = history.tables["observations"], sources[0].client_role
     rows = np.flatnonzero(seen["kind"] == ObservationKind.COMMITTED.value)
-    who = seen["client"][rows]
-    rows = rows[(who >= 0) & (who < len(role)) & (role[np.clip(who, 0, len(role) - 1)] == Role.OBSERVER.value)]
+    observer = seen["client"][rows]
+    rows = rows[
+        (observer >= 0) & (observer < len(role)) & (role[np.clip(observer, 0, len(role) - 1)] == Role.OBSERVER.value)
+    ]
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest counts
-    told = dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
-    return np.array([told.get(index.partition, MISSING) for index in sources], dtype=np.int64)
+    last = dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
+    return np.array([last.get(index.partition, MISSING) for index in sources], dtype=np.int64)
 
 
 def _unfinished(
@@ -101,12 +103,12 @@ def _unfinished(
     """Returns the reasons why the copiers did not finish their work."""
     left = np.bincount(source.which[~below], minlength=len(sources))
     reasons = []
-    for place, index in enumerate(sources):
-        if committed[place] == MISSING:
+    for slot, index in enumerate(sources):
+        if committed[slot] == MISSING:
             reasons.append(f"the group's committed offset of partition {index.partition} was not looked up at the end")
-        elif left[place]:
+        elif left[slot]:
             reasons.append(
-                f"the copiers did not finish: {left[place]} records of partition {index.partition} are not committed"
+                f"the copiers did not finish: {left[slot]} records of partition {index.partition} are not committed"
             )
     return reasons
 
@@ -122,9 +124,9 @@ class _Counted:
 
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Returns int64[k]: how often each of these keys stands there; 0 for NONE."""
-        place = self._keys.find(keys)
+        slot = self._keys.find(keys)
         found = np.zeros(len(keys), dtype=np.int64)
-        found[place >= 0] = self._counts[place[place >= 0]]
+        found[slot >= 0] = self._counts[slot[slot >= 0]]
         found[keys == NONE] = 0
         return found
 
@@ -146,15 +148,15 @@ def _missing(
     rank = _rank(source.key[chosen])
     chosen = chosen[rank >= _Counted(copy.key).of(source.key[chosen])]
     parts = []
-    for place, index in enumerate(sources):
-        mine = chosen[source.which[chosen] == place]
+    for slot, index in enumerate(sources):
+        mine = chosen[source.which[chosen] == slot]
         rows = source.row[mine]
         columns = {
             "partition": np.full(len(mine), index.partition),
             "client": index.reads["sender"][rows],
             "sequence": index.reads["sequence"][rows],
             "log_offset": source.offset[mine],
-            "other_offset": np.full(len(mine), committed[place]),
+            "other_offset": np.full(len(mine), committed[slot]),
             "case": np.full(len(mine), CopyCase.MISSING),
             **index.sent(index.send_rows(index.read_key[rows])),
         }
@@ -181,8 +183,8 @@ def _first_of(keys: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Returns intp[chosen]: where the key of each of these stands first."""
     order = np.argsort(keys, kind="stable")
     new = np.flatnonzero(differs_from_previous(keys[order]))
-    place = Lookup(keys[order][new]).find(keys[chosen])
-    return np.asarray(order[new[place]])
+    slot = Lookup(keys[order][new]).find(keys[chosen])
+    return np.asarray(order[new[slot]])
 
 
 def _of_copies(
@@ -191,8 +193,8 @@ def _of_copies(
     """Returns one witness for each of these copies, in the partition where it stands. `client` and `sequence` are the
     copier's."""
     parts = []
-    for place, index in enumerate(copies):
-        mine = np.flatnonzero(copy.which[chosen] == place)
+    for slot, index in enumerate(copies):
+        mine = np.flatnonzero(copy.which[chosen] == slot)
         rows = copy.row[chosen[mine]]
         columns = {
             "partition": np.full(len(mine), index.partition),

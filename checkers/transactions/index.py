@@ -100,33 +100,33 @@ class CellIndex(Indexed):
         for position, index in enumerate(self.partitions):
             sends = index.sends
             rows = np.flatnonzero(sends["transaction"] != NONE)
-            place = self.transactions_of(position)[rows]
+            slot = self.transactions_of(position)[rows]
             # A record that produce() refused has failed although its transaction has not.
             failed = np.zeros(len(rows), dtype=bool)
-            known = place >= 0
-            failed[known] = self.transactions.columns["outcome"][place[known]] == Outcome.FAIL.value
+            known = slot >= 0
+            failed[known] = self.transactions.columns["outcome"][slot[known]] == Outcome.FAIL.value
             part = (sends["outcome"][rows] != Outcome.FAIL.value) | failed
-            found.append((rows[part], place[part]))
+            found.append((rows[part], slot[part]))
         return found
 
     def transactions_of_sends(self, partition: PartitionIndex) -> tuple[np.ndarray, np.ndarray]:
         """Returns, for one partition, the rows of `sends` in recorded transactions, and which transactions those are."""
-        rows, place = self._all_rows[self.partitions.index(partition)]
-        return rows[place >= 0], place[place >= 0]
+        rows, slot = self._all_rows[self.partitions.index(partition)]
+        return rows[slot >= 0], slot[slot >= 0]
 
     @lazy
     def unrecorded(self) -> int:
         """Returns how many records belong to a transaction that has no row."""
-        return sum(int(np.count_nonzero(place < 0)) for _, place in self._all_rows)
+        return sum(int(np.count_nonzero(slot < 0)) for _, slot in self._all_rows)
 
     @lazy
     def _rows(self) -> Sequence[np.ndarray]:
-        return [rows[place >= 0] for rows, place in self._all_rows]
+        return [rows[slot >= 0] for rows, slot in self._all_rows]
 
     @lazy
     def transaction(self) -> np.ndarray:
         """Returns intp[records]: the index of its transaction in `transactions`."""
-        return np.concatenate([place[place >= 0] for _, place in self._all_rows] or [np.empty(0, dtype=np.intp)])
+        return np.concatenate([slot[slot >= 0] for _, slot in self._all_rows] or [np.empty(0, dtype=np.intp)])
 
     @lazy
     def which(self) -> np.ndarray:
@@ -212,8 +212,8 @@ class CellIndex(Indexed):
         transactions. NONE: V shows none of it."""
         if self.known:
             which, *columns = self.known.first
-            place = Lookup(which).find(transactions)
-            found = [np.append(column, NONE)[place] for column in columns]
+            slot = Lookup(which).find(transactions)
+            found = [np.append(column, NONE)[slot] for column in columns]
             return found[0], found[1]
         shown = np.flatnonzero(self.visible_at >= 0)
         which, first = np.unique(self.transaction[shown], return_index=True)
@@ -319,9 +319,9 @@ class CellIndex(Indexed):
 
     def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns those of these rows of `reads` that show records of recorded transactions, and these transactions."""
-        place = self.transactions_of(position)[self.partitions[position].send_of_read[rows]]
-        there = place >= 0
-        return (rows, place) if there.all() else (rows[there], place[there])
+        slot = self.transactions_of(position)[self.partitions[position].send_of_read[rows]]
+        there = slot >= 0
+        return (rows, slot) if there.all() else (rows[there], slot[there])
 
     def transactions_of(self, position: int) -> np.ndarray:
         """Returns intp[sends + 1], for partition number `position`: the index of the transaction of each send, -1 if it is
@@ -354,10 +354,10 @@ def reading_transactions(index: CellIndex, client: np.ndarray, read_ns: np.ndarr
     starts = np.flatnonzero(new)
     ordered_ns, keys = index.begun_keys
     rank = np.searchsorted(ordered_ns, read_ns[starts], side="right")
-    place = np.searchsorted(keys, _begun_key(client[starts], rank), side="right") - 1
-    inside = (place >= 0) & (columns["client"][place] == client[starts])
-    inside[inside] = read_ns[starts[inside]] <= index.read_until_ns[place[inside]]
-    open_then: np.ndarray = np.where(inside, place, -1)[np.cumsum(new) - 1]
+    slot = np.searchsorted(keys, _begun_key(client[starts], rank), side="right") - 1
+    inside = (slot >= 0) & (columns["client"][slot] == client[starts])
+    inside[inside] = read_ns[starts[inside]] <= index.read_until_ns[slot[inside]]
+    open_then: np.ndarray = np.where(inside, slot, -1)[np.cumsum(new) - 1]
     return open_then
 
 
@@ -443,15 +443,15 @@ class Transactions:
         found = np.empty(len(client), dtype=np.intp)
         for first, last in pairwise([*starts.tolist(), len(client)]):
             low, places = self._of_client(int(client[first]))
-            place = places.find(number[first:last].astype(np.int64, copy=False))
-            found[first:last] = np.where(place >= 0, place + low, -1)
+            slot = places.find(number[first:last].astype(np.int64, copy=False))
+            found[first:last] = np.where(slot >= 0, slot + low, -1)
         return found
 
     def _of_client(self, client: int) -> tuple[int, Lookup]:
         """Returns the index of the client's first transaction, and a lookup of its numbers."""
         if client not in self._of_clients:
             clients = self.columns["client"]
-            # Of the column's own type: for another one, numpy would convert the whole column for each client.
+            # In the column's own type: for another one, numpy would convert the whole column for each client.
             low, high = np.searchsorted(clients, np.array([client, client + 1], dtype=clients.dtype))
             self._of_clients[client] = int(low), Lookup(self.columns["transaction"][low:high])
         return self._of_clients[client]
@@ -471,8 +471,8 @@ class Transactions:
 
     @lazy
     def in_doubt(self) -> np.ndarray:
-        """Returns bool[n]: its client does not know whether it was committed. Whoever was shown a record of it proves that it
-        was."""
+        """Returns bool[n]: its client does not know whether it was committed. A reader that was shown a record of it
+        proves that it was."""
         return np.asarray((self.columns["outcome"] == Outcome.INFO.value) & ~self.aborted)
 
     @lazy
@@ -520,12 +520,13 @@ class Transactions:
 
         Certainly later: its init_transactions was first called after that of the transaction's own instance had returned.
         """
-        table, told = self.columns, self.instances
-        returned = np.where(told["initialised_ns"] != MISSING, told["initialised_ns"], NEVER)
-        order = np.lexsort((told["begun_ns"], told["transactional_id"]))
-        of_id, called, returned = (values[order] for values in (told["transactional_id"], told["begun_ns"], returned))
-        client = told["client"][order]
-        when, who = np.full(len(self), NEVER), np.full(len(self), NONE, dtype=np.int64)
+        table, instances = self.columns, self.instances
+        returned = np.where(instances["initialised_ns"] != MISSING, instances["initialised_ns"], NEVER)
+        order = np.lexsort((instances["begun_ns"], instances["transactional_id"]))
+        of_id, called = (instances[name][order] for name in ("transactional_id", "begun_ns"))
+        returned = returned[order]
+        client = instances["client"][order]
+        when, successor = np.full(len(self), NEVER), np.full(len(self), NONE, dtype=np.int64)
         for number in np.unique(of_id):  # as many as there are producers
             first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
             # From each instance on, the one that returned first.
@@ -536,8 +537,8 @@ class Transactions:
             rows, later = rows[later < last - first], later[later < last - first]
             when[rows] = least[later]
             position = np.searchsorted(least, least[later], side="right") - 1  # the instance that this is of
-            who[rows] = client[first:last][position]
-        return when, who
+            successor[rows] = client[first:last][position]
+        return when, successor
 
 
 # What `prozess.checkers.chunked.transactions` gathers, where a cell is checked a partition at a time.

@@ -307,6 +307,7 @@ def join_edges(parts: list[Edges]) -> Edges:
     """Returns all of these edges, in their order."""
     if len(parts) == 1:
         return parts[0]
+    assert all(len(part.writer) == len(part.row) == len(part.level) for part in parts), "one entry for each edge"
 
     def column(name: str) -> np.ndarray:
         return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(part, name) for part in parts)])
@@ -363,8 +364,8 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
         rows, transaction = rows[keep], transaction[keep]
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
         if index.part is not None:  # what stands between those two is in another part
-            place = gap_numbers(index, position, rows)
-            new = new[place[new - 1] == place[new]]
+            slot = gap_numbers(index, position, rows)
+            new = new[slot[new - 1] == slot[new]]
         level = np.full(len(new), Isolation.NOT_A_READER)
         parts.append(Edges(transaction[new - 1], transaction[new], np.full(len(new), position), rows[new - 1], level))
     return join_edges(parts)
@@ -404,7 +405,7 @@ def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.
         commit_ns = index.transactions.commit_invoked_ns[edges.writer[edge]]
         return bool(edges.level[edge] != Isolation.NOT_A_READER.value and reads["read_ns"][edges.row[edge]] < commit_ns)
 
-    at = next((place for place, edge in enumerate(cycle) if early(edge)), 0)
+    at = next((slot for slot, edge in enumerate(cycle) if early(edge)), 0)
     edge, following = cycle[at], cycle[(at + 1) % len(cycle)]
     partition, row = index.partitions[int(edges.position[edge])], edges.row[[edge]]
     other, other_row = index.partitions[int(edges.position[following])], edges.row[following]
@@ -445,6 +446,7 @@ def time_spans(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarr
     Where a cycle passes a moment forwards it must come back: moments that no edge passes backwards are in no cycle. Any
     ranks are right; the better they order the edges, the shorter the spans are. O(nodes + edges).
     """
+    assert len(tail) == len(head), "an edge has two ends"
     back = rank[tail] > rank[head]
     # Example: ranks 0 to 4 and an edge back from 3 to 1. From 1 up to 3 a moment is passed backwards: the spans are 0,
     # 1–3, 4.
@@ -459,6 +461,7 @@ def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
     """Returns intp[edges]: the number of the strongly connected component that an edge is inside of, -1 if it is in no
     cycle. Components of one node do not count, nor does an edge from a node to itself. They are numbered by their least
     node. O(edges · log edges)."""
+    assert len(tail) == len(head), "an edge has two ends"
     found = np.full(len(tail), -1, dtype=np.intp)
     nodes = distinct(np.concatenate([tail, head]))
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
@@ -480,7 +483,7 @@ def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
 
 
 _TRIMS = 32
-"""So many times edges of dead ends are left out before components are looked for."""
+"""How many times edges of dead ends are left out before components are looked for."""
 
 
 def _leading_on(tail: np.ndarray, head: np.ndarray, size: int) -> np.ndarray:
@@ -498,9 +501,10 @@ def _leading_on(tail: np.ndarray, head: np.ndarray, size: int) -> np.ndarray:
 
 def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None) -> list[int]:
     """Returns the edges, in their order, of a shortest cycle through edge `first`. None: through the least node. All
-    edges are inside one component. Of equally short cycles it takes the first."""
+    edges are inside one component. Among equally short cycles it takes the first."""
     from scipy.sparse.csgraph import breadth_first_order
 
+    assert len(tail) == len(head) > 0, "a component has edges"
     nodes = distinct(tail)  # in a component every node has an edge
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
     begin, end = (0, None) if first is None else (int(head[first]), int(tail[first]))

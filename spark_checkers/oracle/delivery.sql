@@ -12,7 +12,7 @@ select world, client, before_ns as from_ns, time_ns as to_ns from (
 where time_ns - before_ns > {STILL_NS}L
 
 --- view life
--- Everybody who had a place, one after the other or several at once. Who did not say so ended with the last heartbeat.
+-- Everybody who had a place, one after the other or several at once. A client whose end was not recorded ended with its last heartbeat.
 select p.world, p.place, k.client, k.row, k.started_ns,
        case when k.ended_ns != {MISSING} then k.ended_ns else coalesce(h.last_ns, k.started_ns) end as ended_ns,
        k.complete = 1 and k.exit_code = 0 as orderly

@@ -86,8 +86,8 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
     columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
     told_ns = known.told_ns.tolist() + nobody
-    for client, told in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
-        facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
+    for client, values in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
+        facts["fact_clients"].append((0, client, *values[:-1], None if values[-1] == MISSING else values[-1]))
     of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
     for partition in history.partitions:
         add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
@@ -185,10 +185,10 @@ _DRIVEN = ("recorded-reader", "recorded-member")
 
 def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
     """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
-    told = history.tables.get("clients", CLIENTS.empty())
+    clients = history.tables.get("clients", CLIENTS.empty())
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
     driven = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role in _DRIVEN and c.isolation_level}
-    for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
+    for client, planned in zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True):
         facts["fact_serving"].append((world, cell.cell, client))
         facts["fact_asked"].extend((world, cell.cell, client, *span) for span in _asked(history, client, planned))
         if planned in driven and any(kind == ObservationKind.ASKED for kind, *_ in _asked(history, client, planned)):
@@ -209,9 +209,9 @@ def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, i
         return [(int(ObservationKind.CALLED), -(2**62), 2**62)]  # it tells of its sends when they are over
     if not roles & set(RECORDED_ROLES) - {"recorded-command"}:
         return [(int(kind), -(2**62), 2**62) for kind in (ObservationKind.ASKED, ObservationKind.CALLED)]
-    told = history.tables["asked"]
-    rows = np.flatnonzero(told["client"] == client).tolist()
-    values = [(int(told["kind"][row]), int(told["time_ns"][row]), int(told["value"][row])) for row in rows]
+    table = history.tables["asked"]
+    rows = np.flatnonzero(table["client"] == client).tolist()
+    values = [(int(table["kind"][row]), int(table["time_ns"][row]), int(table["value"][row])) for row in rows]
     return [(kind, time_ns, 2**62 if lasted_ns == NONE else time_ns + lasted_ns) for kind, time_ns, lasted_ns in values]
 
 
@@ -236,6 +236,7 @@ def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: i
 
 def to_arrow(facts: Mapping[str, FactRows]) -> dict[str, pa.Table]:
     """Returns the facts as Arrow tables."""
+    assert facts.keys() == FACTS.keys(), "a table for each kind of fact"
     made = {}
     for name, rows in facts.items():
         fields = [field.strip().split(" ") for field in FACTS[name].split(",")]

@@ -39,7 +39,7 @@ AUDITED = texts_of(
     *("views", "log", "errors", "reading", "stalls", "transactions", "ownership", "commits", "processing", "copies"),
     *("leaders", "snapshots", "delivery", "progress"),
 )
-"""Of a history that was audited."""
+"""The texts for a history that was audited."""
 QUERIES = AUDITED.queries
 AS_AUDITED = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound"),
@@ -51,7 +51,7 @@ UNAUDITED = SqlTexts(
     {**{name: QUERIES[name] for name in AS_AUDITED}, **_UNAUDITED.queries},
     texts_of("revealed", "views", "log", "unaudited_log", "reading", "transactions", "unaudited_transactions").views,
 )
-"""Of a history that nobody audited: what can be judged all the same."""
+"""The texts for a history that nobody audited: what can be judged all the same."""
 FEW_ROWS = 20_000
 """To go through fewer rows takes less time than to compile how."""
 WHOLE_ROWS = 1_200_000
@@ -104,7 +104,7 @@ def second_opinion(
     """Compares the findings of a run with what SQL finds in it. It returns one sentence for each disagreement, and none
     if the two agree.
 
-    `findings`: of every kernel that was asked, as an engine returned them. Of a history that nobody audited, only what can
+    `findings`: of every kernel that was asked, as an engine returned them. If nobody audited the history, only what can
     be judged without an audit is compared (`not_compared`). HistoryUnreadable, HarnessFailed (Spark).
     """
     if session is None:
@@ -142,7 +142,7 @@ def not_compared(run: RunDirectory, findings: Sequence[Finding]) -> str | None:
 
 
 # How the texts are asked. At 20,000 rows nearly all of the time goes into planning them and starting tasks, at 1,000,000 rows
-# half of it. So rows move as little as possible, nothing is planned for a table without rows, and what few rows go through
+# half of it. Rows move as little as possible, nothing is planned for a table without rows, and what few rows go through
 # is not compiled.
 
 
@@ -157,6 +157,7 @@ def ask_run(
 ) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies, as `ask`. `sizes`: how many rows each table has."""
     # Without an audit each read may reveal a record of both logs, which are told as reads, too.
+    assert tables.keys() == sizes.keys(), "each table has a size"
     rows = sum(sizes.values()) + 2 * sizes.get("received", 0)
     pieces = 1 if rows < WHOLE_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
     plans = PLANS | _COMPILED | {"spark.sql.shuffle.partitions": str(pieces)}
@@ -210,12 +211,15 @@ def ask(
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         if OTHER_CODE in str(error):
             raise failure_of_workers(error, "ask the history in SQL") from error
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
+        first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise HarnessFailed(f"Spark could not ask the history in SQL: {first_line.strip()[:500]}.") from error
 
 
 def needed_views(anomalies: Sequence[str], texts: SqlTexts = AUDITED) -> tuple[str, ...]:
     """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
+    assert set(anomalies) <= texts.queries.keys(), (
+        f"there is no text of {sorted(set(anomalies) - texts.queries.keys())}"
+    )
     wanted = [texts.queries[anomaly] for anomaly in anomalies]
     needed = []
     for name, text in reversed(list(texts.views.items())):  # each is made of those before it
@@ -304,7 +308,7 @@ def disagreements(
 ) -> tuple[str, ...]:
     """Returns a sentence for each (anomaly, cell) of which kernels and SQL found different numbers or different
     witnesses. `cells` maps a partition to its cell."""
-    said = []
+    found = []
     for anomaly, opinion in opinions.items():
         results = [f.result for f in findings if f.anomaly == anomaly]
         shown = np.concatenate([no_witnesses(), *(r.witnesses for r in results)])
@@ -316,14 +320,14 @@ def disagreements(
         of_sql = opinion.counts(cells)
         for cell in sorted(counted):  # a kernel over cells gives findings only of those that it applies to
             if counted[cell] != of_sql[cell]:
-                said.append(f"{anomaly} in cell {cell}: the kernel counted {counted[cell]:,}, SQL {of_sql[cell]:,}")
+                found.append(f"{anomaly} in cell {cell}: the kernel counted {counted[cell]:,}, SQL {of_sql[cell]:,}")
         fields = [name for name in opinion.fields if name in (WITNESS.names or ())]
         opinion = Opinion(
             opinion.fields, Counter({r: n for r, n in opinion.rows.items() if cells.get(r[0]) in counted})
         )
-        if whole and results and not any(s.startswith(f"{anomaly} in cell") for s in said):
-            said += _strangers(anomaly, fields, shown, opinion)
-    return tuple(said)
+        if whole and results and not any(s.startswith(f"{anomaly} in cell") for s in found):
+            found += _strangers(anomaly, fields, shown, opinion)
+    return tuple(found)
 
 
 def _strangers(anomaly: str, fields: Sequence[str], shown: np.ndarray, opinion: Opinion) -> list[str]:

@@ -30,7 +30,7 @@ group by r.world, r.cell, r.client, r.level, p.partition, k.ended_ns, h.last_ns
 
 --- view kept_event
 -- What changed who reads a partition: rows of `positions` (place 0) and of `assignments` (1) of clients that an
--- application drives. Who is no member gives up what it had when it assigns itself something else.
+-- application drives. A client that is no member gives up what it had when it assigns itself something else.
 with held as (
     select distinct d.world, d.client, d.level, d.bound_ns, p.partition
     from fact_driven d

@@ -134,7 +134,7 @@ class _Text:
     kind: str
     name: str
     parameters: tuple[str, ...]
-    """Of a fragment: what its body calls the values that it is given."""
+    """What the body of a fragment calls the values that it is given."""
     body: str
 
 
