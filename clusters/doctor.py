@@ -166,10 +166,18 @@ def _ip(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _link_faults(environment: Mapping[str, str]) -> tuple[bool, str]:
-    refused = {c: why for c, why in refusals().items() if c is not Capability.DELAY or not _toxiproxy(environment)[0]}
+    refused = dict(refusals())
+    refused.pop(Capability.MESSAGES, None)  # which has a line of its own
+    if _toxiproxy(environment)[0]:
+        refused.pop(Capability.DELAY, None)
     if refused:
         return False, "; ".join(f"{capability}: {why}" for capability, why in refused.items())
-    return True, "iptables, tc and ss do what loss, bandwidth, latency, reset and single messages need"
+    return True, "iptables, tc and ss do what loss, bandwidth, latency and reset need"
+
+
+def _messages(environment: Mapping[str, str]) -> tuple[bool, str]:
+    why = refusals().get(Capability.MESSAGES)
+    return why is None, why or "iptables leads connections to a proxy that understands Kafka's protocol"
 
 
 def _docker(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -285,8 +293,14 @@ _QUESTIONS = (
     _Question(
         "link faults",
         _link_faults,
-        "Packet loss, bandwidth limits, latency, resets, half-open connections or faults of single messages (`message`) are "
-        "lacking with the local backend, as named here.",
+        "Packet loss, bandwidth limits, latency, resets or half-open connections are lacking with the local backend, as "
+        "named here.",
+    ),
+    _Question(
+        "messages",
+        _messages,
+        "No faults of single messages (`message`) and no steps that wait for a message with the local backend: a trial "
+        "that has one is refused.",
     ),
     _Question(
         "spark",

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 IPTABLES = ("iptables", "-w", "10")
 _COMMAND_TIMEOUT_S = 10.0
+_PACKAGES = {"iptables": "iptables", "ip": "iproute2", "tc": "iproute2", "ss": "iproute2"}
+"""Program → the package that has it."""
 
 
 def _tried(commands: Sequence[Sequence[str]]) -> str:
@@ -23,7 +25,7 @@ def _tried(commands: Sequence[Sequence[str]]) -> str:
                 list(command), capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False
             )
         except FileNotFoundError:
-            return f"{command[0]} is not installed"
+            return f"{command[0]} is not installed (package {_PACKAGES[command[0]]})"
         except subprocess.TimeoutExpired:
             return f"{command[0]} does not end"
         if done.returncode:

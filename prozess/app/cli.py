@@ -115,7 +115,10 @@ def _called(app: typer.Typer) -> int:
             raise KeyboardInterrupt
         return result
     except UsageProblem as error:
-        error.show()  # type: ignore[attr-defined] # every ClickException has it
+        if (sentence := _refused_number(error)) is not None:
+            typer.echo(f"prozess: {sentence}", err=True)
+        else:
+            error.show()  # type: ignore[attr-defined] # every ClickException has it
         return int(ExitCode.BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("Interrupted.", err=True)
@@ -144,6 +147,26 @@ def _called(app: typer.Typer) -> int:
             err=True,
         )
         return int(ExitCode.HARNESS_FAILED)
+
+
+def _refused_number(error: Exception) -> str | None:
+    """Returns the value, the rule and the way out for an option's value that is no number, or too small a number. None for
+    every other mistake, for which typer has a sentence."""
+    from pydantic import ValidationError
+
+    option, cause = getattr(error, "param", None), error.__cause__
+    if option is None or not isinstance(cause, ValidationError):
+        return None
+    problem = cause.errors()[0]
+    least = problem.get("ctx", {}).get("ge")
+    if least is not None:
+        rule = f"the least value is {least:g}. Give {least:g} or more"
+    elif problem["type"] in ("int_parsing", "float_parsing"):
+        rule = f"this is no {'whole ' if problem['type'] == 'int_parsing' else ''}number. Give one"
+    else:
+        return None
+    usual = "" if option.default is None else f", or leave {option.opts[0]} out for {option.default}"
+    return f"{option.opts[0]} {problem['input']}: {rule}{usual}."
 
 
 def _keep_traceback() -> str:

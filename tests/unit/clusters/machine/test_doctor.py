@@ -5,13 +5,15 @@ from importlib.metadata import PackageNotFoundError
 
 from prozess.clusters import doctor
 from prozess.clusters.doctor import _ask_all, _Question, probes
+from prozess.clusters.links import kernel
+from prozess.harness.config.impairments import Capability
 
 
 def test_every_probe_answers_in_order_and_says_what_the_lack_costs() -> None:
     found = probes()
     names = [p.name for p in found]
     assert names[:3] == ["java", "kafka jars", "namespaces"]
-    assert len(set(names)) == len(names) == 18
+    assert len(set(names)) == len(names) == 19
     assert all(p.detail and p.costs.endswith(".") for p in found)
 
 
@@ -30,6 +32,17 @@ def test_where_spark_is_not_installed_it_says_how_to_install_it(monkeypatch) -> 
     assert doctor._spark({}) == (False, "it is not installed: pip install 'prozess[spark]'")
     monkeypatch.setattr(doctor, "version", lambda name: "4.1.0")
     assert doctor._spark({}) == (True, "PySpark 4.1.0")
+
+
+def test_without_iptables_the_line_about_messages_names_it_and_what_trials_lose(monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    why = kernel._tried([[*kernel.IPTABLES, "-L"]])
+    assert why == "iptables is not installed (package iptables)"
+    monkeypatch.setattr(doctor, "refusals", lambda: {Capability.MESSAGES: why})
+    found = {probe.name: probe for probe in _ask_all(doctor._QUESTIONS, {}, timeout_s=30)}
+    assert (found["messages"].found, found["messages"].detail) == (False, why)
+    assert "No faults of single messages" in found["messages"].costs
+    assert found["link faults"].found
 
 
 def test_a_probe_that_raises_is_a_lack_with_the_reason() -> None:

@@ -255,3 +255,21 @@ def test_a_half_written_run_is_refused_before_spark_is_started_for_it(monkeypatc
     monkeypatch.setattr(SparkAhead, "start", lambda _: pytest.fail("Spark is started"))
     assert called(monkeypatch, "check", str(tmp_path)) == ExitCode.BAD_INPUT
     assert "is damaged, or half written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("run smoke --seed -1", "--seed -1: the least value is 0. Give 0 or more, or leave --seed out for 1."),
+        ("plan smoke --seed x", "--seed x: this is no whole number. Give one, or leave --seed out for 1."),
+        ("runs --last 0", "--last 0: the least value is 1. Give 1 or more, or leave --last out for 30."),
+        (
+            "validate a.properties --minutes few",
+            "--minutes few: this is no number. Give one, or leave --minutes out for 5.",
+        ),
+        ("watch --cluster a:1 --replication-factor 0", "--replication-factor 0: the least value is 1. Give 1 or more."),
+    ],
+)
+def test_a_number_that_an_option_does_not_take_is_refused_in_one_sentence(monkeypatch, capsys, arguments, sentence):
+    assert called(monkeypatch, *arguments.split()) == ExitCode.BAD_INPUT
+    assert capsys.readouterr().err == f"prozess: {sentence}\n"
