@@ -3,7 +3,7 @@
 import gc
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +18,14 @@ from prozess.app.webhook import Webhook, message, posting_end, verdict_message
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
-from prozess.harness.history.manifest import Condition, condition_of, plan_of, refuse_damaged
+from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
 from prozess.harness.interfaces import Capability
 from prozess.harness.plan.checks import capabilities_needed, versions_installed
-from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.plan.schedule import FaultAction, Step, parse_target
+from prozess.harness.plan.plan import Plan
 from prozess.harness.report.reports import report_run
 from prozess.harness.report.terminal import show_verdict
-from prozess.harness.run_directory import RunDirectory, read_resolved, write_json
+from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -404,71 +403,3 @@ def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:
     write_json(run.path / "seconds.json", seconds.parts)
     sys.stderr.write(f"prozess: {result.error}\nWhat was recorded is kept in {run.path}.\n")
     return int(result.exit_code)
-
-
-Resolved = Sequence[Mapping[str, Any]]
-"""Entries of resolved.json: step_number, role (or the name of a parameter), nodes, and the parameters as they were
-used."""
-
-
-def replay_plan(run: RunDirectory, *, exact: bool) -> Plan:
-    """Returns the plan that repeats a run. `exact`: with the nodes that were hit then.
-
-    BadInput if the run cannot be repeated, or for `exact` if no fault struck in it. HistoryUnreadable if its files are
-    damaged.
-    """
-    refuse_damaged(run, run.plan, run.resolved)
-    try:
-        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
-    except OSError as error:
-        raise BadInput(f"{str(run.plan)!r} cannot be read: {error.strerror}. Give a run directory.") from error
-    if plan.origin != "trial":
-        raise BadInput(
-            f"{run.name} is a history that was {plan.origin}: it can be checked, but not run again. "
-            "Give a run of a trial."
-        )
-    if not exact:
-        return plan.model_copy(update={"replays": run.name})
-    if not run.resolved.exists():
-        raise BadInput(f"{run.name} has no resolved.json, because no fault struck in it. Replay it without --exact.")
-    return exact_replay(plan, read_resolved(run)).model_copy(update={"replays": f"{run.name}, exactly"})
-
-
-def exact_replay(plan: Plan, resolved: Resolved) -> Plan:
-    """Returns the plan with the nodes that were hit in place of roles, and the parameters that were used. A fault that
-    did not strike then does not strike now."""
-    clients = {client.name for client in plan.clients}
-    steps = tuple(
-        _exact_step(step, [entry for entry in resolved if entry["step_number"] == number], clients)
-        for number, step in enumerate(plan.steps)
-    )
-    return plan.model_copy(update={"steps": steps})
-
-
-def _exact_step(step: Step, entries: Resolved, clients: Collection[str]) -> Step:
-    action = step.do
-    if not isinstance(action, FaultAction):
-        return step
-    if not entries:
-        return step.model_copy(update={"do": None})
-    of_roles = {entry["role"]: entry["nodes"] for entry in entries}
-    targets = dict.fromkeys(text for role in action.targets for text in _exact_targets(role, of_roles, clients))
-    used = entries[0].get("parameters") or {}
-    # Beside roles and parameters there is what a seed drew, which the seed, a parameter too, draws again.
-    others = {name: nodes for name, nodes in of_roles.items() if name not in action.targets and name in used}
-    parameters = action.parameters | others | used
-    return step.model_copy(
-        update={"do": action.model_copy(update={"targets": tuple(targets), "parameters": parameters})}
-    )
-
-
-def _exact_targets(role: str, of_roles: Mapping[str, Sequence[str]], clients: Collection[str]) -> list[str]:
-    """Returns the nodes that a role meant in that run. `partition(…)` names exactly one thing already and stays."""
-    if parse_target(role).role == "partition":
-        return [role]
-    return [f"client:{name}" if name in clients else f"node:{name}" for name in of_roles.get(role, ())] or [role]
-
-
-def steps_not_struck(plan: Plan, exact: Plan) -> list[str]:
-    """Returns the names of the steps whose faults an exact replay leaves out."""
-    return [old.name for old, new in zip(plan.steps, exact.steps, strict=True) if old.do is not None and new.do is None]

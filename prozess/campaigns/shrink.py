@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from prozess.app.conduct import replay_plan
+from prozess.app.replay import replay_plan
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import (
     JobDirectory,

@@ -53,7 +53,8 @@ def replay(  # noqa: PLR0913 - the options of a command
     """Run the plan of an earlier run again, on a new cluster. A plan that somebody sent, and that would reach further, is
     refused."""
     use_login(client_config)
-    from prozess.app.conduct import conduct, replay_plan, steps_not_struck
+    from prozess.app.conduct import conduct
+    from prozess.app.replay import replay_plan, steps_not_struck
     from prozess.app.run_options import RunOptions
     from prozess.harness.plan.reach import refuse_strangers_plan
     from prozess.harness.run_directory import RunDirectory

@@ -30,7 +30,7 @@ FEWER_CELLS = (
     *("--set", "axes.topic.unclean_leader_election_enable=[false]"),
 )
 """What is added to it where the number of cells is not what is looked at: a cell is two more clients."""
-CAMPAIGN_RUNS = "tests/unit/prozess/campaigns/test_campaign_runs.py"
+CAMPAIGN_RUNS = "tests/unit/prozess/campaigns/test_campaign_runner.py"
 MACHINES = "tests/unit/prozess/campaigns/test_many_machines.py"
 ON_SPARK = "tests/system/spark/test_trials_on_spark.py"
 OUT = "tests/unit/harness/history/test_results_elsewhere.py"
@@ -50,7 +50,7 @@ ELSEWHERE = {
     "prozess run nightly --for 8h --runs /var/lib/prozess": CAMPAIGN_RUNS,
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
     "prozess run versions --rounds 1": CAMPAIGN_RUNS,
-    "prozess matrix matrix-quick": "tests/unit/prozess/campaigns/test_matrices.py",
+    "prozess matrix matrix-quick": "tests/unit/prozess/campaigns/test_matrix_layout.py",
     "prozess matrix matrix-quick --run results": "tests/system/commands/test_matrix.py",
     "prozess matrix results": "tests/system/commands/test_matrix.py",
     "prozess matrix matrix-full --run share-3 --shard 3/16": MACHINES,

@@ -9,7 +9,7 @@ import pytest
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.long,
-]  # its cheaper neighbour: tests/unit/prozess/campaigns/test_matrices.py
+]  # its cheaper neighbour: tests/unit/prozess/campaigns/test_matrix_layout.py
 
 MATRIX = """
 name = "small"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.app.conduct import exact_replay
+from prozess.app.replay import exact_replay
 from prozess.harness.config.impairments import ClientCut
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, Capability

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.app.conduct import replay_plan, steps_not_struck
+from prozess.app.replay import replay_plan, steps_not_struck
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from prozess.app.conduct import recheck, replay_plan
+from prozess.app.conduct import recheck
+from prozess.app.replay import replay_plan
 from prozess.app.run.judge import judged_tables
 from prozess.app.run_options import RunOptions
 from prozess.campaigns.cli import report

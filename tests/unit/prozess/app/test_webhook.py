@@ -22,7 +22,7 @@ from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.support.campaigns import a_campaign, begun_in
-from tests.unit.prozess.campaigns.test_campaign_runs import RUN
+from tests.unit.prozess.campaigns.test_campaign_runner import RUN
 
 SECRET = "T0K3N"
 
