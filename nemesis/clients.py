@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat, model_validator
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.configuration import Limit, Pause
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import ClockShift, Impairment
 from prozess.harness.interfaces import ClientNode, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.schema import Tristate
@@ -109,6 +110,7 @@ class RestartClients(ClientFault[RestartParameters]):
     """
 
     name = "restart-clients"
+    nature = FaultNature(stops=True)
     parameters_model = RestartParameters
     ends_itself = True
 
@@ -161,6 +163,7 @@ class RebalanceStorm(ClientFault[StormParameters]):
     """
 
     name = "rebalance-storm"
+    nature = FaultNature(stops=True)
     parameters_model = StormParameters
     ends_itself = True
 
@@ -220,6 +223,7 @@ class DuplicateMember(ClientFault[DuplicateParameters]):
     """
 
     name = "duplicate-member"
+    nature = FaultNature(stops=True)
     parameters_model = DuplicateParameters
 
     def apply(self, scene: FaultContext, parameters: DuplicateParameters) -> None:
@@ -280,6 +284,8 @@ class ClientClock(ImpairingFault[ClientClockParameters]):
     """
 
     name = "client-clock"
+    # It moves the clock by less than retention sees: only CreateTime differs.
+    nature = FaultNature()
     of_clients = True
     parameters_model = ClientClockParameters
     observe_s = 30.0

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import (
     Corrupt,
     FailedDisk,
@@ -39,6 +40,7 @@ class FillDisk(ImpairingFault[FullDiskParameters]):
     """
 
     name = "disk-full"
+    nature = FaultNature(stops=True)
     needs = frozenset({Capability.FILL_DISK})
     parameters_model = FullDiskParameters
 
@@ -77,6 +79,7 @@ class SlowDownDisk(ImpairingFault[SlowDiskParameters]):
     """
 
     name = "disk-slow"
+    nature = FaultNature(freezes=True)
     needs = frozenset({Capability.SLOW_DISK})
     parameters_model = SlowDiskParameters
     observe_s = 20.0
@@ -100,6 +103,7 @@ class HangDisk(ImpairingFault[NoParameters]):
     """
 
     name = "disk-hang"
+    nature = FaultNature(freezes=True)
     needs = frozenset({Capability.FREEZE_DISK})
     parameters_model = NoParameters
 
@@ -128,6 +132,7 @@ class FailDisk(ImpairingFault[DiskErrorParameters]):
     """
 
     name = "disk-error"
+    nature = FaultNature(stops=True, loses_unflushed=True)
     needs = frozenset({Capability.FAIL_DISK})
     parameters_model = DiskErrorParameters
 
@@ -154,6 +159,7 @@ class WipeDirectory(HarmingFault[NoParameters]):
     """
 
     name = "wipe"
+    nature = FaultNature(stops=True, destroys=True)
     needs = frozenset({Capability.KILL, Capability.CHANGE_FILES})
     parameters_model = NoParameters
 
@@ -199,6 +205,7 @@ class CorruptFile(HarmingFault[CorruptParameters]):
     """
 
     name = "corrupt-file"
+    nature = FaultNature(stops=True, destroys=True)
     needs = frozenset({Capability.KILL, Capability.CHANGE_FILES})
     parameters_model = CorruptParameters
 
@@ -239,6 +246,7 @@ class LosePower(HarmingFault[NoParameters]):
     """
 
     name = "power-loss"
+    nature = FaultNature(stops=True, loses_unflushed=True)
     needs = frozenset({Capability.LOSE_POWER})
     parameters_model = NoParameters
     kills_first = False

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import (
     CLIENTS,
     Bandwidth,
@@ -101,6 +102,7 @@ class DelayLinks(ImpairingFault[LatencyParameters]):
     """
 
     name = "latency"
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.DELAY})
     parameters_model = LatencyParameters
     role_parameters = frozenset({"others"})
@@ -137,6 +139,8 @@ class LosePackets(ImpairingFault[LossParameters]):
     """
 
     name = "loss"
+    # A lost or late packet looks like a cut to the node that waits for it.
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.LOSE})
     parameters_model = LossParameters
     role_parameters = frozenset({"others"})
@@ -175,6 +179,7 @@ class LimitBandwidth(ImpairingFault[BandwidthParameters]):
     """
 
     name = "bandwidth"
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.SHAPE})
     parameters_model = BandwidthParameters
     role_parameters = frozenset({"others"})
@@ -212,6 +217,7 @@ class HalfOpen(Fault[HalfOpenParameters]):
     """
 
     name = "half-open"
+    nature = FaultNature(stops=True, cuts=True)
     needs = frozenset({Capability.KILL, Capability.BLOCK, Capability.CUT_CLIENTS, Capability.RESET})
     parameters_model = HalfOpenParameters
 
@@ -362,6 +368,7 @@ class LateConnections(RepeatedHarm[LateConnectionsParameters]):
     """
 
     name = "late-connections"
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.DELAY})
     parameters_model = LateConnectionsParameters
 
@@ -388,6 +395,7 @@ class Reset(RepeatedHarm[ResetParameters]):
     """
 
     name = "reset"
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.RESET})
     parameters_model = ResetParameters
     later_may_fail = True

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import CLIENTS, Impairment, MessageRule
 from prozess.harness.config.messages.match import HoldMessage, MessageAction, MessageMatch
 from prozess.harness.errors import TargetMissing
@@ -35,6 +36,7 @@ class AlterMessages(ImpairingFault[MessageParameters]):
     """
 
     name = MESSAGE_FAULT
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.MESSAGES})
     parameters_model = MessageParameters
     role_parameters = frozenset({"others"})

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from pydantic import model_validator
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import Impairment, MethodRule
 from prozess.harness.config.methods import WAKING_CLASS, MethodAction, MethodMatch, PauseCall, ThrowFromCall
 from prozess.harness.errors import TargetMissing
@@ -42,6 +43,8 @@ class ChangeMethods(ImpairingFault[MethodParameters]):
     """
 
     name = METHOD_FAULT
+    # A node that waits for a stalled thread hears nothing; a server may end over an exception.
+    nature = FaultNature(stops=True, freezes=True, cuts=True)
     needs = frozenset({Capability.METHODS})
     parameters_model = MethodParameters
     proven_at_the_end = True

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import CLIENTS, ClientCut
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Undo
 from prozess.harness.schema import Tristate
@@ -177,6 +178,7 @@ class Partition(Fault[PartitionParameters]):
     """
 
     name = "partition"
+    nature = FaultNature(cuts=True)
     needs = frozenset({Capability.BLOCK})
     parameters_model = PartitionParameters
     role_parameters = frozenset({"others"})

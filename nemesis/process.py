@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import ClockShift, Impairment
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.values import Frozen
@@ -20,6 +21,7 @@ class Kill(Fault[NoParameters]):
     """
 
     name = "kill"
+    nature = FaultNature(stops=True)
     needs = frozenset({Capability.KILL})
     parameters_model = NoParameters
 
@@ -62,6 +64,7 @@ class Stop(Fault[StopParameters]):
     """
 
     name = "stop"
+    nature = FaultNature(stops=True)
     needs = frozenset({Capability.KILL, Capability.STOP})
     parameters_model = StopParameters
     in_a_mix: Mapping[str, object] = {"cut_off": "spare"}
@@ -106,6 +109,7 @@ class Pause(Fault[NoParameters]):
     """
 
     name = "pause"
+    nature = FaultNature(freezes=True)
     needs = frozenset({Capability.PAUSE})
     parameters_model = NoParameters
 
@@ -168,6 +172,7 @@ class ClockSkew(ImpairingFault[ClockParameters]):
     """
 
     name = "clock"
+    nature = FaultNature(shifts_clock=True)
     needs = frozenset({Capability.SHIFT_CLOCK})
     parameters_model = ClockParameters
     observe_s = 20.0

@@ -6,6 +6,7 @@ A new fault is one file and one entry here, or an entry point of another package
 from typing import cast
 
 from prozess.harness import plugins
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.interfaces import AnyFault, Fault, UndoAction
 from prozess.harness.plan.catalogue import named
 from prozess.harness.values import Frozen
@@ -13,39 +14,42 @@ from prozess.nemesis import clients, disk, healing, links, messages, methods, pa
 from prozess.nemesis.kafka import changes, elections, rollout
 
 _FAULTS: dict[str, type[AnyFault]] = {
-    "kill": process.Kill,
-    "stop": process.Stop,
-    "pause": process.Pause,
-    "partition": partition.Partition,
-    "loss": links.LosePackets,
-    "latency": links.DelayLinks,
-    "late-connections": links.LateConnections,
-    "bandwidth": links.LimitBandwidth,
-    "message": messages.AlterMessages,
-    "method": methods.ChangeMethods,
-    "reset": links.Reset,
-    "half-open": links.HalfOpen,
-    "elect-preferred": elections.ElectPreferred,
-    "elect-unclean": elections.ElectUnclean,
-    "reassign": changes.Reassign,
-    "configure": changes.Configure,
-    "move-controller": elections.MoveController,
-    "rolling-restart": rollout.RollingRestart,
-    "upgrade": rollout.Upgrade,
-    "migrate": rollout.Migrate,
-    "finalize-features": rollout.FinalizeFeatures,
-    "restart-clients": clients.RestartClients,
-    "rebalance-storm": clients.RebalanceStorm,
-    "duplicate-member": clients.DuplicateMember,
-    "disk-full": disk.FillDisk,
-    "clock": process.ClockSkew,
-    "client-clock": clients.ClientClock,
-    "disk-slow": disk.SlowDownDisk,
-    "disk-hang": disk.HangDisk,
-    "disk-error": disk.FailDisk,
-    "wipe": disk.WipeDirectory,
-    "corrupt-file": disk.CorruptFile,
-    "power-loss": disk.LosePower,
+    kind.name: kind
+    for kind in (
+        process.Kill,
+        process.Stop,
+        process.Pause,
+        partition.Partition,
+        links.LosePackets,
+        links.DelayLinks,
+        links.LateConnections,
+        links.LimitBandwidth,
+        messages.AlterMessages,
+        methods.ChangeMethods,
+        links.Reset,
+        links.HalfOpen,
+        elections.ElectPreferred,
+        elections.ElectUnclean,
+        changes.Reassign,
+        changes.Configure,
+        elections.MoveController,
+        rollout.RollingRestart,
+        rollout.Upgrade,
+        rollout.Migrate,
+        rollout.FinalizeFeatures,
+        clients.RestartClients,
+        clients.RebalanceStorm,
+        clients.DuplicateMember,
+        disk.FillDisk,
+        process.ClockSkew,
+        clients.ClientClock,
+        disk.SlowDownDisk,
+        disk.HangDisk,
+        disk.FailDisk,
+        disk.WipeDirectory,
+        disk.CorruptFile,
+        disk.LosePower,
+    )
 }
 _UNDO_ACTIONS: dict[str, type[UndoAction]] = {
     "start": healing.Start,
@@ -68,6 +72,8 @@ def _accept_fault(name: str, value: object) -> type[AnyFault]:
     model = getattr(kind, "parameters_model", None)
     if not (isinstance(model, type) and issubclass(model, Frozen)):
         raise plugins.NotAccepted("has no parameters_model that is a prozess.extend.Frozen")
+    if not isinstance(kind.nature, FaultNature | None):
+        raise plugins.NotAccepted(f"has nature = {kind.nature!r}, which is no prozess.extend.FaultNature")
     return kind
 
 

@@ -5,6 +5,7 @@ docs/extending.md shows one of each, and how your package says that it has them.
 
 from prozess.harness.checking.checker import ByPartition, CellChecker, CellFacts, Checker, PartitionChecker
 from prozess.harness.config.configuration import Variant
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import Impairment
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady, TargetMissing
 from prozess.harness.interfaces import (
@@ -61,6 +62,7 @@ __all__ = [
     "Effect",
     "Fault",
     "FaultContext",
+    "FaultNature",
     "Frozen",
     "HarmingFault",
     "ImpairingFault",

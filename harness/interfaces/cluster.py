@@ -12,6 +12,7 @@ from uuid import UUID
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import Login
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import Capability as Capability
 from prozess.harness.config.impairments import Harm, Impairment
 from prozess.harness.config.messages.facts import WantedMessage
@@ -593,6 +594,8 @@ class Fault(Protocol[P]):
     name: str
     parameters_model: type[P]
     """The model that the `parameters` of a step must satisfy. Other keys are refused."""
+    nature: FaultNature | None = None
+    """What the fault may do to a node. A class declares its own and inherits none; without one, it might do anything."""
     needs: frozenset[Capability] = frozenset()
     """The capabilities that the backend must have."""
     role_parameters: frozenset[str] = frozenset()

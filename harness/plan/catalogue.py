@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from prozess.harness.config.configuration import Variant
+    from prozess.harness.config.fault_nature import FaultNature
     from prozess.harness.config.impairments import Capability
     from prozess.harness.values import Frozen
 
@@ -30,6 +31,7 @@ class PlannedFault(Protocol):
     in_a_mix: Mapping[str, object]
     of_partitions: bool
     of_clients: bool
+    nature: "FaultNature | None"
 
     @staticmethod
     def refusal(targets: Sequence[str], nodes: Collection[str]) -> str | None: ...
@@ -91,6 +93,30 @@ def named(what: str, values: Mapping[str, Value], name: str) -> Value:
 
 FAULTS: Catalogue[type[PlannedFault]] = Catalogue("fault")
 """The class of each fault that a step may name."""
+
+
+class DeclaredNatures(Mapping[str, "FaultNature"]):
+    """Maps each fault to the nature that its class declares itself.
+
+    A fault that declares none is not in here: it might do anything, and what depends on it is unknown. This also holds for
+    a subclass of another fault, because it may do more than its parent.
+    """
+
+    def __getitem__(self, fault: str) -> "FaultNature":
+        nature: FaultNature | None = vars(FAULTS[fault]).get("nature")
+        if nature is None:
+            raise KeyError(fault)
+        return nature
+
+    def __iter__(self) -> Iterator[str]:
+        return (fault for fault, kind in FAULTS.items() if vars(kind).get("nature") is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+NATURES = DeclaredNatures()
+"""What each fault may do to a node. The judge goes by this."""
 BACKENDS: Catalogue[object] = Catalogue("backend")
 """What makes the cluster of a plan, by the name of the backend."""
 CHECKERS: Catalogue[JudgedChecker] = Catalogue("anomaly")

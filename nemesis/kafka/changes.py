@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from prozess.harness.config.configuration import Limit, Text, Variant
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, PartitionView, Undo, UndoAction
 from prozess.harness.plan.schedule import parse_target
@@ -65,6 +66,7 @@ class Configure(Fault[ConfigureParameters]):
     """
 
     name = "configure"
+    nature = FaultNature(reconfigures=True)
     parameters_model = ConfigureParameters
 
     def undos(self, scene: FaultContext, parameters: ConfigureParameters) -> Sequence[Undo]:
@@ -242,6 +244,7 @@ class Reassign(Fault[ReassignParameters]):
     """
 
     name = "reassign"
+    nature = FaultNature(moves=True)
     parameters_model = ReassignParameters
     of_partitions = True
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal
 
 from prozess.harness.config.configuration import Limit
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import (
     Capability,
@@ -99,6 +100,7 @@ class ElectPreferred(Elect):
     """
 
     name = "elect-preferred"
+    nature = FaultNature(moves=True)
     unclean = False
 
     def needs_one(self, seen: PartitionView) -> bool:
@@ -115,6 +117,7 @@ class ElectUnclean(Elect):
     """
 
     name = "elect-unclean"
+    nature = FaultNature(moves=True, elects_unclean=True)
     unclean = True
 
     def needs_one(self, seen: PartitionView) -> bool:
@@ -144,6 +147,7 @@ class MoveController(Fault[MoveControllerParameters]):
     """
 
     name = "move-controller"
+    nature = FaultNature(stops=True)
     needs = frozenset({Capability.KILL, Capability.STOP})
     parameters_model = MoveControllerParameters
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from prozess.harness.clock import wait_until
 from prozess.harness.config.configuration import Limit, Pause, Variant, version_numbers
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import Install, MigrationStep
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo, end_in_order
 from prozess.harness.plan.schedule import FEATURES_FAULT
@@ -97,6 +98,7 @@ class RollingRestart(Rollout[RollingRestartParameters]):
     """
 
     name = "rolling-restart"
+    nature = FaultNature(stops=True, restarts=True)
     needs = frozenset({Capability.KILL, Capability.STOP})
     parameters_model = RollingRestartParameters
 
@@ -150,6 +152,7 @@ class Upgrade(Rollout[UpgradeParameters]):
     """
 
     name = "upgrade"
+    nature = FaultNature(stops=True, restarts=True)
     needs = frozenset({Capability.KILL, Capability.STOP, Capability.INSTALL})
     parameters_model = UpgradeParameters
 
@@ -207,6 +210,7 @@ class Migrate(Rollout[MigrateParameters]):
     """
 
     name = "migrate"
+    nature = FaultNature(stops=True, restarts=True)
     needs = frozenset({Capability.KILL, Capability.STOP, Capability.INSTALL})
     parameters_model = MigrateParameters
 
@@ -291,6 +295,7 @@ class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
     """
 
     name = FEATURES_FAULT
+    nature = FaultNature(reconfigures=True)
     parameters_model = FinalizeFeaturesParameters
     ends_itself = True
 

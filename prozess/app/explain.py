@@ -13,11 +13,11 @@ from prozess.checkers.registry import CHECKERS
 from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees.evidence.ground_truth import NATURES
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.verdict.judge import CONTROLS
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.report.words import MEANINGS, SIGNS

@@ -6,14 +6,14 @@ known. Pure.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, combinations
 from typing import Any
 
 from prozess.harness.config.client_settings import Unclear, idempotent_by_default
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.known_properties import CLIENTS
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
 from prozess.harness.guarantees.facts.registry import Happened, could_happen, with_readers
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import (
@@ -27,6 +27,7 @@ from prozess.harness.guarantees.table.rules import (
     parse_version,
 )
 from prozess.harness.guarantees.verdict.evaluation import open_defects, satisfiable_rules
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Tristate
 from prozess.validation.assumptions import (
@@ -46,13 +47,6 @@ from prozess.validation.trial import ConfigurationParts
 
 CHANGES_MAX = 3
 """So many changes at once are looked at."""
-EXPECTED: Mapping[str, FaultNature] = {
-    name: nature
-    for name, nature in NATURES.items()
-    if not (nature.destroys or nature.loses_unflushed or nature.elects_unclean or nature.shifts_clock)
-}
-"""What a configuration is to withstand: not the loss of disks and of power, whose cost is a matter of how many copies there
-are (`FaultTolerance`); not wrong clocks, and no operator who asks for an unclean election."""
 CHANGES: Mapping[str, tuple[Any, str]] = {
     "producer.acks": ("all", "acks=all"),
     "producer.enable_idempotence": (True, "enable.idempotence=true"),
@@ -357,12 +351,25 @@ def _weaknesses(
                     yield Weakness(guarantee, rule, cell.workload)
 
 
+@cache
+def expected_faults() -> Mapping[str, FaultNature]:
+    """Returns the natures of the faults that a configuration is to withstand.
+
+    These exclude the loss of disks and power, whose cost depends on the number of copies (`FaultTolerance`), wrong clocks,
+    and an operator who asks for an unclean election."""
+    return {
+        name: nature
+        for name, nature in NATURES.items()
+        if not (nature.destroys or nature.loses_unflushed or nature.elects_unclean or nature.shifts_clock)
+    }
+
+
 def _expected(
     plan: Plan, cell: Cell, own: ConfigurationParts | None, settings: Mapping[str, Any] | None = None
 ) -> tuple[CellConfiguration, Happened]:
     """Returns what of the cell the table asks for, and what could happen to it."""
     configuration = configuration_of(cell, plan.variant.kafka_version)
-    expected = could_happen(EXPECTED, unclean_enabled=cell.topic.unclean_leader_election_enable)
+    expected = could_happen(expected_faults(), unclean_enabled=cell.topic.unclean_leader_election_enable)
     happened = with_readers(expected, plan, cell)
     if own is None:
         return configuration, happened

@@ -219,6 +219,38 @@ def test_an_installed_package_adds_a_fault_an_undo_a_checker_and_a_workload(acme
     assert (said, struck, healed) == ("broker-1 is back", "YES stopped", "running")
     assert (counted, planned, packages) == ("1", "4 stop-slowly", "{'acme-trials': '1.0'}")
     assert "timeout_s (default 60.0)" in "\n".join(explained)
+    assert "may        stop a process, whose files stay" in explained
+
+
+JUDGED = """
+from acme_trials import StopSlowly
+from prozess.harness.guarantees import judge
+from prozess.nemesis.registry import FAULTS
+from tests.support.cells.evidence import (
+    DICTIONARIES, KILL, evidence, fault, findings, lost_in, of, plan, state,
+)
+
+made = plan({"topic.replication_factor": [1]}, steps=KILL)
+rows = [state(-10, 0, 1, 0, (1,)), state(5.5, 0, -1, 1, (1,)), state(8, 0, 1, 2, (1,))]
+renamed = {"fault": tuple("stop-slowly" if name == "kill" else name for name in DICTIONARIES["fault"])}
+
+def outcome():
+    seen = evidence(
+        made, metadata=rows, faults=fault(0, "kill", [1], 5, 7), dictionaries={**DICTIONARIES, **renamed}
+    )
+    (record,) = seen.fault_records
+    return record.kind, of(judge(made, findings(made, lost_in(0)), seen), 0).outcome.name
+
+print(*outcome())
+FAULTS["stop-slowly"] = type("StopEvenSlower", (StopSlowly,), {})
+print(*outcome())
+"""
+
+
+def test_a_fault_of_a_package_is_judged_by_the_nature_that_it_declares(acme):
+    declared, undeclared = run_in(acme, JUDGED).splitlines()
+    assert declared == "stop-slowly VIOLATED", "a broker that stops loses nothing that it has acknowledged"
+    assert undeclared == "stop-slowly UNKNOWN", "a class that declares no nature itself may have done anything"
 
 
 def in_order(lines, *, first):

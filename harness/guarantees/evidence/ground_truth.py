@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from prozess.harness.config.fault_nature import FaultNature
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.recording.codes import lives_of
 from prozess.harness.schema import NONE, FaultPhase, MetadataKind, MetadataSource, Tristate
 
@@ -24,77 +26,6 @@ NO_COPY_DESTROYED = ", no copy destroyed"
 FOREVER = 2**62
 """A time after every time of a history (ns); -FOREVER is before every one."""
 Columns = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class FaultNature:
-    """Describes what a kind of fault does to a node, as far as guarantees care. All false: it harms nothing that is
-    judged here."""
-
-    stops: bool = False
-    """The process ends; page cache and disk stay, so nothing that was written is lost (SIGKILL destroys nothing)."""
-    restarts: bool = False
-    """A successor of the process runs before the fault is proven, so from then on no node is down."""
-    freezes: bool = False
-    """The process stands still and goes on later with what it knew before."""
-    cuts: bool = False
-    """Messages from one node to another do not arrive."""
-    reconfigures: bool = False
-    """A setting is changed for a while, but none that decides which records may be lost."""
-    moves: bool = False
-    """Leaders change although nothing is wrong with any node."""
-    destroys: bool = False
-    """The node's replicas lose their data, from offset 0 on."""
-    loses_unflushed: bool = False
-    """The node's replicas lose what was not synced to its disk: in topics with flush.messages=1 nothing that was
-    acknowledged, in others anything, from offset 0 on."""
-    shifts_clock: bool = False
-    """The node's wall clock is off: what goes by it (retention, the age of producer ids and transactions) is early or
-    late."""
-    elects_unclean: bool = False
-    """It asks the controller for an UNCLEAN election (KIP-460)."""
-
-
-NATURES: Mapping[str, FaultNature] = {
-    "kill": FaultNature(stops=True),
-    "stop": FaultNature(stops=True),
-    "pause": FaultNature(freezes=True),
-    "partition": FaultNature(cuts=True),
-    # What is lost or late may look like a cut to whoever waits for it.
-    "loss": FaultNature(cuts=True),
-    "latency": FaultNature(cuts=True),
-    "late-connections": FaultNature(cuts=True),
-    "bandwidth": FaultNature(cuts=True),
-    "message": FaultNature(cuts=True),
-    # Whoever waits for a thread that stands still hears nothing; a server may end over an exception.
-    "method": FaultNature(stops=True, freezes=True, cuts=True),
-    "reset": FaultNature(cuts=True),
-    "half-open": FaultNature(stops=True, cuts=True),
-    "elect-preferred": FaultNature(moves=True),
-    "elect-unclean": FaultNature(moves=True, elects_unclean=True),
-    "reassign": FaultNature(moves=True),
-    "configure": FaultNature(reconfigures=True),
-    "move-controller": FaultNature(stops=True),
-    "rolling-restart": FaultNature(stops=True, restarts=True),
-    "upgrade": FaultNature(stops=True, restarts=True),
-    "migrate": FaultNature(stops=True, restarts=True),
-    "finalize-features": FaultNature(reconfigures=True),
-    "restart-clients": FaultNature(stops=True),
-    "rebalance-storm": FaultNature(stops=True),
-    "duplicate-member": FaultNature(stops=True),
-    "disk-full": FaultNature(stops=True),
-    "clock": FaultNature(shifts_clock=True),
-    # By less than retention sees: only CreateTime is another.
-    "client-clock": FaultNature(),
-    "disk-slow": FaultNature(freezes=True),
-    "disk-hang": FaultNature(freezes=True),
-    "disk-error": FaultNature(stops=True, loses_unflushed=True),
-    "wipe": FaultNature(stops=True, destroys=True),
-    "corrupt-file": FaultNature(stops=True, destroys=True),
-    "power-loss": FaultNature(stops=True, loses_unflushed=True),
-}
-"""Every fault of the catalogue. A kind that is not here might do anything: what depends on it is unknown."""
-
 
 _HARMLESS_TO_COPIES = FaultNature(stops=True, freezes=True, cuts=True, moves=True, reconfigures=True, shifts_clock=True)
 """What another program may have done if it is stated that it destroyed nothing."""

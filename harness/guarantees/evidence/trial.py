@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.envelope import (
     AppendedBatches,
@@ -23,9 +24,7 @@ from prozess.harness.guarantees.evidence.envelope import (
     stale_answers,
 )
 from prozess.harness.guarantees.evidence.ground_truth import (
-    NATURES,
     Columns,
-    FaultNature,
     FaultRecord,
     SampledElection,
     Timeline,
@@ -38,6 +37,7 @@ from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.parquet import TableFile
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.interfaces import CLIENT_NODE
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.plan.schedule import FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_deposed_coordinator
-from prozess.harness.guarantees.evidence.ground_truth import FaultNature
 from prozess.harness.guarantees.facts.peace import call_held_up, held_up, held_up_there, unsettled
 from prozess.harness.guarantees.facts.replicas_in_sync import (
     cut_by_the_leader_that_acknowledged_it,

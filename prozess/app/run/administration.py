@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import ClusterFailed, NotReady
-from prozess.harness.guarantees.evidence.ground_truth import NATURES
 from prozess.harness.interfaces import AdminProtocol, Targets, TopicSpec
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, HangingTransaction, OpenTransaction
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.plan.schedule import FaultAction
 from prozess.harness.run_directory import RunDirectory, read_object, read_resolved, write_json

@@ -6,13 +6,14 @@ import pytest
 
 from prozess.checkers.progress.leaders import leaderless
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records
+from prozess.harness.guarantees.evidence.ground_truth import fault_records
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.history.participants import NOT_UNDONE_NS, nodes_out
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase, make_witnesses
 from prozess.harness.plan.bounds import Bounds
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import METADATA, MetadataKind, MetadataSource, Tristate
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
 from tests.support.cells.partitions import PARTITION, history, table

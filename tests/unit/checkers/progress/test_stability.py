@@ -7,11 +7,12 @@ import pytest
 
 from prozess.checkers.progress.stability import settle_ns, unstable
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records, timelines
+from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses
 from prozess.harness.plan.bounds import Bounds
+from prozess.harness.plan.catalogue import NATURES
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
 from tests.support.cells.groups import ASSIGN, CLOSE, LOST, REVOKE, A, B, C, beats, cell, client, event
 from tests.support.cells.partitions import PARTITION, table

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from prozess.checkers.progress.acknowledgements import join_waits, stuck, stuck_in, waits_of
 from prozess.checkers.progress.awake import while_asked
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records, timelines
+from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome, Role
 from tests.support.cells.delivery import LOG

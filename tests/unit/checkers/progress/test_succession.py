@@ -4,11 +4,12 @@ import pytest
 
 from prozess.checkers.progress.succession import stale_controller
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records
+from prozess.harness.guarantees.evidence.ground_truth import fault_records
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import make_witnesses
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import MetadataKind, MetadataSource
 from tests.support.cells.evidence import DICTIONARIES, fault, ns

@@ -6,12 +6,13 @@ import pytest
 from prozess.checkers.progress.admin_calls import unanswered
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records, timelines
+from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder
 from prozess.harness.schema import NONE, ObservationKind
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state

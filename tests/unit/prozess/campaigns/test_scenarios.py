@@ -28,8 +28,9 @@ from prozess.campaigns.scenarios import (
     write_table,
 )
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.evidence.ground_truth import FOREVER, NATURES, FaultRecord, Timeline
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord, Timeline
 from prozess.harness.impact.cost import ImpactShown
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import SCENARIOS, covered
 from prozess.harness.plan.trial_files import known_trials, load_trial

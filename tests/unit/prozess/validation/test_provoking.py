@@ -41,7 +41,7 @@ from prozess.validation.comparison import (
     steps_of,
     with_loss,
 )
-from prozess.validation.prediction import EXPECTED
+from prozess.validation.prediction import expected_faults
 from prozess.validation.running import lacking, steps_done
 from prozess.validation.schedules import (
     INTERNAL_DOWN,
@@ -123,7 +123,7 @@ def test_a_schedule_heals_what_it_broke_and_breaks_nothing_that_the_prediction_l
     for step in schedule.steps(here):
         assert step.name.startswith(f"{schedule.name}: ")
         if isinstance(step.do, FaultAction):
-            assert step.do.fault in EXPECTED
+            assert step.do.fault in expected_faults()
             if step.do.fault not in ("elect-preferred", "restart-clients"):  # over at once
                 open_.add(step.name)
         if isinstance(step.do, HealAction):

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import AppendedBatches, Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature, fault_records, timelines
+from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.retention import forgot, log_start_passed
 from prozess.harness.guarantees.facts.stale_leaders import leader_hampered, out_of_sync_at_the_end
 from prozess.harness.guarantees.facts.truncation import committed, in_uncommitted_tail, wiped, wiped_after_read
 from prozess.harness.guarantees.logic import all_true, any_true, negate
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import NONE, MetadataSource, Outcome, Tristate
 from tests.support.cells.evidence import DICTIONARIES, MS, fault, ns, state, witnesses
 from tests.support.cells.partitions import table

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
 from prozess.harness.guarantees.facts.server_logs import markers_refused
 from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN
 from prozess.harness.guarantees.table import TABLE

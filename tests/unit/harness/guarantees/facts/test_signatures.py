@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import (
     CONTROL,
     TRANSACTIONAL,
@@ -15,7 +16,7 @@ from prozess.harness.guarantees.evidence.envelope import (
     batches_by_partition,
     older_epoch_from,
 )
-from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord, timelines
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, timelines
 from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses

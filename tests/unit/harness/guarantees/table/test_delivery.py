@@ -3,11 +3,12 @@
 import pytest
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, fault_records
+from prozess.harness.guarantees.evidence.ground_truth import fault_records
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.interfaces.witnesses import LateCase, make_witnesses
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import Tristate
 from tests.support.cells.delivery import BOUND
 from tests.support.cells.evidence import DICTIONARIES, fault, ns

@@ -3,8 +3,9 @@
 import pytest
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses

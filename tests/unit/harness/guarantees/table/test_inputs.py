@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature, fault_records, no_timeline, timelines
+from prozess.harness.guarantees.evidence.ground_truth import fault_records, no_timeline, timelines
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition, evaluate
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import work_with
 from prozess.harness.schema import NONE
@@ -28,7 +30,7 @@ from tests.support.cells.partitions import table
 
 WHOLE = (1, 2, 3)
 NOBODY = NONE
-WITH_WIPE = NATURES | {"wipe": FaultNature(stops=True, destroys=True)}
+WITH_WIPE = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}
 CASES = range(14)
 """As many as any kernel has."""
 

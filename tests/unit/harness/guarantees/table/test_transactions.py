@@ -7,8 +7,9 @@ import pytest
 
 from prozess.checkers.transactions.isolation import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope, TransactionTimes
-from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
 from prozess.harness.guarantees.facts.registry import READ_UNCOMMITTED_CASE
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
 from prozess.harness.guarantees.table import TABLE

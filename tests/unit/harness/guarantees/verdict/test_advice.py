@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultRecord, timelines
+from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, timelines
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.truncation import wiped
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.advice import ACKS, ELR, FLUSH, UNCLEAN, PartitionSettings, change_of
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import Tristate
 from tests.support.cells.evidence import MS, ns, state, witnesses
 from tests.support.cells.partitions import table

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
+from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.evaluation import Tally
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.guarantees.verdict.sentences import chosen_witnesses
 from prozess.harness.interfaces.witnesses import WITNESSES_SHOWN, no_witnesses
+from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import NONE, Outcome, StepOutcome
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 from tests.support.cells.evidence import (
