@@ -31,7 +31,7 @@ def refuse_missing_methods(plan: Plan, *, jars_of: Callable[[str], Sequence[Path
     Versions without jars are not looked at. After a step that installs another version it is enough if one of them has it:
     the node itself is looked at when the fault strikes."""
     classes_of = cache(lambda version: KafkaClasses(version, jars) if (jars := jars_of(version)) else None)
-    for step in plan.method_steps if plan.backend == "local" else ():  # others refuse the fault itself
+    for step in plan.method_steps:
         assert isinstance(step.do, FaultAction), step
         versions, later = _versions(plan, step), _installed_before(plan, step)
         known = [classes_of(version) for version in dict.fromkeys((*versions, *later))]

@@ -22,6 +22,7 @@ from typing import Any
 
 from prozess.harness import installation, plugins
 from prozess.harness.errors import HistoryUnreadable, ProzessError
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.checks import versions_installed
 from prozess.harness.plan.plan import Plan
 from prozess.harness.processes import argument_lists
@@ -58,7 +59,7 @@ def versions_of(
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "machine": _machine() | {"other_trials": other_trials(argument_lists())},
         "packages": _packages(),
-        "kafka": [] if plan.backend == "attach" else list(plan.variant.kafka_versions),
+        "kafka": [] if catalogue.BACKENDS.named(plan.backend).protocol_only else list(plan.variant.kafka_versions),
         "servers": _servers(plan, jar_facts),
         "clients": _clients(plan, jar_facts, library_facts, installed=tools.get("librdkafka")),
         "tools": tools,
@@ -91,22 +92,16 @@ _RUN_STAGES = ("prozess.app.run.inside", "prozess.app.run.session")
 """The modules whose processes hold a cluster while it runs."""
 _NOT_KNOWN = "unknown"
 """Stands for the version of servers that were there before, in versions.json."""
-ELSEWHERE = {
-    "attach": "a cluster that was there",
-    "compose": "an image of the Docker engine",
-    "ssh": "what is installed on the machines",
-}
-"""For each backend whose servers prozess does not start from jars of its own cache: where these servers are from."""
 
 
 def _servers(plan: Plan, jar_facts: JarFacts) -> dict[str, dict[str, Any]]:
     """Returns each version of a server once. Nobody knows yet which version a cluster has that was there before."""
     versions = dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan)))
-    if plan.backend in ELSEWHERE:
-        names = versions if plan.backend != "attach" else (_NOT_KNOWN,)
-        return {version: {"from": ELSEWHERE[plan.backend], "verified": False} for version in names}
+    backend = catalogue.BACKENDS.named(plan.backend)
     return {
-        version: {"from": "jars in the cache", "verified": False} | dict(jar_facts(version)) for version in versions
+        version: {"from": backend.servers_from, "verified": False}
+        | (dict(jar_facts(version)) if backend.from_cache else {})
+        for version in ((_NOT_KNOWN,) if backend.protocol_only else versions)
     }
 
 

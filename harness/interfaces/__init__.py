@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import Field
 
+from prozess.harness.interfaces.backend import Backend
 from prozess.harness.interfaces.cluster import (
     NOT_IN_ORDER,
     AdminProtocol,
     AnyFault,
-    Backend,
     BrokerView,
     Capability,
     Cluster,

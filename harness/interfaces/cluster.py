@@ -18,8 +18,6 @@ from prozess.harness.config.impairments import Harm, Impairment
 from prozess.harness.config.messages.facts import WantedMessage
 from prozess.harness.config.messages.looked_up import PlannedNames
 from prozess.harness.errors import ClusterFailed, NotReady
-from prozess.harness.plan.plan import Plan
-from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
 from prozess.harness.values import Frozen
 
@@ -682,14 +680,4 @@ class UndoAction(Protocol):
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
         """Tells whether the node is still broken in this way. It looks where that costs nothing; otherwise it says True
         until the fault is undone."""
-        ...
-
-
-class Backend(Protocol):
-    """Makes the cluster of a plan. Nothing starts before `Cluster.setup`, unless the cluster runs already and is only
-    reached."""
-
-    def __call__(self, plan: Plan, run: RunDirectory, *, clock: Clock, isolation: str | None = None) -> Cluster:
-        """Returns the cluster. `isolation` says how the local backend keeps nodes apart; None means as well as the
-        machine can."""
         ...

@@ -40,6 +40,22 @@ class PlannedFault(Protocol):
     def means_nothing(variant: "Variant", parameters: Any) -> str | None: ...  # noqa: ANN401
 
 
+class PlannedBackend(Protocol):
+    """What plans and reports ask of a backend (`prozess.harness.interfaces.backend` explains each)."""
+
+    @property
+    def servers_from(self) -> str: ...
+
+    @property
+    def from_cache(self) -> bool: ...
+
+    @property
+    def protocol_only(self) -> bool: ...
+
+    @property
+    def reaches(self) -> Callable[[Any], Sequence[str]]: ...
+
+
 class JudgedChecker(Protocol):
     """What plans and judgement ask of a checker (`prozess.harness.checking.checker` explains each)."""
 
@@ -117,8 +133,8 @@ class DeclaredNatures(Mapping[str, "FaultNature"]):
 
 NATURES = DeclaredNatures()
 """What each fault may do to a node. The judge goes by this."""
-BACKENDS: Catalogue[object] = Catalogue("backend")
-"""What makes the cluster of a plan, by the name of the backend."""
+BACKENDS: Catalogue[PlannedBackend] = Catalogue("backend")
+"""Each backend that a trial may name."""
 CHECKERS: Catalogue[JudgedChecker] = Catalogue("anomaly")
 """The checker of each anomaly, and of each fact that is only counted."""
 RECORDED = "recorded"

@@ -90,7 +90,7 @@ def _check_messages(plan: Plan, step: Step) -> None:
             f"Step {step.name!r}: only clients send {on_its_links[0].api[0]}, and no server does. Give others = "
             f'"{CLIENTS}".'
         )
-    attached = plan.backend == "attach"
+    attached = _protocol_only(plan)
     for match in (*(on_its_links if of_clients or attached else ()), *(anywhere if attached else ())):
         if set(match.api) <= BETWEEN_SERVERS:
             way_out = (
@@ -116,7 +116,7 @@ def _check_earlier(plan: Plan, step: Step, match: MessageMatch) -> None:
 
 def _why_never(plan: Plan, match: MessageMatch) -> str | None:
     """Returns why no link of this cluster ever carries what the match means; None if one may."""
-    if plan.backend == "attach":  # nobody knows how that cluster keeps its metadata
+    if _protocol_only(plan):  # nobody knows how that cluster keeps its metadata
         return None
     zookeeper = plan.variant.metadata_mode == "zookeeper"
     never = OF_ZOOKEEPER if not zookeeper else frozenset() if plan.variant.migration_controllers else OF_KRAFT
@@ -199,9 +199,15 @@ METADATA_VERSION_MIN = 7
 since Kafka 4.0; before that, the first one that Kafka calls ready for production, KIP-833)."""
 
 
+def _protocol_only(plan: Plan) -> bool:
+    """Tells whether nothing but Kafka's protocol reaches the cluster, so that nobody knows what it is made of."""
+    backend = catalogue.BACKENDS.get(plan.backend)
+    return backend is not None and backend.protocol_only
+
+
 def _node_names(plan: Plan) -> set[str]:
     """Returns the names of the nodes that there will be. It is empty if only the cluster can tell."""
-    if plan.backend == "attach" or plan.compose.file is not None:
+    if _protocol_only(plan) or plan.compose.file is not None:
         return set()
     if plan.ssh is not None:
         return {node.name for node in plan.ssh.nodes}
@@ -218,7 +224,7 @@ def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
                 step.do.parameters,
                 targets=step.do.targets,
                 nodes=nodes or None,
-                variant=None if plan.backend == "attach" else plan.variant,
+                variant=None if _protocol_only(plan) else plan.variant,
             )
         case ClientAction() | StallAction():
             for name in step.do.client:
@@ -253,7 +259,7 @@ def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collec
 
 def _check_others(plan: Plan, step: Step, others: object) -> None:
     """Refuses an `others` that names servers which the variant does not have."""
-    if others not in ("controllers", "zookeepers") or plan.backend == "attach":
+    if others not in ("controllers", "zookeepers") or _protocol_only(plan):
         return
     if why := why_nobody(parse_target(str(others)), plan.variant):
         raise BadInput(f"Step {step.name!r}: others = {others!r} {why}.")

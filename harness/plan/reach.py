@@ -9,27 +9,15 @@ from collections.abc import Iterator
 
 from prozess.harness.errors import BadInput
 from prozess.harness.ledger import is_ours
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 
 
 def reaches(plan: Plan) -> list[str]:
     """Returns what carrying out a plan does beyond a cluster of its own, one clause each; empty if it is nothing."""
-    found = []
-    if plan.backend == "attach" and plan.attach is not None:
-        found.append(
-            f"connect to Kafka at {', '.join(map(ascii, plan.attach.bootstrap_servers))}, and log in there as you"
-        )
-    if plan.backend == "ssh" and plan.ssh is not None:
-        hosts = ", ".join(ascii(node.host) for node in plan.ssh.nodes)
-        asked = (plan.ssh.start, plan.ssh.stop, *(command for n in plan.ssh.nodes for command in (n.start, n.stop)))
-        commands = dict.fromkeys(ascii(command) for command in asked if command is not None)
-        found.append(f"log in to {hosts} by ssh, and run {', '.join(commands)} there")
-    if plan.backend == "compose":
-        if plan.compose.file is not None:
-            found.append(f"start the containers of {str(plan.compose.file)!a}")
-        images = (plan.compose.kafka_image, plan.compose.zookeeper_image)
-        found += [f"start containers of the image {image!a}" for image in images if image is not None]
+    backend = catalogue.BACKENDS.get(plan.backend)
+    found = [] if backend is None else list(backend.reaches(plan))
     found += dict.fromkeys(f"run the program {command!a}" for command in _commands(plan.model_dump()))
     return found
 

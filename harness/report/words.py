@@ -13,6 +13,7 @@ from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY
 from prozess.harness.config.librdkafka_fixes import later_fixes_told
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import ClientLibrary, Plan
 from prozess.harness.plan.work import GroupWork
 from prozess.harness.run_directory import RunDirectory, read_object
@@ -180,7 +181,7 @@ def kafka_told(run: RunDirectory, plan: Plan) -> str:
         alone = [told["kafka_version"]] if told.get("kafka_version") else []
         of_nodes = told.get("kafka_versions", {}).values()
         versions, mode = sorted({*map(str, of_nodes)}, key=version_numbers) or alone, told.get("metadata_mode") or ""
-    elif plan.origin != "trial" or plan.backend == "attach":
+    elif plan.origin != "trial" or catalogue.BACKENDS.named(plan.backend).protocol_only:
         versions, mode = [], ""
     return ", ".join(filter(None, (" and ".join(versions) or "of an unknown version", mode)))
 

@@ -15,13 +15,12 @@ from prozess.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
 from prozess.app.run_options import RunOptions
 from prozess.app.webhook import Webhook, message, posting_end, verdict_message
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
+from prozess.harness.errors import BadInput, ExitCode, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
-from prozess.harness.interfaces import Capability
-from prozess.harness.plan.checks import capabilities_needed, versions_installed
 from prozess.harness.plan.plan import Plan
 from prozess.harness.report.reports import report_run
 from prozess.harness.report.terminal import show_verdict
@@ -213,55 +212,23 @@ def new_run_directory(runs: Path, plan: Plan, clock: Clock) -> RunDirectory:
 
 
 def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
-    """Fetches jars, Java and class archives, and returns the isolation level. Says so if that level costs anything."""
+    """Fetches and builds what the clients and the backend need, and returns the isolation level. Notes what that level
+    costs."""
     from prozess.app.wiring import TOOLBOX
     from prozess.clusters.install.jars import ensure_jars
-    from prozess.clusters.install.tools import ensure_toxiproxy, find_java
     from prozess.clusters.install.wheels import ensure_library
-    from prozess.clusters.machine.archives import build_archives
-    from prozess.clusters.machine.sandbox import probe
     from prozess.workloads.library_check import check_libraries
     from prozess.workloads.librdkafka import close
 
-    if plan.backend in ("local", "compose") and Capability.DELAY in capabilities_needed(plan):
-        ensure_toxiproxy(progress=view.note)  # built here: the sandbox has no network
     for library in plan.libraries:  # fetched here: the sandbox has no network
         if library.client == "librdkafka" and library.version is not None:
             ensure_library(library.version, progress=view.note)
         elif library.client == "java" and library.version is not None:
             ensure_jars(library.version, progress=view.note)
     check_libraries(plan, toolbox=TOOLBOX)
-    if plan.backend != "local":
-        _prepare_elsewhere(plan, view)
-        return "signals"
-    java = find_java()
-    versions = (*plan.variant.kafka_versions, plan.variant.kafka_version, *versions_installed(plan))
-    for version in dict.fromkeys(versions):
-        jars = ensure_jars(version, progress=view.note)
-        build_archives(version, java, jars, close=close, progress=view.note)
-    _prepare_agents(plan, view)
-    if wanted != "auto":
-        return wanted
-    support = probe()
-    if support.level != "namespaces":
-        view.note(" ".join((f"Isolation: {support.level}. {support.reason}", *support.costs)))
-    return str(support.level)
-
-
-def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
-    """Fetches or builds images before a run starts, so that this is not taken for a slow cluster."""
-    from prozess.clusters.compose.engine import find_image
-
-    if plan.backend != "compose" or plan.compose.file is not None:
-        return
-    compose = plan.compose
-    zookeeper = plan.variant.metadata_mode == "zookeeper"
-    for version in plan.variant.kafka_versions:
-        find_image("kafka", version, wanted=compose.kafka_image, zookeeper=zookeeper, progress=view.note)
-    if zookeeper:
-        find_image("zookeeper", plan.variant.kafka_version, wanted=compose.zookeeper_image, progress=view.note)
-    if plan.metrics:
-        _prepare_metrics(view)
+    backend = backend_named(plan.backend)
+    backend.prepare(plan, view.note, close)
+    return backend.isolation(wanted, view.note)
 
 
 def _stamp(run: RunDirectory, plan: Plan) -> None:
@@ -270,30 +237,6 @@ def _stamp(run: RunDirectory, plan: Plan) -> None:
     from prozess.clusters.install.wheels import library_facts
 
     stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
-
-
-def _prepare_agents(plan: Plan, view: ProgressView) -> None:
-    """Fetches the agents that the servers' JVMs get. BadInput if a step names a method that a version does not have."""
-    from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent
-    from prozess.clusters.install.tools import find_java
-    from prozess.clusters.methods.planned import refuse_bad_rules, refuse_missing_methods
-
-    if plan.metrics:
-        _prepare_metrics(view)
-    if plan.method_steps:
-        agent = ensure_agent(METHODS_AGENT, progress=view.note)
-        refuse_missing_methods(plan)
-        refuse_bad_rules(plan, agent=agent, java=find_java().executable)
-
-
-def _prepare_metrics(view: ProgressView) -> None:
-    """Fetches the JMX agent. Without it the trial runs all the same, and what only JMX tells is absent, never zero."""
-    from prozess.clusters.install.jars import ensure_agent
-
-    try:
-        ensure_agent(progress=view.note)
-    except HarnessFailed as error:
-        view.note(f"There will be no metrics from inside the servers: {error}")
 
 
 class SparkAhead:

@@ -25,7 +25,7 @@ def heal_run(run: RunDirectory, *, clock: Clock, ends_within_s: float = 0.0, tru
 
 def reach_again(plan: Plan, run: RunDirectory, *, clock: Clock) -> tuple[Cluster, AdminProtocol]:
     """Returns the cluster of a plan as a later process reaches it, and a client that administrates it."""
-    cluster = backend_named(plan.backend)(plan, run, clock=clock)
+    cluster = backend_named(plan.backend).make(plan, run, clock=clock)
     return cluster, Admin(cluster)
 
 
@@ -40,9 +40,4 @@ TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, librdkafka=ensure_library, m
 
 def tool_versions(backend: str) -> dict[str, str]:
     """Returns the versions of what runs outside of Python, by name: of what this backend uses and what is here."""
-    found = tools.tool_versions()
-    if backend == "compose":
-        from prozess.clusters.compose.engine import engine_version
-
-        found["docker engine"] = engine_version()
-    return found
+    return {**tools.tool_versions(), **backend_named(backend).tools()}

@@ -16,6 +16,7 @@ from prozess.campaigns.campaign_plan import (
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import TrialAttempt, size_of
 from prozess.harness.errors import ProzessError
+from prozess.harness.plan import catalogue
 from prozess.harness.printable import printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
@@ -49,7 +50,8 @@ def facts_of(path: Path) -> RunFacts:
     run = RunSummary.at(path)
     try:
         # What was attached to is not known here.
-        variant = run.plan.backend if run.plan.backend == "attach" else ", ".join((*run.place, run.versions))
+        only_reached = catalogue.BACKENDS.named(run.plan.backend).protocol_only
+        variant = run.plan.backend if only_reached else ", ".join((*run.place, run.versions))
     except ProzessError:
         return NO_FACTS
     if (verdict := run.readable_verdict) is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prozess.app.run.outside import check_capabilities
+from prozess.app.run.outside import check_capabilities, isolation_of
 from prozess.app.webhook import Webhook, trials_message
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
@@ -382,9 +382,7 @@ def _refuse_contradictions(asked: MatrixRequest) -> None:
 
 def _able(plan: Plan) -> None:
     """Raises UnsupportedFault if the plan's backend cannot make one of its faults on this machine."""
-    from prozess.clusters.machine.sandbox import probe
-
-    isolation = str(probe().level) if plan.backend == "local" else "signals"
+    isolation = isolation_of(plan, "auto")
     with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
         check_capabilities(plan, RunDirectory(Path(directory)), isolation=isolation)
 

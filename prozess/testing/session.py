@@ -19,6 +19,7 @@ from typing import Any
 from prozess.app.run.outside import begin_plan
 from prozess.app.run.progress import ProgressView
 from prozess.app.run.supervisor import start_supervisor
+from prozess.clusters.registry import backend_named
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, NEWEST_VERSION, Variant, version_numbers
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
@@ -182,7 +183,7 @@ class ClusterSession:
         run.create()
         begin_plan(plan, run)
         listeners: dict[int, socket.socket] = {}
-        if plan.backend == "local":  # the nodes are in a network of their own
+        if backend_named(plan.backend).relayed:
             listeners = listen(plan.broker_ids)
         try:
             self._process = self._start(listeners, isolation)

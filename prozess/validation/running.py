@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from prozess.app.conduct import conduct_trial
-from prozess.app.run.outside import LASTING, lacking_faults
+from prozess.app.run.outside import lacking_faults
 from prozess.app.run_options import RunOptions
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.history.reader import History
 from prozess.harness.impact.cost import ImpactShown, WindowShown
@@ -93,7 +94,7 @@ def lacking(
     parts: ConfigurationParts, groups: Mapping[str, Sequence[Step]], *, backend: str, isolation: str
 ) -> Mapping[str, str]:
     """Returns the groups of steps with a fault that is impossible here → why."""
-    if backend in LASTING:  # what they can do is found out when the run begins
+    if backend_named(backend).lasts:  # what they can do is found out when the run begins
         return {}
     faults = {name: [fault for step in steps if (fault := _mixed(step))] for name, steps in groups.items()}
     every = {fault.label: fault for of_group in faults.values() for fault in of_group}

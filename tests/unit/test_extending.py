@@ -5,56 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import takewhile
 
 import pytest
 
-from tests.support.added_package import install
+from tests.support.added_package import extend, install
 from tests.support.paths import ROOT
 
-PACKAGES = ("checkers", "clusters", "harness", "nemesis", "spark_checkers", "workloads")
-BLOCK = re.compile(r"```python\n# (\S+)\n(.*?)```", flags=re.DOTALL)
 LIMIT_S = 240
-
-
-def blocks(kind):
-    """(file, text) of each block of Python in the section about `kind`."""
-    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-    return BLOCK.findall(page.partition(f"## A new {kind}\n")[2].partition("\n## ")[0])
-
-
-def enter(file, entry):
-    """Put an entry into a registry: its imports before those that are there, the rest around the line that `...` follows."""
-    lines = entry.rstrip("\n").split("\n")
-    imports = list(takewhile(lambda line: line.startswith("from "), lines))
-    dots = next(number for number, line in enumerate(lines) if line.strip() == "...")
-    opening = lines[dots - 1]
-    functions = "\n".join(lines[len(imports) : dots - 1]).strip("\n")
-    values = [line for line in lines[dots + 1 :] if line.strip(" ,") not in ("}", ")")]
-    text = file.read_text(encoding="utf-8")
-    assert text.count(f"\n{opening}\n") == 1, f"{file.name} has not exactly one line {opening!r}"
-    before, after = text.split(f"\n{opening}\n")
-    start = before.index("\nfrom prozess.") + 1
-    before = "".join(f"{line}\n" for line in imports).join((before[:start], before[start:]))
-    middle = f"{functions}\n\n\n{opening}" if functions else opening
-    file.write_text("\n".join((before, middle, *values, after)), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory):
     """A copy of prozess with everything that the page adds to it."""
-    place = tmp_path_factory.mktemp("extended")
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, place / "prozess" / package)
-    for path in (path for path in (ROOT / "prozess").iterdir() if not path.is_symlink()):
-        (shutil.copytree if path.is_dir() else shutil.copy2)(path, place / "prozess" / path.name)
-    for kind in ("checker", "fault", "workload", "backend", "format of configuration files"):
-        (new, text), (registry, entry) = blocks(kind)
-        added, listed = (place / "prozess" / name.removeprefix("prozess/") for name in (new, registry))
-        assert not added.exists(), f"{new}: there is such a file already"
-        added.write_text(text, encoding="utf-8")
-        enter(listed, entry)
-    return place
+    return extend(tmp_path_factory.mktemp("extended"))
 
 
 def run_in(place, script, *arguments):
@@ -138,7 +101,7 @@ from prozess.harness.run_directory import RunDirectory
 
 LocalCluster.wait_ready = lambda self, *, timeout_s: print(timeout_s)
 plan = make_plan(parse_trial({"name": "slow", "title": "", "backend": "slow"}, source="a test"), seed=1)
-cluster = catalogue.BACKENDS.named(plan.backend)(
+cluster = catalogue.BACKENDS.named(plan.backend).make(
     plan, RunDirectory(Path(sys.argv[1])), clock=SystemClock(), isolation="signals"
 )
 print(type(cluster).__name__)

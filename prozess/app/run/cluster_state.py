@@ -15,6 +15,7 @@ from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.requests import DescribedPartition
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.interfaces import BrokerView, Cluster, PartitionView, Targets
 from prozess.harness.plan.plan import Plan
@@ -196,7 +197,7 @@ class MetadataSamples(Beside):
 
     def __init__(self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock) -> None:
         super().__init__()
-        if cluster.controller_servers or plan.backend != "attach":
+        if cluster.controller_servers or not backend_named(plan.backend).protocol_only:
             return
         self._recorder, self._clock = recorder, clock
         self._admin = Admin(cluster)

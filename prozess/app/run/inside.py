@@ -60,7 +60,7 @@ class RunStage:
     ) -> None:
         self.plan, self.run, self.clock, self.events = plan, run, clock, events
         self.recorder = Recorder(run)
-        self.cluster: Cluster = backend_named(plan.backend)(plan, run, clock=clock, isolation=isolation)
+        self.cluster: Cluster = backend_named(plan.backend).make(plan, run, clock=clock, isolation=isolation)
         self.admin = Admin(self.cluster, made=made_in(plan, run))
         self.workload: Workload = Clients(plan, run, cluster=self.cluster, clock=clock, toolbox=TOOLBOX)
         targets = WithClients(self.cluster, self.workload)

@@ -25,13 +25,12 @@ from prozess.harness.errors import (
     ExitCode,
     HarnessFailed,
     Interrupted,
-    MissingTool,
     ProzessError,
     UnsupportedFault,
 )
 from prozess.harness.interfaces import AnyFault, Capability, Cluster
 from prozess.harness.ledger import begin, record_of
-from prozess.harness.plan.checks import check_parameters, versions_installed
+from prozess.harness.plan.checks import check_parameters
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan, mixed_faults
 from prozess.harness.plan.schedule import FaultAction, MessagePassed, MixFault, alternatives
@@ -63,7 +62,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None:
     """Refuses a schedule with a fault that the backend cannot make here, before anything starts. Raises
     UnsupportedFault."""
-    cluster = backend_named(plan.backend)(plan, run, clock=SystemClock(), isolation=isolation)
+    cluster = backend_named(plan.backend).make(plan, run, clock=SystemClock(), isolation=isolation)
     nodes = [node.name for node in cluster.nodes]
     for step in plan.steps:
         if isinstance(step.after, MessagePassed) and cluster.messages is None:
@@ -107,20 +106,15 @@ def fault_needs(fault: type[AnyFault], parameters: Frozen) -> frozenset[Capabili
 
 def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
     """Returns those faults of the trial's mixes and lists that its backend cannot make here: label → the reason."""
-    from prozess.clusters.machine.sandbox import probe
-
     faults = mixed_faults(trial)
     if not faults:
         return {}
-    if trial.backend != "local":
-        isolation = "signals"
-    elif isolation == "auto":
-        isolation = str(probe().level)
-    calm = trial.model_copy(update={"steps": (), "alerts": ()})
     backend = backend_named(trial.backend)
+    isolation = backend.isolation(isolation, _unsaid)
+    calm = trial.model_copy(update={"steps": (), "alerts": ()})
     with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
         run = RunDirectory(Path(directory))
-        cluster = backend(make_plan(calm, seed=0), run, clock=SystemClock(), isolation=isolation)
+        cluster = backend.make(make_plan(calm, seed=0), run, clock=SystemClock(), isolation=isolation)
         whys = {fault.label: _why_not(fault, cluster) for fault in faults}
         return {label: why for label, why in whys.items() if why is not None}
 
@@ -265,8 +259,6 @@ def _last_words(run: RunDirectory, exit_code: int) -> str:
 # `prozess plan` refuses what `prozess run` would refuse, before a directory, a download or a cluster is made.
 
 ISOLATIONS = ("namespaces", "signals")
-LASTING = ("attach", "ssh")
-"""Backends whose cluster is there before the run: what it can do is found out when the run begins."""
 
 
 def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] | None = None) -> None:
@@ -278,23 +270,16 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     from prozess.app.wiring import TOOLBOX
     from prozess.clusters.install.jars import refuse_unpublished
     from prozess.clusters.install.wheels import refuse_library
-    from prozess.clusters.machine.server_properties import check_variant
-    from prozess.clusters.methods.planned import refuse_missing_methods
     from prozess.workloads.roles import refuse_bad_clients
 
     level = isolation_of(plan, isolation)
-    if plan.backend == "local" or (plan.backend == "compose" and plan.compose.file is None):
-        check_variant(plan.variant)
-    if plan.backend == "compose" and plan.compose.file is None:
-        from prozess.clusters.compose.file import check_images  # Docker's client is imported for those who use it
-
-        check_images(plan.variant)
+    backend = backend_named(plan.backend)
+    backend.refuse(plan)
     refuse_bad_clients(plan, toolbox=TOOLBOX)
-    if plan.backend not in LASTING and any(isinstance(step.do, FaultAction) for step in plan.steps):
+    if not backend.lasts and any(isinstance(step.do, FaultAction) for step in plan.steps):
         with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
             check_capabilities(plan, RunDirectory(Path(directory)), isolation=level)
-    _refuse_unknown_versions(plan, progress=progress)
-    refuse_missing_methods(plan)
+    backend.refuse_versions(plan, progress)
     for library in plan.libraries:
         if library.client == "librdkafka" and library.version is not None:
             refuse_library(library.version, progress=progress)
@@ -305,25 +290,12 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
                 raise BadInput(f"client_version = {library.version!r} (java): {error}") from error
 
 
-def _refuse_unknown_versions(plan: Plan, *, progress: Callable[[str], None] | None) -> None:
-    """Raises BadInput for a version of the servers that is not there, or of which nobody can say whether it is."""
-    from prozess.clusters.install.jars import refuse_unpublished
-
-    if plan.backend != "local":
-        return
-    for version in dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan))):
-        try:
-            refuse_unpublished(version, progress=progress)
-        except MissingTool as error:  # nobody can be asked, and nobody could give its jars
-            raise BadInput(str(error)) from error
-
-
 def isolation_of(plan: Plan, wanted: str) -> str:
     """Returns the isolation level that this backend has on this machine. BadInput for an unknown level."""
-    from prozess.clusters.machine.sandbox import probe
-
     if wanted not in ("auto", *ISOLATIONS):
         raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
-    if plan.backend != "local":
-        return "signals"
-    return str(probe().level) if wanted == "auto" else wanted
+    return backend_named(plan.backend).isolation(wanted, _unsaid)
+
+
+def _unsaid(_note: str) -> None:
+    """Leaves out what an isolation level costs: the run itself says it."""

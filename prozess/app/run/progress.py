@@ -15,6 +15,7 @@ import numpy as np
 from rich.markup import escape
 from rich.status import Status
 
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.console import console
 from prozess.harness.history.progress import SendsTail
@@ -169,14 +170,6 @@ _NAMES = {
     "teardown": "taking the cluster down",
     "check": "checking the history",
 }
-_OF_OTHERS = {
-    "attach": {"cluster": "reaching the cluster", "teardown": "leaving the cluster as it was found"},
-    "ssh": {
-        "cluster": "reaching the cluster, starting its stopped nodes",
-        "teardown": "leaving the cluster as it was found",
-    },
-}
-"""Other names of stages, by backend, for a cluster that was there before the run and stays."""
 _WATCHED = ("warm-up", "schedule", "heal")
 """The stages in which clients send."""
 LOOK_S = 1.0
@@ -215,7 +208,7 @@ class ProgressView:
 
     def begin(self, plan: Plan, path: Path) -> None:
         """Says what is about to run."""
-        self._names = _NAMES | _OF_OTHERS.get(plan.backend, {})
+        self._names = _NAMES | dict(backend_named(plan.backend).stages or {})
         self._nodes_unread = plan.nodes_unread
         self._console.print(f"[bold]{escape(plan.title)}[/bold]")
         self._console.print(

@@ -205,7 +205,7 @@ class Session:
             relayed = LocalCluster(plan, run, clock=clock, isolation=isolation, relay_ports=ports)
             self._cluster, self._start_relay = relayed, lambda: relayed.start_relay(listeners)
         else:
-            self._cluster = backend_named(plan.backend)(plan, run, clock=clock, isolation=isolation)
+            self._cluster = backend_named(plan.backend).make(plan, run, clock=clock, isolation=isolation)
             self._start_relay = lambda: None
         self._admin = Admin(self._cluster, made=made_in(plan, run))
         self._recording: SessionRun | None = None

@@ -13,6 +13,7 @@ from prozess.clusters.install.wheels import library_facts
 from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import MissingTool
 from prozess.harness.history import versions
+from prozess.harness.plan import catalogue
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial
 from prozess.harness.run_directory import RunDirectory, write_json
@@ -110,7 +111,7 @@ def test_servers_that_somebody_else_installed_are_not_verified(tmp_path, backend
     plan = make_plan(load_trial("smoke"), seed=1).model_copy(update={"backend": backend})
     write_json(RunDirectory(tmp_path).versions, {"servers": versions._servers(plan, jar_facts)})
     (told,) = versions.unverified(RunDirectory(tmp_path))
-    assert versions.ELSEWHERE[backend] in told
+    assert catalogue.BACKENDS[backend].servers_from in told
 
 
 def test_a_run_without_a_stamp_says_nothing_of_its_servers(tmp_path):
