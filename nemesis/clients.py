@@ -36,9 +36,9 @@ class ClientFault(Fault[P]):
         self._killed: dict[str, str] = {}
         """Place of a client → what there is to say of its end, if it was not in order."""
 
-    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: P) -> Sequence[Undo]:
         """Plans to start every client again that is gone when the fault is healed."""
-        return [Undo(action="start", node=place.name) for place in self._places(scene.targets)]
+        return [Undo(action="start", node=place.name) for place in self._places(context.targets)]
 
     def _places(self, targets: Sequence[Node]) -> list[ClientNode]:
         return places_of(targets, fault=self.name)
@@ -114,8 +114,8 @@ class RestartClients(ClientFault[RestartParameters]):
     parameters_model = RestartParameters
     ends_itself = True
 
-    def apply(self, scene: FaultContext, parameters: RestartParameters) -> None:
-        places = self._places(scene.targets)
+    def apply(self, context: FaultContext, parameters: RestartParameters) -> None:
+        places = self._places(context.targets)
         self._before = {place.name: place.client for place in places}
         for turn in rounds(places):
             for place in turn:
@@ -124,13 +124,13 @@ class RestartClients(ClientFault[RestartParameters]):
                 else:
                     self._killed[place.name] = end_in_order(place, timeout_s=parameters.timeout_s)
             if parameters.away_s:
-                scene.clock.sleep(parameters.away_s)
+                context.clock.sleep(parameters.away_s)
             for place in turn:
                 place.start()
-            await_work(turn, clock=scene.clock, timeout_s=parameters.timeout_s)
+            await_work(turn, clock=context.clock, timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: RestartParameters) -> Sequence[Effect]:
-        return verify_successors(self._places(scene.targets), self._before, scene.clock, killed=self._killed)
+    def verify(self, context: FaultContext, parameters: RestartParameters) -> Sequence[Effect]:
+        return verify_successors(self._places(context.targets), self._before, context.clock, killed=self._killed)
 
 
 def rounds(places: Sequence[ClientNode]) -> list[list[ClientNode]]:
@@ -167,28 +167,28 @@ class RebalanceStorm(ClientFault[StormParameters]):
     parameters_model = StormParameters
     ends_itself = True
 
-    def apply(self, scene: FaultContext, parameters: StormParameters) -> None:
-        places = self._places(scene.targets)
+    def apply(self, context: FaultContext, parameters: StormParameters) -> None:
+        places = self._places(context.targets)
         self._before = {place.name: place.client for place in places}
         rng = random.Random(str(parameters.seed))
-        until_ns = scene.clock.monotonic_ns() + int(parameters.duration_s * NS_PER_S)
+        until_ns = context.clock.monotonic_ns() + int(parameters.duration_s * NS_PER_S)
         while True:
-            scene.clock.sleep(min(rng.expovariate(parameters.rate_hz), _left_s(until_ns, scene.clock)))
-            if scene.clock.monotonic_ns() >= until_ns:
+            context.clock.sleep(min(rng.expovariate(parameters.rate_hz), _left_s(until_ns, context.clock)))
+            if context.clock.monotonic_ns() >= until_ns:
                 break
             place = rng.choice(places)
             self._killed[place.name] = _leave_or_join(place, rng, parameters) or self._killed.get(place.name, "")
         for place in places:
             place.start()
-        await_work(places, clock=scene.clock, timeout_s=parameters.timeout_s)
+        await_work(places, clock=context.clock, timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: StormParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: StormParameters) -> Sequence[Effect]:
         """Observes the clients that have a successor. A storm after which no client has one had no effect."""
-        places = self._places(scene.targets)
+        places = self._places(context.targets)
         changed = [place for place in places if place.client != self._before[place.name]]
         if not changed:
             return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in places]
-        return verify_successors(changed, self._before, scene.clock, killed=self._killed)
+        return verify_successors(changed, self._before, context.clock, killed=self._killed)
 
 
 def _left_s(until_ns: int, clock: Clock) -> float:
@@ -226,14 +226,14 @@ class DuplicateMember(ClientFault[DuplicateParameters]):
     nature = FaultNature(stops=True)
     parameters_model = DuplicateParameters
 
-    def apply(self, scene: FaultContext, parameters: DuplicateParameters) -> None:
-        for place in self._places(scene.targets):
+    def apply(self, context: FaultContext, parameters: DuplicateParameters) -> None:
+        for place in self._places(context.targets):
             self._before[place.name] = place.client
             place.duplicate()
 
-    def verify(self, scene: FaultContext, parameters: DuplicateParameters) -> Sequence[Effect]:
-        watches = [Watch(p.name, None, partial(self._one_left, p)) for p in scene.targets if is_client(p)]
-        return observe(watches, clock=scene.clock, timeout_s=parameters.timeout_s)
+    def verify(self, context: FaultContext, parameters: DuplicateParameters) -> Sequence[Effect]:
+        watches = [Watch(p.name, None, partial(self._one_left, p)) for p in context.targets if is_client(p)]
+        return observe(watches, clock=context.clock, timeout_s=parameters.timeout_s)
 
     def _one_left(self, place: ClientNode) -> Observation:
         left = place.clients_alive
@@ -291,8 +291,10 @@ class ClientClock(ImpairingFault[ClientClockParameters]):
     observe_s = 30.0
     moves_client_clocks = True
 
-    def impairments(self, scene: FaultContext, parameters: ClientClockParameters) -> Sequence[tuple[Node, Impairment]]:
-        places = places_of(scene.targets, fault=self.name)
+    def impairments(
+        self, context: FaultContext, parameters: ClientClockParameters
+    ) -> Sequence[tuple[Node, Impairment]]:
+        places = places_of(context.targets, fault=self.name)
         for place in places:
             if place.client_role not in STAMPING:
                 raise TargetMissing(

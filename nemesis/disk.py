@@ -44,22 +44,22 @@ class FillDisk(ImpairingFault[FullDiskParameters]):
     needs = frozenset({Capability.FILL_DISK})
     parameters_model = FullDiskParameters
 
-    def impairments(self, scene: FaultContext, parameters: FullDiskParameters) -> Sequence[tuple[Node, Impairment]]:
-        return [(node, FullDisk(left_bytes=parameters.left_bytes)) for node in scene.targets]
+    def impairments(self, context: FaultContext, parameters: FullDiskParameters) -> Sequence[tuple[Node, Impairment]]:
+        return [(node, FullDisk(left_bytes=parameters.left_bytes)) for node in context.targets]
 
-    def undos(self, scene: FaultContext, parameters: FullDiskParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: FullDiskParameters) -> Sequence[Undo]:
         """Plans to free the room first and then to start the node. TargetMissing if a node does not run, because this
         fault must not start it."""
-        return [*start_again(scene), *super().undos(scene, parameters)]
+        return [*start_again(context), *super().undos(context, parameters)]
 
 
-def start_again(scene: FaultContext) -> list[Undo]:
+def start_again(context: FaultContext) -> list[Undo]:
     """Plans to start nodes that may end by themselves. TargetMissing if one is down already, because this fault must
     not start it."""
-    for node in scene.targets:
+    for node in context.targets:
         if node.state() is NodeState.STOPPED:
             raise TargetMissing(f"the disk of {node.name} is not in use: it has no process now.")
-    return [Undo(action="start", node=node.name) for node in scene.targets]
+    return [Undo(action="start", node=node.name) for node in context.targets]
 
 
 class SlowDiskParameters(Frozen):
@@ -84,11 +84,11 @@ class SlowDownDisk(ImpairingFault[SlowDiskParameters]):
     parameters_model = SlowDiskParameters
     observe_s = 20.0
 
-    def impairments(self, scene: FaultContext, parameters: SlowDiskParameters) -> Sequence[tuple[Node, Impairment]]:
-        for node in scene.targets:
+    def impairments(self, context: FaultContext, parameters: SlowDiskParameters) -> Sequence[tuple[Node, Impairment]]:
+        for node in context.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"the disk of {node.name} is not in use: it has no process now.")
-        return [(node, SlowDisk(bytes_per_s=parameters.bytes_per_s)) for node in scene.targets]
+        return [(node, SlowDisk(bytes_per_s=parameters.bytes_per_s)) for node in context.targets]
 
 
 class HangDisk(ImpairingFault[NoParameters]):
@@ -107,11 +107,11 @@ class HangDisk(ImpairingFault[NoParameters]):
     needs = frozenset({Capability.FREEZE_DISK})
     parameters_model = NoParameters
 
-    def impairments(self, scene: FaultContext, parameters: NoParameters) -> Sequence[tuple[Node, Impairment]]:
-        for node in scene.targets:
+    def impairments(self, context: FaultContext, parameters: NoParameters) -> Sequence[tuple[Node, Impairment]]:
+        for node in context.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"the disk of {node.name} is not in use: it has no process now.")
-        return [(node, FrozenDisk()) for node in scene.targets]
+        return [(node, FrozenDisk()) for node in context.targets]
 
 
 class DiskErrorParameters(Frozen):
@@ -136,12 +136,12 @@ class FailDisk(ImpairingFault[DiskErrorParameters]):
     needs = frozenset({Capability.FAIL_DISK})
     parameters_model = DiskErrorParameters
 
-    def impairments(self, scene: FaultContext, parameters: DiskErrorParameters) -> Sequence[tuple[Node, Impairment]]:
-        return [(node, FailedDisk(how=parameters.how)) for node in scene.targets]
+    def impairments(self, context: FaultContext, parameters: DiskErrorParameters) -> Sequence[tuple[Node, Impairment]]:
+        return [(node, FailedDisk(how=parameters.how)) for node in context.targets]
 
-    def undos(self, scene: FaultContext, parameters: DiskErrorParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: DiskErrorParameters) -> Sequence[Undo]:
         """Plans to repair the disk first and then to start the node."""
-        return [*start_again(scene), *super().undos(scene, parameters)]
+        return [*start_again(context), *super().undos(context, parameters)]
 
 
 WHY_KEPT = "the metadata log is not wiped, it is the cluster itself"
@@ -169,10 +169,10 @@ class WipeDirectory(HarmingFault[NoParameters]):
         keepers = [name for name in nodes if name.startswith(("controller", "zookeeper"))]
         return None if keepers or not nodes else f"brokers are controllers here: {WHY_KEPT}"
 
-    def harm(self, scene: FaultContext, node: Node, parameters: NoParameters) -> Harm:
+    def harm(self, context: FaultContext, node: Node, parameters: NoParameters) -> Harm:
         return Wipe()
 
-    def check(self, scene: FaultContext, node: Node) -> None:
+    def check(self, context: FaultContext, node: Node) -> None:
         if "controller" in node.roles:
             raise TargetMissing(f"{node.name} is a controller: {WHY_KEPT}.")
 
@@ -209,10 +209,10 @@ class CorruptFile(HarmingFault[CorruptParameters]):
     needs = frozenset({Capability.KILL, Capability.CHANGE_FILES})
     parameters_model = CorruptParameters
 
-    def harm(self, scene: FaultContext, node: Node, parameters: CorruptParameters) -> Harm:
-        if parameters.partition not in scene.partitions:
+    def harm(self, context: FaultContext, node: Node, parameters: CorruptParameters) -> Harm:
+        if parameters.partition not in context.partitions:
             raise TargetMissing(f"the plan has no partition {parameters.partition}.")
-        topic, number = scene.partitions[parameters.partition]
+        topic, number = context.partitions[parameters.partition]
         return Corrupt(
             file=parameters.file,
             topic=topic,
@@ -224,12 +224,12 @@ class CorruptFile(HarmingFault[CorruptParameters]):
     def starts(self, parameters: CorruptParameters) -> bool:
         return bool(parameters.file == "checkpoint")
 
-    def undos(self, scene: FaultContext, parameters: CorruptParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: CorruptParameters) -> Sequence[Undo]:
         """Plans to remove a broken checkpoint first and then to start the node."""
-        starts = super().undos(scene, parameters)
+        starts = super().undos(context, parameters)
         if not self.starts(parameters):
             return starts
-        return [*starts, *(Undo(action="drop-checkpoint", node=node.name) for node in scene.targets)]
+        return [*starts, *(Undo(action="drop-checkpoint", node=node.name) for node in context.targets)]
 
 
 class LosePower(HarmingFault[NoParameters]):
@@ -251,9 +251,9 @@ class LosePower(HarmingFault[NoParameters]):
     parameters_model = NoParameters
     kills_first = False
 
-    def harm(self, scene: FaultContext, node: Node, parameters: NoParameters) -> Harm:
+    def harm(self, context: FaultContext, node: Node, parameters: NoParameters) -> Harm:
         return PowerLoss()
 
-    def check(self, scene: FaultContext, node: Node) -> None:
+    def check(self, context: FaultContext, node: Node) -> None:
         if node.state() is NodeState.STOPPED:
             raise TargetMissing(f"{node.name} cannot lose its power: it has no process now.")

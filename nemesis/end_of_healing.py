@@ -29,19 +29,19 @@ STARTS_MAX = 3
 class EndOfHealing:
     """Compares a run's servers, links, disks, clocks and configuration with what they were before the first fault.
 
-    `scene` returns the cluster as it is now. `tell` is called with each thing that was mended, as a sentence.
+    `context` returns the cluster as it is now. `tell` is called with each thing that was mended, as a sentence.
     """
 
     def __init__(
         self,
         journal: Journal,
         rows: FaultRows,
-        scene: Callable[[], FaultContext],
+        context: Callable[[], FaultContext],
         clock: Clock,
         actions: Mapping[str, type[UndoAction]],
         tell: Callable[[str], None],
     ) -> None:
-        self._journal, self._rows, self._scene, self._clock = journal, rows, scene, clock
+        self._journal, self._rows, self._context, self._clock = journal, rows, context, clock
         self._actions, self._tell = actions, tell
         self._starts: dict[str, int] = {}
         """The name of a server → how often it was started again since the last fault."""
@@ -52,7 +52,7 @@ class EndOfHealing:
         self._starts.clear()
         self._verified = False
         if not self._journal.before:
-            servers = [node for node in self._scene().cluster.nodes if node.roles]
+            servers = [node for node in self._context().cluster.nodes if node.roles]
             with ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="before") as pool:
                 states = list(pool.map(lambda node: node.state(), servers))
             self._journal.note_before({node.name: str(state) for node, state in zip(servers, states, strict=True)})
@@ -75,7 +75,7 @@ class EndOfHealing:
 
         `among`: the names of the servers to look at; None means all.
         """
-        nodes = {node.name: node for node in self._scene().cluster.nodes}
+        nodes = {node.name: node for node in self._context().cluster.nodes}
         meant = [
             nodes[name]
             for name, before in self._journal.before.items()
@@ -110,7 +110,7 @@ class EndOfHealing:
         for key in reversed(wrong):
             undo, entry = things[key]
             try:
-                self._actions[undo.action]().carry_out(undo, self._scene())
+                self._actions[undo.action]().carry_out(undo, self._context())
             except Exception as error:
                 LOG.exception("undo failed at the end: %s", undo)
                 failures.append(f"{undo.action} {undo.node}, at the end: {error}")
@@ -135,7 +135,7 @@ class EndOfHealing:
     def _first_undos(self, *, of_kafka: bool) -> dict[str, tuple[Undo, JournalEntry]]:
         """Returns each thing that faults changed → the undo of the first of them, which has what it was before. What is
         still open, `Healing.heal` has told of."""
-        known = {node.name for node in self._scene().cluster.nodes}
+        known = {node.name for node in self._context().cluster.nodes}
         first: dict[str, tuple[Undo, JournalEntry]] = {}
         for entry in self._journal.entries:
             undo = entry.undo
@@ -150,7 +150,7 @@ class EndOfHealing:
     def _wrong(self, undos: Mapping[str, Undo], *, timeout_s: float) -> dict[str, Effect]:
         """Returns those that are seen not to be as before. What cannot be seen is no evidence."""
         watches = [
-            Watch(undo.node, undo.peer, lambda undo=undo: self._actions[undo.action]().undone(undo, self._scene()))  # type: ignore[misc]
+            Watch(undo.node, undo.peer, lambda undo=undo: self._actions[undo.action]().undone(undo, self._context()))  # type: ignore[misc]
             for undo in undos.values()
         ]
         effects = observe(watches, clock=self._clock, timeout_s=timeout_s)

@@ -101,26 +101,26 @@ class ImpairingFault(Fault[P]):
     """The effect must be seen within this time."""
 
     @abstractmethod
-    def impairments(self, scene: FaultContext, parameters: P) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: P) -> Sequence[tuple[Node, Impairment]]:
         """Returns (node, how it is impaired) for each target. TargetMissing if one cannot be impaired now. It changes
         nothing."""
 
-    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: P) -> Sequence[Undo]:
         return [
             Undo.of("repair", node.name, peer_of(impairment), **impairment.model_dump(mode="json"))
-            for node, impairment in self.impairments(scene, parameters)
+            for node, impairment in self.impairments(context, parameters)
         ]
 
-    def apply(self, scene: FaultContext, parameters: P) -> None:
-        for node, impairment in self.impairments(scene, parameters):
+    def apply(self, context: FaultContext, parameters: P) -> None:
+        for node, impairment in self.impairments(context, parameters):
             node.impair(impairment)
 
-    def verify(self, scene: FaultContext, parameters: P) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: P) -> Sequence[Effect]:
         watches = [
             Watch(node.name, peer_of(impairment), partial(node.impaired, impairment))
-            for node, impairment in self.impairments(scene, parameters)
+            for node, impairment in self.impairments(context, parameters)
         ]
-        return observe(watches, clock=scene.clock, timeout_s=self.observe_s)
+        return observe(watches, clock=context.clock, timeout_s=self.observe_s)
 
 
 def peer_of(impairment: Impairment) -> str | None:
@@ -150,41 +150,41 @@ class HarmingFault(Fault[P]):
         self._done: dict[str, str] = {}
 
     @abstractmethod
-    def harm(self, scene: FaultContext, node: Node, parameters: P) -> Harm:
+    def harm(self, context: FaultContext, node: Node, parameters: P) -> Harm:
         """Returns the harm that is done to that node."""
 
     def starts(self, parameters: P) -> bool:
         """Tells whether the node is started again at once, to see how it copes with the harm."""
         return False
 
-    def check(self, scene: FaultContext, node: Node) -> None:
+    def check(self, context: FaultContext, node: Node) -> None:
         """Raises TargetMissing if the harm cannot be done to that node now. It changes nothing."""
 
-    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
-        for node in scene.targets:
-            self.check(scene, node)
-        return [Undo(action="start", node=node.name) for node in scene.targets]
+    def undos(self, context: FaultContext, parameters: P) -> Sequence[Undo]:
+        for node in context.targets:
+            self.check(context, node)
+        return [Undo(action="start", node=node.name) for node in context.targets]
 
-    def apply(self, scene: FaultContext, parameters: P) -> None:
+    def apply(self, context: FaultContext, parameters: P) -> None:
         def strike(node: Node) -> str:
             if self.kills_first:
                 node.kill()
-            said = node.harm(self.harm(scene, node, parameters))
+            said = node.harm(self.harm(context, node, parameters))
             if self.starts(parameters):
                 node.start()
             return said
 
-        with ThreadPoolExecutor(len(scene.targets), thread_name_prefix=self.name) as pool:
-            done = [(node.name, pool.submit(strike, node)) for node in scene.targets]
+        with ThreadPoolExecutor(len(context.targets), thread_name_prefix=self.name) as pool:
+            done = [(node.name, pool.submit(strike, node)) for node in context.targets]
         self._done = {name: future.result() for name, future in done}
 
-    def verify(self, scene: FaultContext, parameters: P) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: P) -> Sequence[Effect]:
         if self.starts(parameters):
             return [Effect(node=name, effect=Tristate.YES, detail=said) for name, said in self._done.items()]
-        watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
+        watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in context.targets]
         return [
             effect if effect.detail or effect.effect is not Tristate.YES else _unseen(effect)
-            for effect in observe(watches, clock=scene.clock)
+            for effect in observe(watches, clock=context.clock)
         ]
 
 

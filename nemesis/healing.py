@@ -24,18 +24,18 @@ LOG = logging.getLogger(__name__)
 
 
 class Healing:
-    """Undoes the faults that the journal of a run has open. `scene` returns the cluster as it is now."""
+    """Undoes the faults that the journal of a run has open. `context` returns the cluster as it is now."""
 
     def __init__(
         self,
         journal: Journal,
         rows: FaultRows,
-        scene: Callable[[], FaultContext],
+        context: Callable[[], FaultContext],
         clock: Clock,
         actions: Mapping[str, type[UndoAction]],
     ) -> None:
         """`actions` maps the name of an undo in the journal to the class that carries it out."""
-        self._journal, self._rows, self._scene, self._clock = journal, rows, scene, clock
+        self._journal, self._rows, self._context, self._clock = journal, rows, context, clock
         self._actions = actions
         self._released: set[int] = set()
         """The ids of open entries that were to be healed, but which another step still holds."""
@@ -70,12 +70,12 @@ class Healing:
         For a shape, which cuts its targets from one another, these are the nodes that hear no majority of them.
         """
         names = self._held(self._journal.open)
-        nodes = self._scene().cluster.nodes if names else ()
+        nodes = self._context().cluster.nodes if names else ()
         return frozenset(node.node_id for node in nodes if node.name in names)
 
     def cut_off(self) -> frozenset[str]:
         """Returns the names of the nodes whose links to other nodes faults hold now, as `unhealed` counts them."""
-        servers = {node.name for node in self._scene().cluster.nodes if node.roles}
+        servers = {node.name for node in self._context().cluster.nodes if node.roles}
         return frozenset(self._held([entry for entry in self._journal.open if entry.undo.peer in servers]))
 
     def _held(self, entries: Sequence[JournalEntry]) -> set[str]:
@@ -83,7 +83,7 @@ class Healing:
         shapes: dict[int, list[JournalEntry]] = {}
         for entry in entries:
             undo = entry.undo
-            if not self._action(undo).holds(undo, self._scene()):
+            if not self._action(undo).holds(undo, self._context()):
                 continue
             ends: set[str] = {undo.node} if undo.peer is None else {undo.node, undo.peer}
             aimed_at = ends.intersection(entry.targets)
@@ -110,10 +110,10 @@ class Healing:
     def _watch_undone(self, undo: Undo) -> Watch:
         action = self._action(undo)
         if not action.of_kafka:
-            return Watch(undo.node, undo.peer, lambda: action.undone(undo, self._scene()))
+            return Watch(undo.node, undo.peer, lambda: action.undone(undo, self._context()))
 
         def probe() -> Observation:
-            seen = [action.undone(part, self._scene()) for part in self._now_due(undo)]
+            seen = [action.undone(part, self._context()) for part in self._now_due(undo)]
             worst = next((one for one in seen if one[0] is not Tristate.YES), None)
             return worst or (Tristate.YES, "; ".join(text for _, text in seen) or "a later fault holds it still")
 
@@ -184,7 +184,7 @@ class Healing:
                 for part in self._now_due(undo) if action.of_kafka else [undo]:
                     if action.of_kafka and part in asked:
                         continue  # two faults changed one thing, and Kafka is at it
-                    action.carry_out(part, self._scene())
+                    action.carry_out(part, self._context())
                     asked.add(part)
             except Exception as error:
                 # The rest must be undone all the same; `heal` raises at the end.
@@ -236,91 +236,91 @@ DOWN = (NodeState.STOPPING, NodeState.STOPPED)
 class Start(UndoAction):
     """Starts the process of a node that was stopped. One that is still shutting down is awaited, then killed."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
-        node = scene.node(undo.node)
-        await_end(node, timeout_s=SHUTDOWN_S, clock=scene.clock)
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
+        node = context.node(undo.node)
+        await_end(node, timeout_s=SHUTDOWN_S, clock=context.clock)
         if node.state() is NodeState.STOPPED:
             node.start()
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
-        state = scene.node(undo.node).state()
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
+        state = context.node(undo.node).state()
         return Tristate(int(state not in DOWN)), f"the process is {state}"
 
     def things(self, undo: Undo) -> Mapping[str, Undo]:
         return {}  # the state of every server is verified anyway, and a client may have ended by itself since
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
-        return scene.node(undo.node).state() in DOWN
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
+        return context.node(undo.node).state() in DOWN
 
 
 class Resume(UndoAction):
     """Resumes the process of a node that was paused."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
-        node = scene.node(undo.node)
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
+        node = context.node(undo.node)
         if node.state() is NodeState.PAUSED:
             node.resume()
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
-        state = scene.node(undo.node).state()
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
+        state = context.node(undo.node).state()
         return Tristate(int(state is not NodeState.PAUSED)), f"the process is {state}"
 
     def things(self, undo: Undo) -> Mapping[str, Undo]:
         return {}  # as of `Start`
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
-        return scene.node(undo.node).state() is NodeState.PAUSED
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
+        return context.node(undo.node).state() is NodeState.PAUSED
 
 
 class Nothing(UndoAction):
     """Undoes nothing, because the fault was done once and is over."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
         pass
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
         return Tristate.YES, "there is nothing to undo"
 
     def things(self, undo: Undo) -> Mapping[str, Undo]:
         return {}
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         return False
 
 
 class Unblock(UndoAction):
     """Unblocks a link, so that what the peer sends arrives again."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
-        scene.node(undo.node).unblock(_peer(undo, scene))
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
+        context.node(undo.node).unblock(_peer(undo, context))
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
-        arrives = scene.node(undo.node).receives_from(_peer(undo, scene))
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
+        arrives = context.node(undo.node).receives_from(_peer(undo, context))
         return arrives, {
             Tristate.YES: "datagrams arrive again",
             Tristate.NO: "datagrams still do not arrive",
             Tristate.UNKNOWN: "whether datagrams arrive could not be seen",
         }[arrives]
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         return True
 
 
 class Repair(UndoAction):
     """Repairs a node, so that it is no longer impaired."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
-        scene.node(undo.node).repair(IMPAIRMENT.validate_python(undo.given))
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
+        context.node(undo.node).repair(IMPAIRMENT.validate_python(undo.given))
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
-        impaired, seen = scene.node(undo.node).impaired(IMPAIRMENT.validate_python(undo.given))
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
+        impaired, seen = context.node(undo.node).impaired(IMPAIRMENT.validate_python(undo.given))
         return {
             Tristate.YES: (Tristate.NO, f"still: {seen}"),
             Tristate.NO: (Tristate.YES, seen),
             Tristate.UNKNOWN: (Tristate.UNKNOWN, seen),
         }[impaired]
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         """Tells whether the node is impaired. One to whose messages or calls something is done works as ever, and can be
         asked."""
         return undo.given.get("kind") not in ("message", "method")
@@ -333,13 +333,13 @@ class WithoutCheckpoint(UndoAction):
     """Removes the broker's recovery-point-offset-checkpoint. A broker that still runs is killed first: it ends over
     this file, now or at its next start."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
-        node = scene.node(undo.node)
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
+        node = context.node(undo.node)
         node.kill()
         node.harm(DropCheckpoint())
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
-        node = scene.node(undo.node)
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
+        node = context.node(undo.node)
         if node.state() is not NodeState.STOPPED:
             return Tristate.YES, "the process runs, with a file of its own"
         left = (node.data_directory / CHECKPOINT_NAME).exists()  # another fault keeps the node down
@@ -348,10 +348,10 @@ class WithoutCheckpoint(UndoAction):
     def things(self, undo: Undo) -> Mapping[str, Undo]:
         return {}  # a broker that ended in order since has written a file of its own, which is whole
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         return True
 
 
-def _peer(undo: Undo, scene: FaultContext) -> Node:
+def _peer(undo: Undo, context: FaultContext) -> Node:
     assert undo.peer is not None, undo
-    return scene.node(undo.peer)
+    return context.node(undo.peer)

@@ -108,17 +108,19 @@ class DelayLinks(ImpairingFault[LatencyParameters]):
     role_parameters = frozenset({"others"})
     observe_s = 60.0
 
-    def impairments(self, scene: FaultContext, parameters: LatencyParameters) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: LatencyParameters) -> Sequence[tuple[Node, Impairment]]:
         there, back = parameters.latency_ms, parameters.back_ms
         late = partial(Latency, jitter_ms=parameters.jitter_ms)
 
         found: list[tuple[Node, Impairment]] = []
-        for node in scene.targets:
+        for node in context.targets:
             for other in names_of(parameters.others):
                 found.append((node, late(peer=other, latency_ms=there, back_ms=back)))
                 if other != CLIENTS:  # who open connections, and take none
                     mirrored = (there, None) if back is None else (back, there)
-                    found.append((scene.node(other), late(peer=node.name, latency_ms=mirrored[0], back_ms=mirrored[1])))
+                    found.append(
+                        (context.node(other), late(peer=node.name, latency_ms=mirrored[0], back_ms=mirrored[1]))
+                    )
         return found
 
 
@@ -145,9 +147,9 @@ class LosePackets(ImpairingFault[LossParameters]):
     parameters_model = LossParameters
     role_parameters = frozenset({"others"})
 
-    def impairments(self, scene: FaultContext, parameters: LossParameters) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: LossParameters) -> Sequence[tuple[Node, Impairment]]:
         sources = names_of(parameters.others) or (None,)
-        return [(node, Loss(share=parameters.share, source=source)) for node in scene.targets for source in sources]
+        return [(node, Loss(share=parameters.share, source=source)) for node in context.targets for source in sources]
 
 
 class BandwidthParameters(Frozen):
@@ -185,17 +187,19 @@ class LimitBandwidth(ImpairingFault[BandwidthParameters]):
     role_parameters = frozenset({"others"})
     observe_s = 20.0
 
-    def impairments(self, scene: FaultContext, parameters: BandwidthParameters) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: BandwidthParameters) -> Sequence[tuple[Node, Impairment]]:
         peers = names_of(parameters.others) or (None,)
         found: list[tuple[Node, Impairment]] = []
         if (limit := parameters.bytes_per_s) is not None:
-            found += [(n, Bandwidth(bytes_per_s=limit, peer=p)) for n in scene.targets for p in peers]
+            found += [(n, Bandwidth(bytes_per_s=limit, peer=p)) for n in context.targets for p in peers]
         if (back := parameters.back_bytes_per_s) is not None:
             named = [peer for peer in peers if peer is not None and peer != CLIENTS]
-            found += [(scene.node(p), Bandwidth(bytes_per_s=back, peer=n.name)) for p in named for n in scene.targets]
+            found += [
+                (context.node(p), Bandwidth(bytes_per_s=back, peer=n.name)) for p in named for n in context.targets
+            ]
             if CLIENTS in peers:  # who have no node
                 to_node = Bandwidth(bytes_per_s=back, peer=CLIENTS, way="to-node")
-                found += [(node, to_node) for node in scene.targets]
+                found += [(node, to_node) for node in context.targets]
         return found
 
 
@@ -224,46 +228,46 @@ class HalfOpen(Fault[HalfOpenParameters]):
     def __init__(self) -> None:
         self._done: dict[str, str] = {}
 
-    def undos(self, scene: FaultContext, parameters: HalfOpenParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: HalfOpenParameters) -> Sequence[Undo]:
         undos = []
-        for node in scene.targets:
+        for node in context.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"{node.name} cannot vanish: it has no process now.")
             undos.append(Undo(action="start", node=node.name))
             undos += [Undo.of("repair", node.name, CLIENTS, **way.model_dump(mode="json")) for way in _client_cuts()]
-            for other in _others(scene, node):
+            for other in _others(context, node):
                 undos += [
                     Undo(action="unblock", node=node.name, peer=other.name),
                     Undo(action="unblock", node=other.name, peer=node.name),
                 ]
         return undos
 
-    def apply(self, scene: FaultContext, parameters: HalfOpenParameters) -> None:
+    def apply(self, context: FaultContext, parameters: HalfOpenParameters) -> None:
         """Makes the nodes vanish. HarnessFailed if everybody was told of their end, so that it was an ordinary one, or
         might have been."""
-        for node in scene.targets:
-            for other in _others(scene, node):
+        for node in context.targets:
+            for other in _others(context, node):
                 node.block(other)
                 other.block(node)
             for way in _client_cuts():
                 node.impair(way)
             self._done[node.name] = node.harm(Vanish())
             if not parameters.silent:
-                self._join_again(scene, node)
+                self._join_again(context, node)
 
-    def verify(self, scene: FaultContext, parameters: HalfOpenParameters) -> Sequence[Effect]:
-        watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
+    def verify(self, context: FaultContext, parameters: HalfOpenParameters) -> Sequence[Effect]:
+        watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in context.targets]
         return [
             effect
             if effect.detail
             else effect.model_copy(update={"effect": Tristate.UNKNOWN, "detail": "nobody looked at its connections"})
-            for effect in observe(watches, clock=scene.clock)
+            for effect in observe(watches, clock=context.clock)
         ]
 
-    def _join_again(self, scene: FaultContext, node: Node) -> None:
+    def _join_again(self, context: FaultContext, node: Node) -> None:
         for way in _client_cuts():
             node.repair(way)
-        for other in _others(scene, node):
+        for other in _others(context, node):
             node.unblock(other)
             other.unblock(node)
         if node.state() is not NodeState.STOPPED:
@@ -274,8 +278,8 @@ def _client_cuts() -> tuple[ClientCut, ClientCut]:
     return ClientCut(way="to-node"), ClientCut(way="from-node")
 
 
-def _others(scene: FaultContext, node: Node) -> list[Node]:
-    return [other for other in scene.cluster.nodes if other.roles and other.name != node.name]
+def _others(context: FaultContext, node: Node) -> list[Node]:
+    return [other for other in context.cluster.nodes if other.roles and other.name != node.name]
 
 
 # What faults share that do a harm to links in rounds, and are over when they return.
@@ -326,7 +330,7 @@ class RepeatedHarm(Fault[R]):
         self._done: dict[Link, list[str]] = {}
 
     @abstractmethod
-    def links(self, scene: FaultContext, parameters: R) -> Sequence[Link]:
+    def links(self, context: FaultContext, parameters: R) -> Sequence[Link]:
         """Returns the links that are harmed, each once in every round."""
 
     @abstractmethod
@@ -337,27 +341,29 @@ class RepeatedHarm(Fault[R]):
     def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
         """Returns the effect on a link. `done`: what the node said of each round that did not fail."""
 
-    def undos(self, scene: FaultContext, parameters: R) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: R) -> Sequence[Undo]:
         """Plans nothing: the harm ends by itself."""
-        return [Undo(action="nothing", node=node, peer=peer) for node, peer in self.links(scene, parameters)]
+        return [Undo(action="nothing", node=node, peer=peer) for node, peer in self.links(context, parameters)]
 
-    def apply(self, scene: FaultContext, parameters: R) -> None:
+    def apply(self, context: FaultContext, parameters: R) -> None:
         """Harms each link `times` times. HarnessFailed if there is nothing to harm, unless it is a later round and
         `later_may_fail`."""
         for number in range(parameters.times):
             if number:
-                scene.clock.sleep(parameters.every_s)
-            for node, peer in self.links(scene, parameters):
+                context.clock.sleep(parameters.every_s)
+            for node, peer in self.links(context, parameters):
                 try:
-                    done = scene.node(node).harm(self.harm(peer, parameters))
+                    done = context.node(node).harm(self.harm(peer, parameters))
                 except HarnessFailed:
                     if number and self.later_may_fail:
                         continue
                     raise
                 self._done.setdefault((node, peer), []).append(done)
 
-    def verify(self, scene: FaultContext, parameters: R) -> Sequence[Effect]:
-        return [self.seen(node, peer, self._done.get((node, peer), [])) for node, peer in self.links(scene, parameters)]
+    def verify(self, context: FaultContext, parameters: R) -> Sequence[Effect]:
+        return [
+            self.seen(node, peer, self._done.get((node, peer), [])) for node, peer in self.links(context, parameters)
+        ]
 
 
 class LateConnections(RepeatedHarm[LateConnectionsParameters]):
@@ -372,10 +378,10 @@ class LateConnections(RepeatedHarm[LateConnectionsParameters]):
     needs = frozenset({Capability.DELAY})
     parameters_model = LateConnectionsParameters
 
-    def links(self, scene: FaultContext, parameters: LateConnectionsParameters) -> Sequence[Link]:
+    def links(self, context: FaultContext, parameters: LateConnectionsParameters) -> Sequence[Link]:
         """Returns (who is called, who calls) for each link."""
         others = names_of(parameters.others)
-        return [(node.name, other) for node in scene.targets for other in others if other != node.name]
+        return [(node.name, other) for node in context.targets for other in others if other != node.name]
 
     def harm(self, peer: str | None, parameters: LateConnectionsParameters) -> Harm:
         assert peer is not None
@@ -401,9 +407,9 @@ class Reset(RepeatedHarm[ResetParameters]):
     later_may_fail = True
     """A later round may come before the next connection is there."""
 
-    def links(self, scene: FaultContext, parameters: ResetParameters) -> Sequence[Link]:
+    def links(self, context: FaultContext, parameters: ResetParameters) -> Sequence[Link]:
         others = names_of(parameters.others) or (None,)
-        return [(node.name, peer) for node in scene.targets for peer in others]
+        return [(node.name, peer) for node in context.targets for peer in others]
 
     def harm(self, peer: str | None, parameters: ResetParameters) -> Harm:
         return ResetConnections(peer=peer)

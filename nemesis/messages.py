@@ -47,30 +47,30 @@ class AlterMessages(ImpairingFault[MessageParameters]):
     def __init__(self) -> None:
         self._rules: Sequence[tuple[Node, MessageRule]] | None = None
 
-    def impairments(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, Impairment]]:
         """Returns (node, rule) for each link. The brokers are asked for ids of topics only when the fault is planned: it is
         proven much later, when they may not answer. TargetMissing if the plan has not what the match names."""
         if self._rules is None:
-            self._rules = self._made(scene, parameters)
+            self._rules = self._made(context, parameters)
         return self._rules
 
-    def _made(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, MessageRule]]:
+    def _made(self, context: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, MessageRule]]:
         action = parameters.action
         until = action.until if isinstance(action, HoldMessage) else None
         for match in (parameters.match, until):
-            if match is not None and (why := scene.names.missing(match)) is not None:
+            if match is not None and (why := context.names.missing(match)) is not None:
                 raise TargetMissing(f"{why}.")
-        ids_of = scene.admin.topic_ids
+        ids_of = context.admin.topic_ids
         rule = partial(
             MessageRule,
-            rule=scene.step,
-            meant=scene.names.meant(parameters.match, ids_of),
+            rule=context.step,
+            meant=context.names.meant(parameters.match, ids_of),
             action=action,
-            until=scene.names.meant(until, ids_of) if until is not None else None,
+            until=context.names.meant(until, ids_of) if until is not None else None,
         )
         return [
             (node, rule(peer=other))
-            for node in scene.targets
+            for node in context.targets
             for other in names_of(parameters.others)
             if other != node.name
         ]

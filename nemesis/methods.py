@@ -63,23 +63,23 @@ class ChangeMethods(ImpairingFault[MethodParameters]):
                 return f"{text} is a client, and only methods of Kafka's servers can be named"
         return None
 
-    def impairments(self, scene: FaultContext, parameters: MethodParameters) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: MethodParameters) -> Sequence[tuple[Node, Impairment]]:
         """Returns (node, rule) for each target. TargetMissing if the plan has no such partition."""
         match, action = parameters.match, parameters.action
         until = action.until if isinstance(action, PauseCall) else None
-        partitions = scene.names.partitions
+        partitions = context.names.partitions
         for calls in (match, until):
             if calls is not None and calls.partition is not None and calls.partition not in partitions:
                 raise TargetMissing(f"partition = {calls.partition}: the plan has partitions 0…{len(partitions) - 1}.")
-        rule = MethodRule.of(scene.step, match, action, partitions)
-        return [(node, rule) for node in scene.targets]
+        rule = MethodRule.of(context.step, match, action, partitions)
+        return [(node, rule) for node in context.targets]
 
-    def undos(self, scene: FaultContext, parameters: MethodParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: MethodParameters) -> Sequence[Undo]:
         """Plans to take the rules away and, where an exception is thrown, to start the node again. TargetMissing if a node
         does not run."""
-        for node in scene.targets:
+        for node in context.targets:
             if (state := node.state()) is not NodeState.RUNNING:
                 raise TargetMissing(f"no method of {node.name} is called: its process is {state}.")
         throws = isinstance(parameters.action, ThrowFromCall)
-        starts = [Undo(action="start", node=node.name) for node in scene.targets if throws]
-        return [*starts, *super().undos(scene, parameters)]
+        starts = [Undo(action="start", node=node.name) for node in context.targets if throws]
+        return [*starts, *super().undos(context, parameters)]

@@ -60,7 +60,7 @@ class _Aim:
     """A fault that is about to be made, with its roles resolved to nodes."""
 
     fault: AnyFault
-    scene: FaultContext
+    context: FaultContext
     """The cluster and the targets: the nodes that the roles mean now."""
     parameters: Frozen
     resolved: tuple[tuple[str, tuple[str, ...]], ...]
@@ -88,8 +88,8 @@ class Nemesis:
         self._run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
         self._journal = Journal(run.journal)
         self._rows = FaultRows(recorder, cluster, clock)
-        self._undoing = Healing(self._journal, self._rows, lambda: self._scene, clock, UNDO_ACTIONS)
-        self._end = EndOfHealing(self._journal, self._rows, lambda: self._scene, clock, UNDO_ACTIONS, tell)
+        self._undoing = Healing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS)
+        self._end = EndOfHealing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS, tell)
         self._next_number = self._journal.next_number
         self._unproven: list[tuple[str, _Aim, Mapping[str, int]]] = []
         """(step, fault, its row) for each fault whose effect is observed when it is healed."""
@@ -115,7 +115,7 @@ class Nemesis:
 
     def reread_plan(self) -> None:
         """Reads the plan again, which has grown: topics and groups of a test come while it runs."""
-        for name in ("_plan", "_scene"):
+        for name in ("_plan", "_context"):
             self.__dict__.pop(name, None)
 
     def strike(self, step_number: int, step: Step) -> StruckFault:
@@ -137,7 +137,7 @@ class Nemesis:
             self._rows.write(row, FaultPhase.FAILED, detail=str(error))
             raise ClusterFailed(f"Step {step.name!r}: {error}") from error
         self._end.begin()
-        names = [node.name for node in aim.scene.targets]
+        names = [node.name for node in aim.context.targets]
         entries = self._journal.plan(
             aim.undos, number=number, step_number=step_number, step=step.name, fault=action.fault, targets=names
         )
@@ -156,7 +156,7 @@ class Nemesis:
 
     def _prove(self, aim: _Aim, row: Mapping[str, int]) -> tuple[Effect, ...]:
         """Observes whether a fault took effect, and records what was seen."""
-        effects = tuple(aim.fault.verify(aim.scene, aim.parameters))
+        effects = tuple(aim.fault.verify(aim.context, aim.parameters))
         for effect in effects:
             self._rows.write_effect(row, effect, FaultPhase.VERIFIED)
         return effects
@@ -204,7 +204,7 @@ class Nemesis:
         return self._undoing.unhealed()
 
     @cached_property
-    def _scene(self) -> FaultContext:
+    def _context(self) -> FaultContext:
         names = self._plan.names
         return FaultContext(
             self._cluster, self._admin, self._clock, partitions=names.partitions, racks=self._racks, names=names
@@ -220,8 +220,8 @@ class Nemesis:
             resolved.append((role, tuple(node.name for node in nodes)))
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())
-        scene = replace(
-            self._scene,
+        context = replace(
+            self._context,
             targets=targets,
             roles=tuple(action.targets),
             step=step_name,
@@ -237,13 +237,13 @@ class Nemesis:
                 side = self._roles.side(others, targets=targets, roles=action.targets)
                 parameters = parameters.model_copy(update={name: side})
                 resolved.append((name, side))
-        undos = tuple(fault.undos(scene, parameters))
-        resolved += fault.drawn(scene, parameters).items()  # what a seed decided beside the roles
-        return _Aim(fault, scene, parameters, tuple(resolved), undos)
+        undos = tuple(fault.undos(context, parameters))
+        resolved += fault.drawn(context, parameters).items()  # what a seed decided beside the roles
+        return _Aim(fault, context, parameters, tuple(resolved), undos)
 
     def _apply(self, aim: _Aim, row: Mapping[str, int], entries: Sequence[JournalEntry], step: Step) -> None:
         try:
-            aim.fault.apply(aim.scene, aim.parameters)
+            aim.fault.apply(aim.context, aim.parameters)
         except BaseException as error:
             self._take_back(entries)
             self._rows.write_undos(row, aim.undos, FaultPhase.FAILED, detail=f"{type(error).__name__}: {error}")

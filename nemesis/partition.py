@@ -192,48 +192,48 @@ class Partition(Fault[PartitionParameters]):
         """Returns what the backend must also be able to do because links of clients are cut."""
         return capabilities_for(parameters.others)
 
-    def drawn(self, scene: FaultContext, parameters: PartitionParameters) -> Mapping[str, tuple[str, ...]]:
+    def drawn(self, context: FaultContext, parameters: PartitionParameters) -> Mapping[str, tuple[str, ...]]:
         """Returns what the seed decides, for the record of the run: part of the shape → nodes."""
-        return self._shape(scene, parameters).parts
+        return self._shape(context, parameters).parts
 
-    def undos(self, scene: FaultContext, parameters: PartitionParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: PartitionParameters) -> Sequence[Undo]:
         return [
             Undo.of("repair", node, CLIENTS, **client_cut.model_dump(mode="json"))
             if client_cut is not None
             else Undo(action="unblock", node=node, peer=source)
-            for node, source, client_cut in map(_placed, self._shape(scene, parameters).cuts)
+            for node, source, client_cut in map(_placed, self._shape(context, parameters).cuts)
         ]
 
-    def apply(self, scene: FaultContext, parameters: PartitionParameters) -> None:
-        for node, source, client_cut in map(_placed, self._shape(scene, parameters).cuts):
+    def apply(self, context: FaultContext, parameters: PartitionParameters) -> None:
+        for node, source, client_cut in map(_placed, self._shape(context, parameters).cuts):
             if client_cut is not None:
-                scene.node(node).impair(client_cut)
+                context.node(node).impair(client_cut)
             else:
-                scene.node(node).block(scene.node(source))
+                context.node(node).block(context.node(source))
 
-    def verify(self, scene: FaultContext, parameters: PartitionParameters) -> Sequence[Effect]:
-        edges = self._shape(scene, parameters).cuts
-        effects = observe([_watch_cut(scene, *edge) for edge in edges], clock=scene.clock)
+    def verify(self, context: FaultContext, parameters: PartitionParameters) -> Sequence[Effect]:
+        edges = self._shape(context, parameters).cuts
+        effects = observe([_watch_cut(context, *edge) for edge in edges], clock=context.clock)
         if parameters.shape == "sides" and parameters.direction != "both":
             ways = [(source, receiver) for receiver, source in edges]
-            open_effects = observe([_watch_open(scene, *way) for way in ways], clock=scene.clock)
+            open_effects = observe([_watch_open(context, *way) for way in ways], clock=context.clock)
             return [_one_way(cut, way) for cut, way in zip(effects, open_effects, strict=True)]
         if parameters.shape in GRUDGES:
-            ways = open_ways([node.name for node in scene.targets], edges)
-            open_effects = observe([_watch_open(scene, *way) for way in ways], clock=scene.clock)
+            ways = open_ways([node.name for node in context.targets], edges)
+            open_effects = observe([_watch_open(context, *way) for way in ways], clock=context.clock)
             return _whole_shape(effects, open_effects)
         return effects
 
-    def _shape(self, scene: FaultContext, parameters: PartitionParameters) -> Grudge:
-        targets = [node.name for node in scene.targets]
+    def _shape(self, context: FaultContext, parameters: PartitionParameters) -> Grudge:
+        targets = [node.name for node in context.targets]
         if parameters.shape == "sides":
             return Grudge(tuple(cuts(targets, names_of(parameters.others), parameters.direction)), {})
         if parameters.shape == "isolate":
-            return Grudge(tuple(isolated(targets, [n.name for n in scene.cluster.nodes if n.roles])), {})
+            return Grudge(tuple(isolated(targets, [n.name for n in context.cluster.nodes if n.roles])), {})
         rng = random.Random(str(parameters.seed))
         try:
             if parameters.by == "rack":
-                return halves(targets, rng, scene.racks)
+                return halves(targets, rng, context.racks)
             return GRUDGES[parameters.shape](targets, rng)
         except ValueError as error:
             raise TargetMissing(f"{error}.") from error
@@ -250,13 +250,13 @@ def _placed(cut: Cut) -> tuple[str, str, ClientCut | None]:
     return receiver, source, None
 
 
-def _watch_cut(scene: FaultContext, receiver: str, source: str) -> Watch:
+def _watch_cut(context: FaultContext, receiver: str, source: str) -> Watch:
     node, peer, client_cut = _placed((receiver, source))
 
     def probe() -> Observation:
         if client_cut is not None:
-            return scene.node(node).impaired(client_cut)
-        arrives = scene.node(receiver).receives_from(scene.node(source))
+            return context.node(node).impaired(client_cut)
+        arrives = context.node(receiver).receives_from(context.node(source))
         return {
             Tristate.NO: (Tristate.YES, "datagrams do not arrive"),
             Tristate.YES: (Tristate.NO, "datagrams still arrive"),
@@ -266,13 +266,13 @@ def _watch_cut(scene: FaultContext, receiver: str, source: str) -> Watch:
     return Watch(node, peer, probe)
 
 
-def _watch_open(scene: FaultContext, receiver: str, source: str) -> Watch:
+def _watch_open(context: FaultContext, receiver: str, source: str) -> Watch:
     node, peer, client_cut = _placed((receiver, source))
 
     def probe() -> Observation:
         if client_cut is None:
-            return scene.node(receiver).receives_from(scene.node(source)), ""
-        closed, seen = scene.node(node).impaired(client_cut)
+            return context.node(receiver).receives_from(context.node(source)), ""
+        closed, seen = context.node(node).impaired(client_cut)
         return {Tristate.YES: Tristate.NO, Tristate.NO: Tristate.YES}.get(closed, closed), seen
 
     return Watch(node, peer, probe)

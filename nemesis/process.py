@@ -25,22 +25,22 @@ class Kill(Fault[NoParameters]):
     needs = frozenset({Capability.KILL})
     parameters_model = NoParameters
 
-    def undos(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: NoParameters) -> Sequence[Undo]:
         """Plans to start each target again. TargetMissing if one has no process, because this fault must not start the
         target of another one."""
-        for node in scene.targets:
+        for node in context.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"{node.name} cannot be killed: it has no process now.")
-        return [Undo(action="start", node=node.name) for node in scene.targets]
+        return [Undo(action="start", node=node.name) for node in context.targets]
 
-    def apply(self, scene: FaultContext, parameters: NoParameters) -> None:
-        for node in scene.targets:
+    def apply(self, context: FaultContext, parameters: NoParameters) -> None:
+        for node in context.targets:
             node.kill()
 
-    def verify(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: NoParameters) -> Sequence[Effect]:
         return observe(
-            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
-            clock=scene.clock,
+            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in context.targets],
+            clock=context.clock,
         )
 
 
@@ -72,28 +72,28 @@ class Stop(Fault[StopParameters]):
     def __init__(self) -> None:
         self._killed: dict[str, str] = {}
 
-    def undos(self, scene: FaultContext, parameters: StopParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: StopParameters) -> Sequence[Undo]:
         """Plans to start each target again. TargetMissing if one does not run, because it could not shut down."""
-        for node in scene.targets:
-            if parameters.cut_off == "spare" and node.name in scene.cut_off:
+        for node in context.targets:
+            if parameters.cut_off == "spare" and node.name in context.cut_off:
                 raise TargetMissing(f"{node.name} is cut off, and might not be able to shut down: it is spared.")
             state = node.state()
             if state is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be shut down: its process is {state}.")
-        return [Undo(action="start", node=node.name) for node in scene.targets]
+        return [Undo(action="start", node=node.name) for node in context.targets]
 
-    def apply(self, scene: FaultContext, parameters: StopParameters) -> None:
-        for node in scene.targets:
+    def apply(self, context: FaultContext, parameters: StopParameters) -> None:
+        for node in context.targets:
             self._killed[node.name] = end_in_order(node, timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: StopParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: StopParameters) -> Sequence[Effect]:
         gone = {name: f"the process is gone: {killed}" for name, killed in self._killed.items() if killed}
         return observe(
             [
                 watch_state(node, NodeState.STOPPED, seen=gone.get(node.name, "the process is gone"))
-                for node in scene.targets
+                for node in context.targets
             ],
-            clock=scene.clock,
+            clock=context.clock,
         )
 
 
@@ -113,21 +113,21 @@ class Pause(Fault[NoParameters]):
     needs = frozenset({Capability.PAUSE})
     parameters_model = NoParameters
 
-    def undos(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: NoParameters) -> Sequence[Undo]:
         """Plans to resume each target. TargetMissing if one is not running, because it could not be paused."""
-        for node in scene.targets:
+        for node in context.targets:
             if (state := node.state()) is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be paused: it is {state} already.")
-        return [Undo(action="resume", node=node.name) for node in scene.targets]
+        return [Undo(action="resume", node=node.name) for node in context.targets]
 
-    def apply(self, scene: FaultContext, parameters: NoParameters) -> None:
-        for node in scene.targets:
+    def apply(self, context: FaultContext, parameters: NoParameters) -> None:
+        for node in context.targets:
             node.pause()
 
-    def verify(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: NoParameters) -> Sequence[Effect]:
         return observe(
-            [watch_state(node, NodeState.PAUSED, seen="the process stands still") for node in scene.targets],
-            clock=scene.clock,
+            [watch_state(node, NodeState.PAUSED, seen="the process stands still") for node in context.targets],
+            clock=context.clock,
         )
 
 
@@ -177,8 +177,8 @@ class ClockSkew(ImpairingFault[ClockParameters]):
     parameters_model = ClockParameters
     observe_s = 20.0
 
-    def impairments(self, scene: FaultContext, parameters: ClockParameters) -> Sequence[tuple[Node, Impairment]]:
-        for node in scene.targets:
+    def impairments(self, context: FaultContext, parameters: ClockParameters) -> Sequence[tuple[Node, Impairment]]:
+        for node in context.targets:
             if "zookeeper" in node.roles:
                 raise TargetMissing(
                     f"{node.name} is a ZooKeeper server, and the recorded times go by its clock. Name brokers."
@@ -189,4 +189,4 @@ class ClockSkew(ImpairingFault[ClockParameters]):
                     f"{CONTROLLER_LEAST_MS} ms or more and without drift, so that prozess can tell these times apart."
                 )
         shift = ClockShift(offset_ms=parameters.offset_ms, drift_ppm=parameters.drift_ppm)
-        return [(node, shift) for node in scene.targets]
+        return [(node, shift) for node in context.targets]

@@ -632,19 +632,19 @@ class Fault(Protocol[P]):
         """Returns the capabilities of `needs` that the backend need not have, because of these parameters."""
         return frozenset()
 
-    def drawn(self, scene: FaultContext, parameters: P) -> Mapping[str, tuple[str, ...]]:
+    def drawn(self, context: FaultContext, parameters: P) -> Mapping[str, tuple[str, ...]]:
         """Returns what the seed decided besides the roles, as name → nodes, for `resolved.json`."""
         return {}
 
-    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: P) -> Sequence[Undo]:
         """Returns what will undo the fault. It is journaled before `apply`, and this changes nothing."""
         ...
 
-    def apply(self, scene: FaultContext, parameters: P) -> None:
+    def apply(self, context: FaultContext, parameters: P) -> None:
         """Makes the fault. A fault that takes time, such as a storm, waits by the clock that it is given."""
         ...
 
-    def verify(self, scene: FaultContext, parameters: P) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: P) -> Sequence[Effect]:
         """Observes whether the fault took effect, within a stated limit."""
         ...
 
@@ -661,12 +661,12 @@ class UndoAction(Protocol):
     """True means that Kafka is asked to undo it. This is done after the nodes are healed, and Kafka has a minute to do
     it."""
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
         """Undoes the fault as far as the present state still needs it. It is safe to repeat, and safe where nothing is
         broken."""
         ...
 
-    def undone(self, undo: Undo, scene: FaultContext) -> tuple[Tristate, str]:
+    def undone(self, undo: Undo, context: FaultContext) -> tuple[Tristate, str]:
         """Observes once whether the undo has worked, and returns what was seen."""
         ...
 
@@ -677,7 +677,7 @@ class UndoAction(Protocol):
         """
         return {f"{undo.action} {undo.node} {undo.peer} {undo.details}": undo}
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         """Tells whether the node is still broken in this way. It looks where that costs nothing; otherwise it says True
         until the fault is undone."""
         ...

@@ -69,52 +69,52 @@ class Configure(Fault[ConfigureParameters]):
     nature = FaultNature(reconfigures=True)
     parameters_model = ConfigureParameters
 
-    def undos(self, scene: FaultContext, parameters: ConfigureParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: ConfigureParameters) -> Sequence[Undo]:
         """Plans to put back what was set for exactly these resources. A property that was not set is deleted again."""
-        _refuse_less(scene, parameters.properties, _resources(scene))
+        _refuse_less(context, parameters.properties, _resources(context))
         return [
-            changes_back(scene, resource, parameters.properties, node=node)
-            for resource, node in _resources(scene).items()
+            changes_back(context, resource, parameters.properties, node=node)
+            for resource, node in _resources(context).items()
         ]
 
-    def apply(self, scene: FaultContext, parameters: ConfigureParameters) -> None:
-        for resource in _resources(scene):
-            scene.admin.alter_configs(resource, parameters.properties, timeout_s=CHANGE_S)
+    def apply(self, context: FaultContext, parameters: ConfigureParameters) -> None:
+        for resource in _resources(context):
+            context.admin.alter_configs(resource, parameters.properties, timeout_s=CHANGE_S)
 
-    def verify(self, scene: FaultContext, parameters: ConfigureParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: ConfigureParameters) -> Sequence[Effect]:
         watches = [
-            Watch(node, None, partial(_has, scene, resource, parameters.properties))
-            for resource, node in _resources(scene).items()
+            Watch(node, None, partial(_has, context, resource, parameters.properties))
+            for resource, node in _resources(context).items()
         ]
-        return observe(watches, clock=scene.clock)
+        return observe(watches, clock=context.clock)
 
 
-def _resources(scene: FaultContext) -> dict[str, str]:
+def _resources(context: FaultContext) -> dict[str, str]:
     """Returns resource → a node to name. For a topic that is the leader of its first partition, for a broker the broker
     itself."""
-    of_topics = [role for role in scene.roles if parse_target(role).role == "partition"]
-    if of_topics and len(of_topics) < len(scene.roles):
+    of_topics = [role for role in context.roles if parse_target(role).role == "partition"]
+    if of_topics and len(of_topics) < len(context.roles):
         raise TargetMissing("configure takes partitions (their topics) or brokers, not both at once.")
     if not of_topics:
-        brokers = {f"broker:{node.node_id}": node.name for node in scene.targets if "broker" in node.roles}
+        brokers = {f"broker:{node.node_id}": node.name for node in context.targets if "broker" in node.roles}
         if not brokers:
             raise TargetMissing("configure: none of the targets is a broker.")
         return brokers
     first: dict[str, PartitionKey] = {}
-    named = named_partitions(scene)
+    named = named_partitions(context)
     for key in named:
         first.setdefault(key[0], key)
     leaders = {topic: leader_of(named[key]) for topic, key in first.items()}
-    return {f"topic:{topic}": broker_name(scene, broker) for topic, broker in leaders.items()}
+    return {f"topic:{topic}": broker_name(context, broker) for topic, broker in leaders.items()}
 
 
-def _refuse_less(scene: FaultContext, properties: Mapping[str, str], resources: Mapping[str, str]) -> None:
+def _refuse_less(context: FaultContext, properties: Mapping[str, str], resources: Mapping[str, str]) -> None:
     """Raises ClusterFailed if min.insync.replicas would become lower than it is, because the promises of the plan would
     no longer hold."""
     if MIN_ISR not in properties:
         return
     for resource in resources:
-        now = _effective(scene, resource).get(MIN_ISR)
+        now = _effective(context, resource).get(MIN_ISR)
         if now is not None and int(properties[MIN_ISR]) < int(now):
             raise ClusterFailed(
                 f"{MIN_ISR} = {properties[MIN_ISR]} is less than the {now} that {resource} has now, and promises must not "
@@ -122,21 +122,21 @@ def _refuse_less(scene: FaultContext, properties: Mapping[str, str], resources: 
             )
 
 
-def _effective(scene: FaultContext, resource: str) -> Mapping[str, str | None]:
+def _effective(context: FaultContext, resource: str) -> Mapping[str, str | None]:
     kind, _, name = resource.partition(":")
     asked: dict[str, Any] = {"brokers": [int(name)]} if kind == "broker" else {"topics": [name]}
-    return scene.admin.describe_configs(**asked)[resource]
+    return context.admin.describe_configs(**asked)[resource]
 
 
-def _has(scene: FaultContext, resource: str, properties: Mapping[str, str]) -> Observation:
-    told = _effective(scene, resource)
+def _has(context: FaultContext, resource: str, properties: Mapping[str, str]) -> Observation:
+    told = _effective(context, resource)
     now = {key: told.get(key) for key in properties}
     return Tristate(int(now == dict(properties))), f"{resource} has {_words(now)}"
 
 
-def changes_back(scene: FaultContext, resource: str, properties: Mapping[str, object], *, node: str) -> Undo:
+def changes_back(context: FaultContext, resource: str, properties: Mapping[str, object], *, node: str) -> Undo:
     """Returns the undo of a change of these properties, as they are set for exactly this resource now."""
-    own = scene.admin.own_configs(resource)
+    own = context.admin.own_configs(resource)
     return Undo.of("configure", node, resource=resource, properties={key: own.get(key) for key in sorted(properties)})
 
 
@@ -145,23 +145,23 @@ class ConfigureBack(UndoAction):
 
     of_kafka = True
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
         resource, properties = undo.given["resource"], undo.given["properties"]
 
         def put_back() -> None:
-            if self.undone(undo, scene)[0] is not Tristate.YES:
-                scene.admin.alter_configs(resource, properties, timeout_s=CHANGE_S / 2)
+            if self.undone(undo, context)[0] is not Tristate.YES:
+                context.admin.alter_configs(resource, properties, timeout_s=CHANGE_S / 2)
 
         until_accepted(
             put_back,
             awaited=f"Kafka to take back the configuration of {resource}",
             timeout_s=CHANGE_S,
-            clock=scene.clock,
+            clock=context.clock,
         )
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
         before = undo.given["properties"]
-        own = scene.admin.own_configs(undo.given["resource"])
+        own = context.admin.own_configs(undo.given["resource"])
         now = {key: own.get(key) for key in before}
         return Tristate(int(now == before)), f"{undo.given['resource']} has {_words(now)} of its own"
 
@@ -173,7 +173,7 @@ class ConfigureBack(UndoAction):
             for key, value in undo.given["properties"].items()
         }
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         return False  # no node is broken by it
 
 
@@ -252,25 +252,25 @@ class Reassign(Fault[ReassignParameters]):
         self._wanted: dict[PartitionKey, tuple[int, ...]] = {}
         self._nodes: dict[PartitionKey, str] = {}
 
-    def undos(self, scene: FaultContext, parameters: ReassignParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: ReassignParameters) -> Sequence[Undo]:
         """Plans to put the replicas back where they are now. TargetMissing if one is being moved already, because its
         way back would not be known."""
-        named, moving = named_partitions(scene), scene.admin.reassignments()
+        named, moving = named_partitions(context), context.admin.reassignments()
         if busy := sorted(named.keys() & moving.keys()):
             raise TargetMissing(f"{text_of(busy[0])} is being reassigned already.")
-        brokers = sorted(scene.admin.living_brokers(self._anyone(scene)) or ())
+        brokers = sorted(context.admin.living_brokers(self._anyone(context)) or ())
         if absent := sorted(set(parameters.to or ()) - set(brokers)):
             raise TargetMissing(f"broker {absent[0]} does not live now, and cannot be given a copy. Living: {brokers}.")
         self._wanted = {
             key: parameters.to if parameters.to is not None else reassigned(seen, parameters.how, brokers)
             for key, seen in named.items()
         }
-        self._nodes = {key: broker_name(scene, leader_of(seen)) for key, seen in named.items()}
+        self._nodes = {key: broker_name(context, leader_of(seen)) for key, seen in named.items()}
         back = [
             Undo.of("reassign", self._nodes[key], topic=key[0], number=key[1], replicas=list(seen.replicas))
             for key, seen in named.items()
         ]
-        return [*back, *self._throttles(scene, parameters)]
+        return [*back, *self._throttles(context, parameters)]
 
     @staticmethod
     def means_nothing(variant: Variant, parameters: ReassignParameters) -> str | None:
@@ -279,47 +279,49 @@ class Reassign(Fault[ReassignParameters]):
         return f"to = {wrong[0]}: the variant has brokers 1…{variant.brokers}" if wrong else None
 
     @staticmethod
-    def _anyone(scene: FaultContext) -> int:
-        return next(n.node_id for n in scene.cluster.nodes if "broker" in n.roles and n.os_pid is not None)
+    def _anyone(context: FaultContext) -> int:
+        return next(n.node_id for n in context.cluster.nodes if "broker" in n.roles and n.os_pid is not None)
 
-    def _throttles(self, scene: FaultContext, parameters: ReassignParameters) -> list[Undo]:
+    def _throttles(self, context: FaultContext, parameters: ReassignParameters) -> list[Undo]:
         """Plans the end of throttling last, so that it is undone first: the way back is not throttled."""
         if parameters.throttle_bytes_per_s is None:
             return []
         return [
-            changes_back(scene, resource, properties, node=node)
-            for resource, node, properties in self._throttled(scene, parameters)
+            changes_back(context, resource, properties, node=node)
+            for resource, node, properties in self._throttled(context, parameters)
         ]
 
-    def _throttled(self, scene: FaultContext, parameters: ReassignParameters) -> list[tuple[str, str, dict[str, str]]]:
+    def _throttled(
+        self, context: FaultContext, parameters: ReassignParameters
+    ) -> list[tuple[str, str, dict[str, str]]]:
         """Returns (resource, node, properties) for each resource that is throttled."""
         rate = str(parameters.throttle_bytes_per_s)
         topics = dict.fromkeys(topic for topic, _ in self._wanted)
         first = {topic: node for (topic, _), node in reversed(self._nodes.items())}
-        brokers = [n for n in scene.cluster.nodes if "broker" in n.roles]
+        brokers = [n for n in context.cluster.nodes if "broker" in n.roles]
         return [
             *((f"broker:{n.node_id}", n.name, dict.fromkeys(_RATES, rate)) for n in brokers),
             *((f"topic:{topic}", first[topic], dict.fromkeys(_THROTTLED, "*")) for topic in topics),
         ]
 
-    def apply(self, scene: FaultContext, parameters: ReassignParameters) -> None:
+    def apply(self, context: FaultContext, parameters: ReassignParameters) -> None:
         if parameters.throttle_bytes_per_s is not None:
-            for resource, _, properties in self._throttled(scene, parameters):
-                scene.admin.alter_configs(resource, properties)
-        scene.admin.reassign(self._wanted, timeout_s=ASK_S)
+            for resource, _, properties in self._throttled(context, parameters):
+                context.admin.alter_configs(resource, properties)
+        context.admin.reassign(self._wanted, timeout_s=ASK_S)
 
-    def verify(self, scene: FaultContext, parameters: ReassignParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: ReassignParameters) -> Sequence[Effect]:
         watches = [
-            Watch(self._nodes[key], None, partial(_arrived, scene, key, wanted, begun=not parameters.done))
+            Watch(self._nodes[key], None, partial(_arrived, context, key, wanted, begun=not parameters.done))
             for key, wanted in self._wanted.items()
         ]
-        return observe(watches, clock=scene.clock, timeout_s=parameters.timeout_s)
+        return observe(watches, clock=context.clock, timeout_s=parameters.timeout_s)
 
 
-def _arrived(scene: FaultContext, key: PartitionKey, wanted: Sequence[int], *, begun: bool = False) -> Observation:
+def _arrived(context: FaultContext, key: PartitionKey, wanted: Sequence[int], *, begun: bool = False) -> Observation:
     """Tells whether the replicas of a partition are exactly there, and nothing moves any more. With `begun` it is
     enough that they are on the way."""
-    now, moving = newest_views(scene, [key]).get(key), key in scene.admin.reassignments()
+    now, moving = newest_views(context, [key]).get(key), key in context.admin.reassignments()
     if now is None:
         return Tristate.UNKNOWN, f"no running broker knows {text_of(key)}"
     seen = f"{text_of(key)} has copies on {list(now.replicas)}" + (", and more are moved" if moving else "")
@@ -332,22 +334,22 @@ class ReassignBack(UndoAction):
 
     of_kafka = True
 
-    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
+    def carry_out(self, undo: Undo, context: FaultContext) -> None:
         key, replicas = _given(undo)
 
         def put_back() -> None:
-            if _arrived(scene, key, replicas)[0] is not Tristate.YES:
-                scene.admin.reassign({key: replicas}, timeout_s=ASK_S / 2)
+            if _arrived(context, key, replicas)[0] is not Tristate.YES:
+                context.admin.reassign({key: replicas}, timeout_s=ASK_S / 2)
 
-        until_accepted(put_back, awaited=f"Kafka to take {text_of(key)} back", timeout_s=ASK_S, clock=scene.clock)
+        until_accepted(put_back, awaited=f"Kafka to take {text_of(key)} back", timeout_s=ASK_S, clock=context.clock)
 
-    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
-        return _arrived(scene, *_given(undo))
+    def undone(self, undo: Undo, context: FaultContext) -> Observation:
+        return _arrived(context, *_given(undo))
 
     def things(self, undo: Undo) -> Mapping[str, Undo]:
         return {f"replicas of {text_of(_given(undo)[0])}": undo}
 
-    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+    def holds(self, undo: Undo, context: FaultContext) -> bool:
         return False  # no node is broken by it
 
 

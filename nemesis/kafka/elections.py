@@ -56,32 +56,32 @@ class Elect(Fault[ElectParameters]):
     def needs_one(self, seen: PartitionView) -> bool:
         """Tells whether the election could change anything."""
 
-    def undos(self, scene: FaultContext, parameters: ElectParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: ElectParameters) -> Sequence[Undo]:
         """Plans nothing to undo, but the journal names the brokers that are to lead. TargetMissing if no target needs
         the election."""
-        named = named_partitions(scene)
+        named = named_partitions(context)
         self._before = {key: seen for key, seen in named.items() if self.needs_one(seen)}
         if not self._before:
             told = ", ".join(f"{text_of(key)} is led by {seen.leader}" for key, seen in list(named.items())[:2])
             raise TargetMissing(f"{self.name}: no target needs such an election now ({told}).")
         first = dict.fromkeys(seen.replicas[0] for seen in self._before.values())
-        return [Undo(action="nothing", node=broker_name(scene, broker)) for broker in first]
+        return [Undo(action="nothing", node=broker_name(context, broker)) for broker in first]
 
-    def apply(self, scene: FaultContext, parameters: ElectParameters) -> None:
-        refused = scene.admin.elect_leaders(list(self._before), unclean=self.unclean, timeout_s=parameters.timeout_s)
+    def apply(self, context: FaultContext, parameters: ElectParameters) -> None:
+        refused = context.admin.elect_leaders(list(self._before), unclean=self.unclean, timeout_s=parameters.timeout_s)
         if bad := {key: why for key, why in refused.items() if not why.startswith(NOT_NEEDED)}:
             key, why = next(iter(bad.items()))
             raise ClusterFailed(f"{len(bad)} of {len(self._before)} elections failed, such as {text_of(key)}: {why}.")
 
-    def verify(self, scene: FaultContext, parameters: ElectParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: ElectParameters) -> Sequence[Effect]:
         watches = [
-            Watch(broker_name(scene, seen.replicas[0]), None, partial(self._look, scene, key, seen))
+            Watch(broker_name(context, seen.replicas[0]), None, partial(self._look, context, key, seen))
             for key, seen in self._before.items()
         ]
-        return observe(watches, clock=scene.clock)
+        return observe(watches, clock=context.clock)
 
-    def _look(self, scene: FaultContext, key: PartitionKey, before: PartitionView) -> Observation:
-        now = newest_views(scene, [key]).get(key)
+    def _look(self, context: FaultContext, key: PartitionKey, before: PartitionView) -> Observation:
+        now = newest_views(context, [key]).get(key)
         if now is None:
             return Tristate.UNKNOWN, f"no running broker knows {text_of(key)}"
         moved = now.leader >= 0 and now.leader_epoch > before.leader_epoch and not self.needs_one(now)
@@ -167,27 +167,27 @@ class MoveController(Fault[MoveControllerParameters]):
             return f"it needs {QUORUM_MIN} controllers, and there are {len(controllers)}; set variant.controllers"
         return None
 
-    def undos(self, scene: FaultContext, parameters: MoveControllerParameters) -> Sequence[Undo]:
-        (node,) = scene.targets
+    def undos(self, context: FaultContext, parameters: MoveControllerParameters) -> Sequence[Undo]:
+        (node,) = context.targets
         if (state := node.state()) is not NodeState.RUNNING:
             raise TargetMissing(f"{node.name} cannot resign: its process is {state}.")
-        if (active := scene.admin.active_controller()) != node.node_id:
+        if (active := context.admin.active_controller()) != node.node_id:
             raise TargetMissing(f"{node.name} is not the active controller, {active} is.")
         return [Undo(action="start", node=node.name)]
 
-    def apply(self, scene: FaultContext, parameters: MoveControllerParameters) -> None:
-        (node,) = scene.targets
+    def apply(self, context: FaultContext, parameters: MoveControllerParameters) -> None:
+        (node,) = context.targets
         if parameters.how == "kill":
             node.kill()
         else:
             self._killed = end_in_order(node, timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: MoveControllerParameters) -> Sequence[Effect]:
-        (node,) = scene.targets
+    def verify(self, context: FaultContext, parameters: MoveControllerParameters) -> Sequence[Effect]:
+        (node,) = context.targets
 
         def probe() -> Observation:
-            now = scene.admin.active_controller()
+            now = context.admin.active_controller()
             seen = f"controller {now} is active, it was {node.node_id}"
             return Tristate(int(now not in (None, node.node_id))), seen + (f"; {self._killed}" if self._killed else "")
 
-        return observe([Watch(node.name, None, probe)], clock=scene.clock, timeout_s=parameters.timeout_s)
+        return observe([Watch(node.name, None, probe)], clock=context.clock, timeout_s=parameters.timeout_s)

@@ -15,51 +15,51 @@ from prozess.nemesis.roles import COORDINATORS, TargetMissing, coordinated
 PartitionKey = tuple[str, int]
 
 
-def named_partitions(scene: FaultContext) -> dict[PartitionKey, PartitionView]:
+def named_partitions(context: FaultContext) -> dict[PartitionKey, PartitionView]:
     """Returns every partition that a target names, with its newest view: `partition(p)`, or that of a coordinator.
 
     TargetMissing if no running broker knows one of them. Partitions that do not exist yet are left out of
     `partition(*)`.
     """
     found: dict[PartitionKey, PartitionView] = {}
-    for role in scene.roles:
-        keys = _keys_of(scene, role)
-        views = newest_views(scene, keys)
+    for role in context.roles:
+        keys = _keys_of(context, role)
+        views = newest_views(context, keys)
         if len(keys) == 1 and not views:
             raise TargetMissing(f"{role}: no running broker knows it now.")
         found |= views
     if not found:
-        raise TargetMissing(f"{', '.join(scene.roles)}: no running broker knows any of them now.")
+        raise TargetMissing(f"{', '.join(context.roles)}: no running broker knows any of them now.")
     return found
 
 
-def _keys_of(scene: FaultContext, role: str) -> list[PartitionKey]:
+def _keys_of(context: FaultContext, role: str) -> list[PartitionKey]:
     target = parse_target(role)
     if target.role in COORDINATORS:
         assert target.cell is not None, "the role names a cell"
-        names = scene.names.groups if target.role == "group-coordinator" else scene.names.transactional_ids
-        asked = (scene.admin.view(broker.node_id, [COORDINATORS[target.role]]) for broker in running_brokers(scene))
+        names = context.names.groups if target.role == "group-coordinator" else context.names.transactional_ids
+        asked = (context.admin.view(broker.node_id, [COORDINATORS[target.role]]) for broker in running_brokers(context))
         return [coordinated(role, target.role, names[target.cell], [view for view in asked if view])]
-    return list(scene.partitions.values()) if target.partition is None else [scene.partitions[target.partition]]
+    return list(context.partitions.values()) if target.partition is None else [context.partitions[target.partition]]
 
 
-def newest_views(scene: FaultContext, keys: Iterable[PartitionKey]) -> dict[PartitionKey, PartitionView]:
+def newest_views(context: FaultContext, keys: Iterable[PartitionKey]) -> dict[PartitionKey, PartitionView]:
     """Returns for each partition what the broker says that knows the latest leader epoch, since a zombie knows only
     earlier ones. A partition that no running broker knows is absent."""
     wanted = set(keys)
     topics = sorted({topic for topic, _ in wanted})
     found: dict[PartitionKey, PartitionView] = {}
-    for broker in running_brokers(scene):
-        view: Mapping[PartitionKey, PartitionView] = scene.admin.view(broker.node_id, topics) or {}
+    for broker in running_brokers(context):
+        view: Mapping[PartitionKey, PartitionView] = context.admin.view(broker.node_id, topics) or {}
         for key in wanted & view.keys():
             if key not in found or view[key].leader_epoch > found[key].leader_epoch:
                 found[key] = view[key]
     return dict(sorted(found.items()))
 
 
-def broker_name(scene: FaultContext, node_id: int) -> str:
+def broker_name(context: FaultContext, node_id: int) -> str:
     """Returns the name of the node with this id. TargetMissing if the cluster has none."""
-    for node in scene.cluster.nodes:
+    for node in context.cluster.nodes:
         if node.node_id == node_id:
             return node.name
     raise TargetMissing(f"Broker {node_id} is not a node of this cluster.")
@@ -82,33 +82,33 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 INTERVAL_S = 0.1
 
 
-def running_brokers(scene: FaultContext) -> list[Node]:
+def running_brokers(context: FaultContext) -> list[Node]:
     """Returns the brokers that could answer. A paused broker would keep who asks it waiting for the whole limit."""
-    return [n for n in scene.cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+    return [n for n in context.cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
 
 
-def await_whole_isr(scene: FaultContext, *, timeout_s: float) -> None:
+def await_whole_isr(context: FaultContext, *, timeout_s: float) -> None:
     """Waits until every running broker reports every replica of every partition in sync, internal topics included.
     NotReady, with what is missing where."""
-    _await(lambda: _not_whole(scene), "every ISR whole on every running broker's own view", scene, timeout_s)
+    _await(lambda: _not_whole(context), "every ISR whole on every running broker's own view", context, timeout_s)
 
 
-def await_unfenced(scene: FaultContext, node: Node, *, timeout_s: float) -> None:
+def await_unfenced(context: FaultContext, node: Node, *, timeout_s: float) -> None:
     """Waits until a server takes part again. NotReady, with what is missing.
 
     A broker must answer and name itself among the living. A controller's replica of the metadata log must grow, as the
     active controller knows by its fetches. A ZooKeeper server must lead or follow.
     """
     if "broker" in node.roles:
-        _await(lambda: _fenced(scene, node), f"{node.name} to be unfenced", scene, timeout_s)
+        _await(lambda: _fenced(context, node), f"{node.name} to be unfenced", context, timeout_s)
     if "controller" in node.roles:
         begun: list[int] = []
-        _await(lambda: _lags(scene, node, begun), f"{node.name} to follow the metadata log", scene, timeout_s)
+        _await(lambda: _lags(context, node, begun), f"{node.name} to follow the metadata log", context, timeout_s)
     if "zookeeper" in node.roles:
-        _await(lambda: _serves_nobody(scene, node), f"{node.name} to lead or to follow", scene, timeout_s)
+        _await(lambda: _serves_nobody(context, node), f"{node.name} to lead or to follow", context, timeout_s)
 
 
-def _await(lacking: Callable[[], str], awaited: str, scene: FaultContext, timeout_s: float) -> None:
+def _await(lacking: Callable[[], str], awaited: str, context: FaultContext, timeout_s: float) -> None:
     last = "nothing"
 
     def well() -> bool:
@@ -117,16 +117,16 @@ def _await(lacking: Callable[[], str], awaited: str, scene: FaultContext, timeou
         return not last
 
     wait_until(
-        well, awaited=awaited, timeout_s=timeout_s, clock=scene.clock, last_seen=lambda: last, interval_s=INTERVAL_S
+        well, awaited=awaited, timeout_s=timeout_s, clock=context.clock, last_seen=lambda: last, interval_s=INTERVAL_S
     )
 
 
-def _not_whole(scene: FaultContext) -> str:
+def _not_whole(context: FaultContext) -> str:
     """Returns what the first broker lacks that lacks something; "" if none does."""
-    topics = sorted({topic for topic, _ in scene.partitions.values()}) + list(INTERNAL_TOPICS)
+    topics = sorted({topic for topic, _ in context.partitions.values()}) + list(INTERNAL_TOPICS)
     views: dict[str, BrokerView] = {}
-    for broker in running_brokers(scene):
-        view = scene.admin.view(broker.node_id, topics)
+    for broker in running_brokers(context):
+        view = context.admin.view(broker.node_id, topics)
         if view is None:
             return f"{broker.name} does not answer"
         views[broker.name] = view
@@ -144,18 +144,18 @@ def _lacks(view: BrokerView, known: set[tuple[str, int]]) -> str:
     return ""
 
 
-def _fenced(scene: FaultContext, node: Node) -> str:
-    living = scene.admin.living_brokers(node.node_id)
+def _fenced(context: FaultContext, node: Node) -> str:
+    living = context.admin.living_brokers(node.node_id)
     if living is None:
         return "it does not answer"
     return "" if node.node_id in living else f"it names {sorted(living)} as living"
 
 
-def _lags(scene: FaultContext, node: Node, begun: list[int]) -> str:
+def _lags(context: FaultContext, node: Node, begun: list[int]) -> str:
     """Returns why a controller still lags; "" if it does not. The quorum writes at least every half second
     (metadata.max.idle.interval.ms), so a controller that follows moves beyond what was there at the first look. The
     last value of one that is away stays the same."""
-    ends: Mapping[int, int] | None = scene.admin.quorum_ends()
+    ends: Mapping[int, int] | None = context.admin.quorum_ends()
     if ends is None:
         return "no controller is active"
     begun[:] = begun or [max(ends.values(), default=0)]
@@ -163,9 +163,9 @@ def _lags(scene: FaultContext, node: Node, begun: list[int]) -> str:
     return "" if end > begun[0] else f"its log ends at {end}, and has to pass {begun[0]}"
 
 
-def _serves_nobody(scene: FaultContext, node: Node) -> str:
+def _serves_nobody(context: FaultContext, node: Node) -> str:
     """Returns why a ZooKeeper server serves nobody; "" if it serves. One that has not joined the ensemble refuses all."""
-    serving = scene.admin.zookeeper_serving()
+    serving = context.admin.zookeeper_serving()
     return "" if node.node_id in serving else f"of the servers, {sorted(serving)} lead or follow"
 
 

@@ -53,34 +53,34 @@ class Rollout(Fault[R]):
         self._killed: dict[str, str] = {}
         """The name of a server → what there is to say of its end, if it was not in order."""
 
-    def undos(self, scene: FaultContext, parameters: R) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: R) -> Sequence[Undo]:
         """Plans to start every server that is down. TargetMissing if one does not run, because another fault holds
         it."""
-        for node in scene.targets:
+        for node in context.targets:
             if (state := node.state()) is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be restarted: its process is {state}.")
-        return [Undo(action="start", node=node.name) for node in scene.targets]
+        return [Undo(action="start", node=node.name) for node in context.targets]
 
-    def apply(self, scene: FaultContext, parameters: R) -> None:
-        self._before = {node.name: identity_of(node) for node in scene.targets}
-        for node in in_order(scene.targets, parameters):
+    def apply(self, context: FaultContext, parameters: R) -> None:
+        self._before = {node.name: identity_of(node) for node in context.targets}
+        for node in in_order(context.targets, parameters):
             if parameters.how == "kill":
                 node.kill()
             else:
                 self._killed[node.name] = end_in_order(node, timeout_s=parameters.timeout_s)
             if parameters.away_s:
-                scene.clock.sleep(parameters.away_s)
+                context.clock.sleep(parameters.away_s)
             self.start_again(node, parameters)
-            await_back(node, scene, parameters)
+            await_back(node, context, parameters)
 
     def start_again(self, node: Node, parameters: R) -> None:
         """Starts a node that is down."""
         node.start()
 
-    def verify(self, scene: FaultContext, parameters: R) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: R) -> Sequence[Effect]:
         seen = observe(
-            [Watch(node.name, None, partial(_restarted, node, self._before[node.name])) for node in scene.targets],
-            clock=scene.clock,
+            [Watch(node.name, None, partial(_restarted, node, self._before[node.name])) for node in context.targets],
+            clock=context.clock,
         )
         return [
             e.model_copy(update={"detail": f"{e.detail}; {killed}"}) if (killed := self._killed.get(e.node)) else e
@@ -117,12 +117,12 @@ def identity_of(node: Node) -> Identity:
     return pid, None if pid is None else identify(pid)
 
 
-def await_back(node: Node, scene: FaultContext, parameters: RollingRestartParameters) -> None:
+def await_back(node: Node, context: FaultContext, parameters: RollingRestartParameters) -> None:
     """Waits between two nodes, as the parameter `wait` says."""
     if parameters.wait != "none":
-        await_unfenced(scene, node, timeout_s=parameters.timeout_s)
+        await_unfenced(context, node, timeout_s=parameters.timeout_s)
     if parameters.wait == "isr":
-        await_whole_isr(scene, timeout_s=parameters.timeout_s)
+        await_whole_isr(context, timeout_s=parameters.timeout_s)
 
 
 def _restarted(node: Node, before: Identity) -> Observation:
@@ -182,8 +182,8 @@ class Upgrade(Rollout[UpgradeParameters]):
     def start_again(self, node: Node, parameters: UpgradeParameters) -> None:
         self._done[node.name] = node.harm(Install(version=parameters.version))
 
-    def verify(self, scene: FaultContext, parameters: UpgradeParameters) -> Sequence[Effect]:
-        seen = super().verify(scene, parameters)
+    def verify(self, context: FaultContext, parameters: UpgradeParameters) -> Sequence[Effect]:
+        seen = super().verify(context, parameters)
         return [
             e.model_copy(update={"detail": f"{e.detail}; {self._done.get(e.node, 'no version seen')}"}) for e in seen
         ]
@@ -230,29 +230,29 @@ class Migrate(Rollout[MigrateParameters]):
             return "there are no controllers to migrate to. Set variant.migration_controllers, 3 for one"
         return None
 
-    def undos(self, scene: FaultContext, parameters: MigrateParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: MigrateParameters) -> Sequence[Undo]:
         """Plans the same as a rolling restart. Controllers that never ran are started by the fault itself."""
-        if _fresh(scene.targets):
-            return [Undo(action="nothing", node=node.name) for node in scene.targets]
-        return super().undos(scene, parameters)
+        if _fresh(context.targets):
+            return [Undo(action="nothing", node=node.name) for node in context.targets]
+        return super().undos(context, parameters)
 
-    def apply(self, scene: FaultContext, parameters: MigrateParameters) -> None:
-        if not _fresh(scene.targets):
-            super().apply(scene, parameters)
+    def apply(self, context: FaultContext, parameters: MigrateParameters) -> None:
+        if not _fresh(context.targets):
+            super().apply(context, parameters)
         else:  # a quorum needs a majority: all of them, then each is awaited
-            self._before = {node.name: identity_of(node) for node in scene.targets}
-            for node in scene.targets:
+            self._before = {node.name: identity_of(node) for node in context.targets}
+            for node in context.targets:
                 self.start_again(node, parameters)
-            for node in scene.targets:
-                await_back(node, scene, parameters.model_copy(update={"wait": "unfenced"}))
-        if parameters.stage == "migrating" and all("broker" in node.roles for node in scene.targets):
-            _await_takeover(scene, timeout_s=parameters.timeout_s)
+            for node in context.targets:
+                await_back(node, context, parameters.model_copy(update={"wait": "unfenced"}))
+        if parameters.stage == "migrating" and all("broker" in node.roles for node in context.targets):
+            _await_takeover(context, timeout_s=parameters.timeout_s)
 
     def start_again(self, node: Node, parameters: MigrateParameters) -> None:
         self._done[node.name] = node.harm(MigrationStep(stage=parameters.stage))
 
-    def verify(self, scene: FaultContext, parameters: MigrateParameters) -> Sequence[Effect]:
-        seen = super().verify(scene, parameters)
+    def verify(self, context: FaultContext, parameters: MigrateParameters) -> Sequence[Effect]:
+        seen = super().verify(context, parameters)
         return [e.model_copy(update={"detail": f"{e.detail}; {self._done.get(e.node, 'nothing done')}"}) for e in seen]
 
 
@@ -261,14 +261,14 @@ def _fresh(nodes: Sequence[Node]) -> bool:
     return all("controller" in node.roles and node.state() is NodeState.STOPPED for node in nodes)
 
 
-def _await_takeover(scene: FaultContext, *, timeout_s: float) -> None:
-    controllers = {node.node_id for node in scene.cluster.nodes if "controller" in node.roles}
+def _await_takeover(context: FaultContext, *, timeout_s: float) -> None:
+    controllers = {node.node_id for node in context.cluster.nodes if "controller" in node.roles}
     wait_until(
-        lambda: scene.admin.active_controller() in controllers,
+        lambda: context.admin.active_controller() in controllers,
         awaited="a controller of the quorum to be named in ZooKeeper",
         timeout_s=timeout_s,
-        clock=scene.clock,
-        last_seen=lambda: f"it names {scene.admin.active_controller()}",
+        clock=context.clock,
+        last_seen=lambda: f"it names {context.admin.active_controller()}",
     )
 
 
@@ -313,36 +313,36 @@ class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
             )
         return None
 
-    def undos(self, scene: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Undo]:
+    def undos(self, context: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Undo]:
         """Plans nothing to undo. TargetMissing if every level is already as it is wanted, because nothing would be
         switched on."""
-        now, highest = scene.admin.features(), scene.admin.supported_features()
+        now, highest = context.admin.features(), context.admin.supported_features()
         wanted = {
             feature: highest.get(feature, 0) if level == "latest" else level
             for feature, level in parameters.features.items()
         }
         if all(now.get(feature, 0) == level for feature, level in wanted.items()):
             raise TargetMissing(f"{self.name}: the levels are {wanted} already; there is nothing to switch on.")
-        return [Undo(action="nothing", node=node.name) for node in scene.targets]
+        return [Undo(action="nothing", node=node.name) for node in context.targets]
 
-    def apply(self, scene: FaultContext, parameters: FinalizeFeaturesParameters) -> None:
-        self._before = dict(scene.admin.features())
-        highest = scene.admin.supported_features()
+    def apply(self, context: FaultContext, parameters: FinalizeFeaturesParameters) -> None:
+        self._before = dict(context.admin.features())
+        highest = context.admin.supported_features()
         for feature, level in parameters.features.items():
             self._wanted[feature] = highest.get(feature, 0) if level == "latest" else level
-            scene.admin.update_feature(feature, self._wanted[feature], timeout_s=parameters.timeout_s)
+            context.admin.update_feature(feature, self._wanted[feature], timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Effect]:
+    def verify(self, context: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Effect]:
         def told() -> bool:
-            now = scene.admin.features()
+            now = context.admin.features()
             return all(now.get(feature, 0) == level for feature, level in self._wanted.items())
 
         wait_until(
             told,
             awaited=f"brokers to tell the feature levels {self._wanted}",
             timeout_s=SEEN_TIMEOUT_S,
-            clock=scene.clock,
-            last_seen=lambda: str(dict(scene.admin.features())),
+            clock=context.clock,
+            last_seen=lambda: str(dict(context.admin.features())),
         )
         changes = ", ".join(f"{f} {self._before.get(f, 0)} → {level}" for f, level in self._wanted.items())
-        return [Effect(node=node.name, effect=Tristate.YES, detail=changes) for node in scene.targets]
+        return [Effect(node=node.name, effect=Tristate.YES, detail=changes) for node in context.targets]

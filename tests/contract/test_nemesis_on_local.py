@@ -61,10 +61,10 @@ with hold_alive(run), Recorder(run) as recorder:
                 cluster.wait_ready(timeout_s=120)
                 continue
             if name == "still":
-                scene = FaultContext(cluster, admin, clock)
+                context = FaultContext(cluster, admin, clock)
                 undos = [e.undo for e in read_journal(run.journal).open]
                 actions = [UNDO_ACTIONS[u.action]() for u in undos]
-                said["undone"] = [a.undone(u, scene)[0].name for a, u in zip(actions, undos, strict=True)]
+                said["undone"] = [a.undone(u, context)[0].name for a, u in zip(actions, undos, strict=True)]
                 print(json.dumps(said), flush=True)
                 continue
             try:

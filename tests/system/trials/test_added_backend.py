@@ -2,6 +2,7 @@
 
 import pytest
 
+from prozess.clusters.registry import BACKENDS, LOCAL
 from tests.support.added_package import extend
 from tests.support.command import OURS
 
@@ -31,7 +32,8 @@ do = { kind = "heal" }
 
 
 @pytest.mark.long  # tests/unit/test_extending.py makes this backend, and starts nothing
-def test_an_added_backend_prepares_isolates_and_partitions_as_the_one_that_it_is_made_of(run_trial, tmp_path_factory):
+def test_an_added_backend_prepares_isolates_and_partitions_like_its_base(run_trial, tmp_path_factory, monkeypatch):
+    monkeypatch.setitem(BACKENDS, "slow", LOCAL)  # for this process, which only reads the plan
     program = ("env", f"PYTHONPATH={extend(tmp_path_factory.mktemp('extended'))}", *OURS)
     ran = run_trial(TRIAL, "--engine", "local", program=program)
     (fault,) = ran.verdict.faults

@@ -26,13 +26,13 @@ class Known(Fault[NoParameters]):
     name = "known"
     parameters_model = NoParameters
 
-    def undos(self, scene, parameters):
+    def undos(self, context, parameters):
         return []
 
-    def apply(self, scene, parameters):
+    def apply(self, context, parameters):
         pass
 
-    def verify(self, scene, parameters):
+    def verify(self, context, parameters):
         return []
 
 
@@ -45,7 +45,7 @@ class Loose(Known):
 
 
 class Halfway(UndoAction):
-    def carry_out(self, undo, scene):
+    def carry_out(self, undo, context):
         pass
 
 

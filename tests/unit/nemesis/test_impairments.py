@@ -22,8 +22,8 @@ class Thirst(ImpairingFault):
     needs = frozenset({Capability.FILL_DISK})
     parameters_model = NoParameters
 
-    def impairments(self, scene, parameters):
-        return [(node, FullDisk(left_bytes=7)) for node in scene.targets]
+    def impairments(self, context, parameters):
+        return [(node, FullDisk(left_bytes=7)) for node in context.targets]
 
 
 @pytest.fixture
@@ -174,4 +174,4 @@ def test_the_two_ways_of_a_link_may_be_narrow_by_their_own_rates(bench):
 @pytest.mark.parametrize(("kind", "held"), [("message", False), ("latency", True), ("loss", True)])
 def test_a_node_to_whose_messages_something_is_done_works_as_ever(bench, kind, held):
     undo = Undo.of("repair", "broker-1", "clients", kind=kind)
-    assert Repair().holds(undo, bench.nemesis._scene) is held
+    assert Repair().holds(undo, bench.nemesis._context) is held

@@ -53,10 +53,10 @@ class Place:
 def strike(fault: Any, places: list[Any], clock: Any = None, **parameters: Any) -> list[Any]:
     clock = clock or FakeClock()
     checked = fault.parameters_model.model_validate(parameters)
-    scene = FaultContext(None, None, clock, targets=tuple(places))
-    fault.undos(scene, checked)
-    fault.apply(scene, checked)
-    return list(fault.verify(scene, checked))
+    context = FaultContext(None, None, clock, targets=tuple(places))
+    fault.undos(context, checked)
+    fault.apply(context, checked)
+    return list(fault.verify(context, checked))
 
 
 def test_the_first_of_every_group_is_restarted_before_any_second_one():
@@ -88,8 +88,8 @@ def test_a_node_of_the_cluster_and_a_dead_client_cannot_be_restarted():
 
 def test_what_is_undone_is_the_absence_of_each_client():
     places = [Place("a"), Place("b")]
-    scene = FaultContext(None, None, FakeClock(), targets=tuple(places))
-    assert RestartClients().undos(scene, RestartParameters()) == [Undo(action="start", node=name) for name in "ab"]
+    context = FaultContext(None, None, FakeClock(), targets=tuple(places))
+    assert RestartClients().undos(context, RestartParameters()) == [Undo(action="start", node=name) for name in "ab"]
 
 
 def test_a_storm_is_the_same_for_the_same_seed_and_leaves_everybody_there():
