@@ -4,6 +4,7 @@ whenever the harness was killed."""
 import tempfile
 from functools import wraps
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import note, settings
@@ -14,6 +15,7 @@ from prozess.harness.config.impairments import FullDisk
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.interfaces import NodeState
 from prozess.harness.schema import FaultPhase, Tristate
+from prozess.nemesis import journal as journal_module
 from prozess.nemesis.journal import read_journal
 from prozess.nemesis.nemesis import Nemesis
 from tests.support.nemesis_bench import FakeBench
@@ -25,15 +27,23 @@ class Killed(BaseException):
     """The harness was killed with SIGKILL: nothing of it runs any more."""
 
 
+append_whole = journal_module._append_to
+
+
+def append_half(path, lines, *, sync):
+    """Writes the first half of the lines, as a process does that is killed while it writes."""
+    append_whole(path, lines[: len(lines) // 2], sync=False)
+
+
 class Harness(FakeBench):
-    """A nemesis on a cluster in memory, which can be killed at any of its deeds: before it or after it. A deed is a write
-    to the journal, or something that is done to a node or to Kafka."""
+    """A nemesis on a cluster in memory, which can be killed at any of its deeds: before it, midway or after it. A deed is a
+    write to one of the journal's files, or something that is done to a node or to Kafka. Midway leaves half of a write."""
 
     DEEDS = ("kill", "stop", "start", "pause", "resume", "block", "unblock", "impair", "repair", "harm")
 
     def __init__(self, path):
         super().__init__(path, controllers=3, metadata_mode="kraft-isolated")
-        self.deeds_left, self.done_first, self.dead = None, False, False
+        self.deeds_left, self.killed, self.dead = None, "before", False
         self.told = []
         for node in self.cluster.nodes:
             for name in self.DEEDS:
@@ -43,7 +53,7 @@ class Harness(FakeBench):
         self.before = self.seen()
         self.revive()
 
-    def _deed(self, do):
+    def _deed(self, do, *, midway=None):
         @wraps(do)
         def deed(*given, **named):
             if self.dead:
@@ -52,8 +62,9 @@ class Harness(FakeBench):
                 self.deeds_left -= 1
                 if self.deeds_left < 0:
                     self.dead = True
-                    if self.done_first:
-                        do(*given, **named)
+                    done = {"before": None, "midway": midway, "after": do}[self.killed]
+                    if done is not None:
+                        done(*given, **named)
                     raise Killed
             return do(*given, **named)
 
@@ -64,10 +75,16 @@ class Harness(FakeBench):
         self.dead, self.deeds_left = False, None
         self.nemesis = Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock, tell=self.told.append)
         journal = self.nemesis._journal
-        journal._write = self._deed(journal._write)
+        write, append = journal._write, self._deed(append_whole, midway=append_half)
 
-    def die_at(self, deed, *, done_first):
-        self.deeds_left, self.done_first = deed, done_first
+        def write_file_by_file(values, *, sync):
+            with patch.object(journal_module, "_append_to", append):
+                write(values, sync=sync)
+
+        journal._write = write_file_by_file
+
+    def die_at(self, deed, *, killed):
+        self.deeds_left, self.killed = deed, killed
 
     def seen(self):
         """Everything that faults may change."""
@@ -161,9 +178,9 @@ class AnyFaultsInAnyOrder(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.harness.clock.sleep(seconds)
 
-    @rule(deed=st.integers(0, 12), done_first=st.booleans())
-    def the_harness_will_be_killed(self, deed, done_first):
-        self.harness.die_at(deed, done_first=done_first)
+    @rule(deed=st.integers(0, 16), killed=st.sampled_from(["before", "midway", "after"]))
+    def the_harness_will_be_killed(self, deed, killed):
+        self.harness.die_at(deed, killed=killed)
 
     @rule(node=st.sampled_from([1, 2]))
     def a_server_ends_by_itself(self, node):
@@ -206,7 +223,8 @@ def harness(tmp_path):
 def killed_while_it_stops(harness):
     """broker-1 reaches no controller and was sent SIGTERM by a harness that is no more. Returns it."""
     harness.strike("cut", "partition", "node:broker-1", others="controllers")
-    harness.die_at(1, done_first=False)  # the journal is written; the next deed is the stop
+    files = len(harness.nemesis._journal._paths)
+    harness.die_at(files, killed="before")  # the journal is written; the next deed is the stop
     with pytest.raises(Killed):
         harness.strike("stop", "stop", "node:broker-1")
     harness.revive()
