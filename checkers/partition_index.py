@@ -202,7 +202,7 @@ class PartitionIndex(Indexed):
         self.sends, self.reads = history.sends, history.reads
         self.client_role, self.client_isolation = history.client_role, history.client_isolation
         self.client_acks, self.client_issued = history.client_acks, history.client_issued
-        self.client_told_ns = history.client_told_ns
+        self.client_reported_until_ns = history.client_reported_until_ns
         self.audit_end, self.audited = history.audit_end, history.audited
         self.readers_begin = history.readers_begin
         self.compacted, self.log_start = history.compacted, history.log_start
@@ -660,7 +660,7 @@ class PartitionIndex(Indexed):
         if not len(rows):
             return np.asarray(rows)
         key, was = read[rows], sent[other[rows]]
-        informed = of_clients(self.client_told_ns, self.reads["sender"][rows], unknown=MISSING) != MISSING
+        informed = of_clients(self.client_reported_until_ns, self.reads["sender"][rows], unknown=MISSING) != MISSING
         known = (key != NONE) | ~self.read_by_consumer(rows)
         known &= (was != NONE) | informed
         return np.asarray(rows[known])

@@ -143,7 +143,7 @@ def sums_in(directory: Path, names: Sequence[str]) -> dict[str, str]:
             known[name] = [*identity, sha256_of(path)]
     if known != memory:
         _remember(directory, known)
-    return {name: str(told[-1]) for name, told in known.items()}
+    return {name: str(columns[-1]) for name, columns in known.items()}
 
 
 def _identity(path: Path) -> list[int | str]:
@@ -165,7 +165,7 @@ def _remember(directory: Path, known: dict[str, list[int | str]]) -> None:
         number, path = tempfile.mkstemp(prefix=MEMORY, dir=directory)
         try:
             now_ns = os.fstat(number).st_mtime_ns
-            old = {name: told for name, told in known.items() if now_ns - int(told[3]) > _FRESH_NS}
+            old = {name: columns for name, columns in known.items() if now_ns - int(columns[3]) > _FRESH_NS}
             with os.fdopen(number, "w", encoding="utf-8") as file:
                 json.dump(old, file)
             Path(path).rename(directory / MEMORY)

@@ -140,10 +140,10 @@ def record_of(run: RunDirectory) -> RunRecord | None:
             return None
     except OSError:  # nobody of ours was ever there
         return None
-    for place in (state, state / "runs", directory):
-        _refuse_others(place)
-    told = _read(directory / RUN)
-    home, inode = told.get("path"), told.get("inode")
+    for path in (state, state / "runs", directory):
+        _refuse_others(path)
+    record = _read(directory / RUN)
+    home, inode = record.get("path"), record.get("inode")
     if not isinstance(home, str) or not isinstance(inode, int):
         return None
     here = run.path.resolve()
@@ -192,29 +192,29 @@ def _token_in(directory: Path) -> str | None:
 def _make(directory: Path) -> Path:
     try:
         directory.parent.parent.mkdir(parents=True, exist_ok=True)
-        for place in (directory.parent, directory):
-            place.mkdir(mode=_PRIVATE, exist_ok=True)
+        for path in (directory.parent, directory):
+            path.mkdir(mode=_PRIVATE, exist_ok=True)
     except OSError as error:
         raise _unusable(directory, error.strerror or str(error)) from error
-    for place in (directory.parent, directory):
-        _refuse_others(place)
+    for path in (directory.parent, directory):
+        _refuse_others(path)
     return directory
 
 
-def _refuse_others(place: Path) -> None:
+def _refuse_others(path: Path) -> None:
     """Raises MissingTool unless the directory is this user's alone, and no link."""
-    found = place.lstat()
+    found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise _unusable(place, "it is a link, or no directory")
+        raise _unusable(path, "it is a link, or no directory")
     if found.st_uid != os.geteuid():
-        raise _unusable(place, f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}")
+        raise _unusable(path, f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}")
     if found.st_mode & _OTHERS:
-        raise _unusable(place, f"others may enter it (mode {stat.S_IMODE(found.st_mode):04o}; it must be 0700)")
+        raise _unusable(path, f"others may enter it (mode {stat.S_IMODE(found.st_mode):04o}; it must be 0700)")
 
 
-def _unusable(place: Path, why: str) -> MissingTool:
+def _unusable(path: Path, why: str) -> MissingTool:
     return MissingTool(
-        f"{str(place)!r} cannot be used ({why}). prozess writes down there what each run makes, so that nothing else is ever "
+        f"{str(path)!r} cannot be used ({why}). prozess writes down there what each run makes, so that nothing else is ever "
         f"undone. Set {STATE_HOME} to a directory of your own, for `prozess run` and `prozess heal` alike."
     )
 
@@ -304,12 +304,12 @@ class Made:
             return found
         for line in lines:
             with suppress(ValueError, KeyError, TypeError, AttributeError):  # torn: its write never returned
-                told = json.loads(line)
-                if told["kind"] != kind:
+                entry = json.loads(line)
+                if entry["kind"] != kind:
                     continue
-                name = str(told["name"])
-                if told["gone"]:
+                name = str(entry["name"])
+                if entry["gone"]:
                     found.pop(name, None)
-                elif told["id"] is not None or name not in found:
-                    found[name] = None if told["id"] is None else UUID(told["id"])
+                elif entry["id"] is not None or name not in found:
+                    found[name] = None if entry["id"] is None else UUID(entry["id"])
         return found

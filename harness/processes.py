@@ -112,8 +112,8 @@ def argument_lists() -> Iterable[tuple[int, Sequence[str]]]:
     """Yields pid and arguments of every process that is visible here and has not ended."""
     for status in all_processes():
         with suppress(OSError):
-            told = (_PROC / str(status.identity.pid) / "cmdline").read_bytes()
-            yield status.identity.pid, told.decode(errors="replace").rstrip("\0").split("\0")
+            command = (_PROC / str(status.identity.pid) / "cmdline").read_bytes()
+            yield status.identity.pid, command.decode(errors="replace").rstrip("\0").split("\0")
 
 
 def session_members(session: int) -> list[ProcessStatus]:

@@ -97,10 +97,10 @@ class Clustered:
 
     def rows_of(self, partition: int) -> np.ndarray:
         """Returns the rows (intp) of a partition, in the order in which they were written."""
-        place = int(np.searchsorted(self._values, partition))
-        if place == len(self._values) or self._values[place] != partition:
+        index = int(np.searchsorted(self._values, partition))
+        if index == len(self._values) or self._values[index] != partition:
             return self._order[:0]
-        return self._order[self._bounds[place] : self._bounds[place + 1]]
+        return self._order[self._bounds[index] : self._bounds[index + 1]]
 
 
 def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from prozess.app.trial_run import checked_run, history_address, history_file, re
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import Condition, condition_of
-from prozess.harness.history.store import Setting, opened_run, place_of
+from prozess.harness.history.store import Setting, location_of, opened_run
 from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
@@ -119,7 +119,7 @@ def _opened(
 ) -> AbstractContextManager[RunDirectory]:
     """A context in which a run is open, wherever it is, logged in as the session is. `kept`: what is written beside the
     tables is copied to it, or to `out`."""
-    far = any(isinstance(place_of(place), str) for place in (run, out) if place is not None)
+    far = any(isinstance(location_of(place), str) for place in (run, out) if place is not None)
     return opened_run(run, _setting_of(spark) if far else None, kept=kept, out=out)
 
 

@@ -168,7 +168,7 @@ def unreported(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     sends = index.sends
-    silent, failed = _silent(index, history.client_told_ns)
+    silent, failed = _silent(index, history.client_reported_until_ns)
     reported = _reported_unseen(index)
     rows = np.concatenate([silent, reported])
     if reason := index.incomplete():

@@ -237,7 +237,7 @@ def refuse_java(plan: Plan, login: Login | None) -> None:
 
 def with_login(attach: AttachOptions, login: Login | None) -> AttachOptions:
     """Adds to a plan's options what it may tell of how its clients log in."""
-    told, names = ({}, ()) if login is None else (login.told, login.withheld)
+    told, names = ({}, ()) if login is None else (login.writable, login.withheld)
     return attach.model_copy(update={"client_properties": told, "withheld": names})
 
 

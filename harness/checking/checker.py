@@ -92,13 +92,13 @@ class Source:
     @staticmethod
     def of(history: History, partition: int) -> "Source":
         """Returns the source of a partition, from the files of a run."""
-        files, one, place = history.files, history.partition_history(partition), history.cell_of(partition)
+        files, one, cell = history.files, history.partition_history(partition), history.cell_of(partition)
         return Source(
             one,
             PartitionRows(files["sends"], partition),
             PartitionRows(files["reads"], partition),
-            None if place is None else partial(history.cell_history, place.cell, only=one),
-            None if place is None else PartitionRows(files["processed"], partition),
+            None if cell is None else partial(history.cell_history, cell.cell, only=one),
+            None if cell is None else PartitionRows(files["processed"], partition),
         )
 
     @staticmethod

@@ -204,12 +204,12 @@ def units_of(
     known = gather_known(history, checkers, looks, left, min(rows_max, cell_rows_max))
     units = []
     for partition in readable(history):
-        place = history.cell_of(partition)
-        facts = known.get(place.cell, {}) if place is not None else {}
+        cell = history.cell_of(partition)
+        facts = known.get(cell.cell, {}) if cell is not None else {}
         remainder = left.get(partition)
         entire = Unit(partition, None, history.rows_of(partition), remainder, facts, (partition, None) in looks.checked)
         for unit in [entire, *_units_of_parts(partition, remainder, facts, looks.checked)]:
-            chosen = checkers_of(unit, place, checkers).values()
+            chosen = checkers_of(unit, cell, checkers).values()
             alone = unit.part is None and not unit.looked_at  # checkers of partitions have not seen it
             if alone or any(checker.knows is not None or not unit.looked_at for checker in chosen):
                 units.append(unit)
@@ -254,21 +254,21 @@ def check_unit(history: History, unit: Unit, checkers: CheckerSet) -> list[Findi
         return _check_whole(history, unit.cell, unit.known, checkers_of(unit, history.plan.cells[unit.cell], checkers))
     assert unit.partition is not None, unit
     one = history.partition_history(unit.partition)
-    place = history.cell_of(unit.partition)
-    chosen = checkers_of(unit, place, checkers)
+    cell = history.cell_of(unit.partition)
+    chosen = checkers_of(unit, cell, checkers)
     if unit.looked_at:
         chosen = {name: checker for name, checker in chosen.items() if checker.knows is not None}
     if unit.part is not None:
-        assert place is not None, unit
-        found = check_cell(_cell_with(history, place.cell, one, unit.part, unit.known), chosen)
+        assert cell is not None, unit
+        found = check_cell(_cell_with(history, cell.cell, one, unit.part, unit.known), chosen)
         give_back()
         return found
     found = [] if unit.looked_at else _check_alone(history, unit, one, checkers)
     if unit.remainder is not None and (small := chosen.keys() & _streamed(history, one.partition, checkers)):
         found += unit.remainder.check_cell(Source.of(history, one.partition), sorted(small))
         chosen = {name: checker for name, checker in chosen.items() if name not in small}
-    if place is not None and chosen:
-        found += check_cell(history.cell_history(place.cell, only=one, known=unit.known), chosen)
+    if cell is not None and chosen:
+        found += check_cell(history.cell_history(cell.cell, only=one, known=unit.known), chosen)
     return found
 
 
@@ -392,7 +392,7 @@ def _look(checkers: CheckerSet, history: History, job: Look) -> object:
 
 def _failed_look(job: Job | Look, error: Exception) -> Failed:
     _log_failure(f"a look at partition {job.partition}", error)
-    return Failed(_told(error))
+    return Failed(_failure_text(error))
 
 
 def shared_out(costs: Sequence[int], groups: int) -> list[list[int]]:
@@ -439,14 +439,14 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
         _log_failure(f"kernel {name} on {where}", error)
-        return failed(name, _told(error))
+        return failed(name, _failure_text(error))
     return result
 
 
 def failed(name: str, reason: str) -> KernelResult:
     """Returns the result of a kernel that has judged nothing, because it failed, or its tables contradict one another."""
-    told = reason if reason.startswith(CONTRADICTION) else f"the kernel {name} failed: {reason}"
-    return KernelResult(no_witnesses(), count=0, judged=0, incomplete=told)
+    doubt = reason if reason.startswith(CONTRADICTION) else f"the kernel {name} failed: {reason}"
+    return KernelResult(no_witnesses(), count=0, judged=0, incomplete=doubt)
 
 
 def _log_failure(what: str, error: Exception) -> None:
@@ -454,11 +454,11 @@ def _log_failure(what: str, error: Exception) -> None:
     if isinstance(error, Contradicted):
         return  # no mistake of ours: the verdict says it
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    _log.warning("%s failed: %s (%s:%s)", what, _told(error), Path(frame.filename).name, frame.lineno)
+    _log.warning("%s failed: %s (%s:%s)", what, _failure_text(error), Path(frame.filename).name, frame.lineno)
     _log.debug("how %s came to fail", what, exc_info=error)
 
 
-def _told(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     if isinstance(error, Contradicted):
         return str(error)
     return f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode().strip().removesuffix(":")

@@ -259,7 +259,7 @@ class Login:
     source: str
 
     @property
-    def told(self) -> dict[str, str]:
+    def writable(self) -> dict[str, str]:
         """Returns the properties whose values may be written down."""
         return may_be_written(self.properties)
 

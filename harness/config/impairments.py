@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
 
-from prozess.harness.config.messages.looked_up import MeantMessages, action_for_proxy
 from prozess.harness.config.messages.match import HoldMessage, MessageAction
+from prozess.harness.config.messages.planned_names import MeantMessages, action_for_proxy
 from prozess.harness.config.methods import (
     CallNumbers,
     MeantCalls,

@@ -109,8 +109,8 @@ def _within(value: float, known: Property) -> str:
     beside = known.get("beside")
     if value == beside or ((least is None or not value < least) and (most is None or not value > most)):
         return ""  # "not less": NaN passes Kafka's comparison
-    told = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
-    return f"must be {told}{'' if beside is None else f', or {beside}'}"
+    bounds = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
+    return f"must be {bounds}{'' if beside is None else f', or {beside}'}"
 
 
 def _list(members: Sequence[str], known: Property) -> str:
@@ -367,8 +367,8 @@ def notes_of(settings: Settings) -> list[str]:
 def does_nothing(name: str, known: Sequence[str]) -> str:
     """Returns what to say about a name that nobody has, with the nearest known name if there is one."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
-    told = f" (the nearest one is {near[0]})" if near else ""
-    return f"{name} is no property of Kafka's: it does nothing{told}"
+    nearest = f" (the nearest one is {near[0]})" if near else ""
+    return f"{name} is no property of Kafka's: it does nothing{nearest}"
 
 
 def _ever(scope: str) -> frozenset[str]:

@@ -51,20 +51,20 @@ def with_library_defaults(
     assert producer.client != "command", producer
     version = producer.client_version or kafka_version if producer.client == "java" else kafka_version
     known = properties_of("producer", producer.client, version)
-    told = {property_: default_of(property_, known) for property_ in PROPERTY_OF.values()}
-    return _resolved(producer, given, told, version, transaction_timeout_ms)
+    defaults = {property_: default_of(property_, known) for property_ in PROPERTY_OF.values()}
+    return _resolved(producer, given, defaults, version, transaction_timeout_ms)
 
 
 def _resolved(
     producer: ProducerConfiguration,
     given: Collection[str],
-    told: Mapping[str, str],
+    defaults: Mapping[str, str],
     version: str,
     transaction_timeout_ms: int | None,
 ) -> ProducerConfiguration:
     """Returns the configuration as a library with these defaults has it. `version`: of a Java client."""
     java = producer.client == "java"
-    own: dict[str, Any] = {name: told[property_] for name, property_ in PROPERTY_OF.items()}
+    own: dict[str, Any] = {name: defaults[property_] for name, property_ in PROPERTY_OF.items()}
     own["acks"] = _ALL.get(own["acks"], own["acks"])
     own["retries"] = "max" if own["retries"] == str(RETRIES_MAX) else own["retries"]
     own["enable_idempotence"] = own["enable_idempotence"] == "true" and (not java or is_idempotent_by_default(version))
@@ -99,14 +99,18 @@ def _gives_idempotence_up(chosen: Mapping[str, Any], *, strict: bool) -> bool:
 
 
 def contradictions(
-    producer: ProducerConfiguration, told: Mapping[str, str], *, version: str, transaction_timeout_ms: int | None = None
+    producer: ProducerConfiguration,
+    defaults: Mapping[str, str],
+    *,
+    version: str,
+    transaction_timeout_ms: int | None = None,
 ) -> list[str]:
-    """Returns what the library itself says otherwise than the plan has it, of what was left to it. `told`: Kafka's name
+    """Returns what the library itself says otherwise than the plan has it, of what was left to it. `defaults`: Kafka's name
     of each setting → the library's own value; `version`: of a Java client."""
     given = PROPERTY_OF.keys() - set(producer.left_to_client)
-    own = _resolved(producer, given, told, version, transaction_timeout_ms)
+    own = _resolved(producer, given, defaults, version, transaction_timeout_ms)
     differing = (name for name in producer.left_to_client if getattr(own, name) != getattr(producer, name))
-    return [f"{PROPERTY_OF[name]}={told[PROPERTY_OF[name]]}, not {getattr(producer, name)}" for name in differing]
+    return [f"{PROPERTY_OF[name]}={defaults[PROPERTY_OF[name]]}, not {getattr(producer, name)}" for name in differing]
 
 
 # Members of a group.
@@ -137,8 +141,10 @@ def with_members_defaults(
     return _members_resolved(group, given, {name: default_of(name, known) for name in MEMBER_PROPERTY_OF.values()})
 
 
-def _members_resolved(group: GroupConfiguration, given: Collection[str], told: Mapping[str, str]) -> GroupConfiguration:
-    whole: dict[str, Any] = {name: told[property_] for name, property_ in MEMBER_PROPERTY_OF.items()}
+def _members_resolved(
+    group: GroupConfiguration, given: Collection[str], defaults: Mapping[str, str]
+) -> GroupConfiguration:
+    whole: dict[str, Any] = {name: defaults[property_] for name, property_ in MEMBER_PROPERTY_OF.items()}
     whole["protocol"] = "classic-eager" if _EAGER.match(whole["protocol"].strip("[]")) else "classic-cooperative"
     whole["commit"] = "auto" if whole["commit"] == "true" else "none"
     whole["auto_offset_reset"] = _RESETS.get(whole["auto_offset_reset"], whole["auto_offset_reset"])
@@ -147,10 +153,11 @@ def _members_resolved(group: GroupConfiguration, given: Collection[str], told: M
     return group.model_copy(update={name: whole[name] for name in left} | {"left_to_client": left})
 
 
-def members_contradictions(group: GroupConfiguration, told: Mapping[str, str]) -> list[str]:
+def members_contradictions(group: GroupConfiguration, defaults: Mapping[str, str]) -> list[str]:
     """Returns what the library itself says of its consumers otherwise than the plan has it, of what was left to it."""
-    own = _members_resolved(group, MEMBER_PROPERTY_OF.keys() - set(group.left_to_client), told)
+    own = _members_resolved(group, MEMBER_PROPERTY_OF.keys() - set(group.left_to_client), defaults)
     differing = (name for name in group.left_to_client if getattr(own, name) != getattr(group, name))
     return [
-        f"{MEMBER_PROPERTY_OF[name]}={told[MEMBER_PROPERTY_OF[name]]}, not {getattr(group, name)}" for name in differing
+        f"{MEMBER_PROPERTY_OF[name]}={defaults[MEMBER_PROPERTY_OF[name]]}, not {getattr(group, name)}"
+        for name in differing
     ]

@@ -144,7 +144,7 @@ def fixed_later(version: str) -> tuple[LibrdkafkaFix, ...]:
     return tuple(fix for fix in FIXES if fix.is_in(version))
 
 
-def later_fixes_told(version: str) -> str:
+def later_fixes_note(version: str) -> str:
     """Returns these defects as a clause, with what they touch: "commits (librdkafka#4844), …". "" if there are none."""
     found: dict[str, list[str]] = {}
     for fix in fixed_later(version):

@@ -155,7 +155,7 @@ class _Sought:
         self._known = np.array(sorted({*self._planned, *self._stands_for, RECORDER_CLIENT, NONE}), dtype=np.int64)
         self._lives = Lives(clients)
         self._rows: dict[str, Counter[int]] = {}
-        self._told: dict[int, dict[str, int]] = defaultdict(dict)
+        self._counts: dict[int, dict[str, int]] = defaultdict(dict)
 
     def found(self) -> Mapping[int, tuple[str, ...]]:
         for table in TABLES.values():
@@ -165,8 +165,8 @@ class _Sought:
         if self._ours and not self._history.run.lost:
             self._count()
         return {
-            cell: tuple(what.format(count=f"{count:,} row{'s' if count > 1 else ''}") for what, count in told.items())
-            for cell, told in self._told.items()
+            cell: tuple(what.format(count=f"{count:,} row{'s' if count > 1 else ''}") for what, count in counts.items())
+            for cell, counts in self._counts.items()
         }
 
     def _look(self, table: Table, rows: Columns) -> None:
@@ -174,7 +174,7 @@ class _Sought:
         self._intervals(table, rows)
         client = rows["client"].astype(np.int64)
         unknown = ~among(client, self._known) | ((client == NONE) & (table.name in _OF_CLIENTS))
-        self._tell(table, rows, unknown, "there is no such client")
+        self._report(table, rows, unknown, "there is no such client")
         if "partition" in rows:
             self._partitions(table, rows)
         if self._ours:
@@ -203,22 +203,22 @@ class _Sought:
 
     def _commits(self, table: Table, rows: Columns) -> None:
         done = rows["outcome"] == Outcome.OK.value
-        self._tell(table, rows, done & (rows["code"] != 0), "a commit that took effect has the code of an error")
-        self._tell(table, rows, done & (rows["completed_ns"] == MISSING), "a commit that took effect was never over")
+        self._report(table, rows, done & (rows["code"] != 0), "a commit that took effect has the code of an error")
+        self._report(table, rows, done & (rows["completed_ns"] == MISSING), "a commit that took effect was never over")
 
     def _faults(self, table: Table, rows: Columns) -> None:
         for name, wrong in doubtful_faults(rows).items():
-            self._tell(table, rows, wrong, _OF_FAULTS[name])
+            self._report(table, rows, wrong, _OF_FAULTS[name])
 
     def _messages(self, table: Table, rows: Columns) -> None:
         did = read_texts(self._history.run.dictionaries).get("did", [])
         steps = self._history.table("steps")
         for what, wrong in doubtful_messages(self._history.plan.steps, rows, steps, did).items():
-            self._tell(table, rows, wrong, what)
-        self._tell(table, rows, ~among(rows["sender"].astype(np.int64), self._known), "there is no such sender")
+            self._report(table, rows, wrong, what)
+        self._report(table, rows, ~among(rows["sender"].astype(np.int64), self._known), "there is no such sender")
 
     def _epoch_rows(self, table: Table, rows: Columns) -> None:
-        self._tell(table, rows, self._epochs.unknown(rows), "no leader of the partition had the epoch")
+        self._report(table, rows, self._epochs.unknown(rows), "no leader of the partition had the epoch")
 
     def _ranges(self, table: Table, rows: Columns) -> None:
         never_none = _NEVER_NONE.get(table.name, ())
@@ -234,7 +234,7 @@ class _Sought:
             if column.name in never_none:
                 none = values == (MISSING if column.unit == "ns" else NONE)
                 wrong |= none if column.name != "span" else none & ~self._shares(rows)
-            self._tell(table, rows, wrong, f"{column.name} has a value that nothing has")
+            self._report(table, rows, wrong, f"{column.name} has a value that nothing has")
 
     def _shares(self, rows: Columns) -> np.ndarray:
         """Returns a mask of the rows whose client is in a share group."""
@@ -244,7 +244,7 @@ class _Sought:
     def _intervals(self, table: Table, rows: Columns) -> None:
         for begin, end in _INTERVALS.get(table.name, ()):
             both = (rows[begin] != MISSING) & (rows[end] != MISSING)
-            self._tell(table, rows, both & (rows[begin] > rows[end]), f"{end} is before {begin}")
+            self._report(table, rows, both & (rows[begin] > rows[end]), f"{end} is before {begin}")
 
     def _partitions(self, table: Table, rows: Columns) -> None:
         of = rows["partition"]
@@ -253,74 +253,76 @@ class _Sought:
             planned |= of == NONE
         if table.name == "metadata":
             planned |= of < NONE  # of __consumer_offsets
-        self._tell(table, rows, ~planned, "the plan does not have the partition")
+        self._report(table, rows, ~planned, "the plan does not have the partition")
 
     def _times(self, table: Table, rows: Columns) -> None:
         for column in table.columns:
             if column.unit == "ns" and table.name != "clients":
                 outside = self._lives.outside(rows["client"], rows[column.name], since=table.name != "metadata")
-                self._tell(table, rows, outside, f"the client did not run at {column.name}")
+                self._report(table, rows, outside, f"the client did not run at {column.name}")
 
     def _clients(self, table: Table, rows: Columns) -> None:
         """Clients are numbered on and on, and each does what the one was planned for that it stands for."""
-        self._tell(table, rows, rows["client"] >= len(rows["client"]), "there is no such client")
+        self._report(table, rows, rows["client"] >= len(rows["client"]), "there is no such client")
         stands_for = [self._planned.get(planned) for planned in rows["planned"].tolist()]
-        self._tell(
+        self._report(
             table, rows, np.array([one is None for one in stands_for], dtype=bool), "planned is no client of the plan"
         )
         roles = [NONE if one is None else role_named(one.role).value for one in stands_for]
-        self._tell(table, rows, rows["role"] != roles, "the role is not the planned one")
+        self._report(table, rows, rows["role"] != roles, "the role is not the planned one")
 
     def _sends(self, table: Table, rows: Columns) -> None:
         """Does each send say the same as its transaction? Is its sequence the only one, and its code that of its outcome?"""
         same = [rows[name][1:] == rows[name][:-1] for name in ("client", "partition", "sequence")]
-        self._tell(table, rows, np.append(False, np.all(same, axis=0)), "the client sent two records with one sequence")
+        self._report(
+            table, rows, np.append(False, np.all(same, axis=0)), "the client sent two records with one sequence"
+        )
         acknowledged = rows["outcome"] == Outcome.OK.value
-        self._tell(table, rows, acknowledged & (rows["code"] != 0), "an acknowledged record has the code of an error")
+        self._report(table, rows, acknowledged & (rows["code"] != 0), "an acknowledged record has the code of an error")
         never = acknowledged & (rows["completed_ns"] == MISSING)
-        self._tell(table, rows, never, "an acknowledged record was never acknowledged")
+        self._report(table, rows, never, "an acknowledged record was never acknowledged")
         inside, of = rows["transaction"] != NONE, self._transactions
         row = of.rows(rows["client"], rows["transaction"])
         transactional = among(rows["client"].astype(np.int64), self._transactional)
-        self._tell(
+        self._report(
             table, rows, transactional & ~inside, "the record is in no transaction, as all others of its client are"
         )
         known = inside & (row >= 0)
-        self._tell(table, rows, inside & (row < 0), "there is no such transaction")
+        self._report(table, rows, inside & (row < 0), "there is no such transaction")
         begun, end, outcome = (of.table[name][row] for name in ("begun_ns", "end_invoked_ns", "outcome"))
         outside = (rows["invoked_ns"] < begun) | ((end != MISSING) & (rows["invoked_ns"] > end))
-        self._tell(table, rows, known & outside, "the record was sent while its transaction was not open")
+        self._report(table, rows, known & outside, "the record was sent while its transaction was not open")
         refused = rows["outcome"] == Outcome.FAIL.value  # by produce(): its transaction goes on without it
         taken = (rows["log_offset"] != NONE) | (rows["code"] == 0)
         gone_on = known & refused & (outcome != Outcome.FAIL.value)
-        self._tell(table, rows, gone_on & taken, "a refused record has an offset, or no error")
+        self._report(table, rows, gone_on & taken, "a refused record has an offset, or no error")
         another = known & ~refused & (rows["outcome"] != outcome)
-        self._tell(table, rows, another, "the outcome is not that of the transaction")
+        self._report(table, rows, another, "the outcome is not that of the transaction")
 
     def _instances(self, table: Table, rows: Columns) -> None:
         """Is each transaction the only one of its number, of an instance of its client, and begun after that?"""
         numbered = rows["transaction"] != NONE
-        self._tell(table, rows, rows["begun_ns"] == MISSING, "begun_ns has a value that nothing has")
-        self._tell(table, rows, rows["transaction"] < NONE, "transaction has a value that nothing has")
+        self._report(table, rows, rows["begun_ns"] == MISSING, "begun_ns has a value that nothing has")
+        self._report(table, rows, rows["transaction"] < NONE, "transaction has a value that nothing has")
         of = self._transactions
         another = numbered & (of.rows(rows["client"], rows["transaction"]) != np.arange(len(numbered)))
-        self._tell(table, rows, another, "the client has another transaction of this number")
+        self._report(table, rows, another, "the client has another transaction of this number")
         pairs = list(zip(rows["client"].tolist(), rows["initialised_ns"].tolist(), strict=True))
         instances = {pair for pair, is_one in zip(pairs, (~numbered).tolist(), strict=True) if is_one}
         strange = numbered & np.array([pair not in instances for pair in pairs], dtype=bool)
-        self._tell(table, rows, strange, "the client has no instance that was initialised then")
-        self._tell(
+        self._report(table, rows, strange, "the client has no instance that was initialised then")
+        self._report(
             table, rows, numbered & (rows["begun_ns"] < rows["initialised_ns"]), "begun_ns is before initialised_ns"
         )
         open_ = (rows["ended_by"] == NONE) != (rows["end_invoked_ns"] == MISSING)
-        self._tell(table, rows, numbered & open_, "ended_by and end_invoked_ns do not agree")
+        self._report(table, rows, numbered & open_, "ended_by and end_invoked_ns do not agree")
         committed = numbered & (rows["outcome"] == Outcome.OK.value) & (rows["ended_by"] != 1)
-        self._tell(table, rows, committed, "a transaction was committed that was to be aborted")
+        self._report(table, rows, committed, "a transaction was committed that was to be aborted")
         of_id = np.array([self._first_with_id(client) for client in rows["client"].tolist()], dtype=np.int64)
         other = (of_id != NONE) & (rows["transactional_id"] != of_id)
-        self._tell(table, rows, other, "the transactional_id is not the client's")
+        self._report(table, rows, other, "the transactional_id is not the client's")
         never = numbered & (rows["outcome"] != Outcome.INFO.value) & (rows["completed_ns"] == MISSING)
-        self._tell(table, rows, never, "a transaction that ended was never completed")
+        self._report(table, rows, never, "a transaction that ended was never completed")
 
     def _first_with_id(self, client: int) -> int:
         """Returns the first planned client that has the transactional.id of this one. NONE: it has none."""
@@ -364,7 +366,7 @@ class _Sought:
         for what, numbers in doubted.items():
             wrong = np.zeros(len(starts), dtype=bool)
             wrong[numbers] = True
-            self._tell(table, rows, np.repeat(wrong, lengths), what)
+            self._report(table, rows, np.repeat(wrong, lengths), what)
 
     @cached_property
     def _assigned(self) -> frozenset[tuple[int, int]]:
@@ -388,7 +390,7 @@ class _Sought:
         begin = np.array([self._span_begins.get(one, NONE) for one in whose], dtype=np.int64)
         lengths = np.diff(np.append(starts, len(rows["client"])))
         below = rows["log_offset"] < np.repeat(begin, lengths)
-        self._tell(table, rows, below, "the span was read from a greater offset on")
+        self._report(table, rows, below, "the span was read from a greater offset on")
 
     @cached_property
     def _span_begins(self) -> Mapping[tuple[int, int, int], int]:
@@ -409,16 +411,16 @@ class _Sought:
 
     def _metadata(self, table: Table, rows: Columns) -> None:
         if self._ours:
-            self._tell(table, rows, behind_in_log(rows), "the controllers' log has it before the row in front of it")
+            self._report(table, rows, behind_in_log(rows), "the controllers' log has it before the row in front of it")
         of_partition = (rows["kind"] == MetadataKind.PARTITION.value) & (
             rows["source"] == MetadataSource.CONTROLLER_LOG.value
         )
         strangers = (rows["isr"] & ~rows["replicas"]) != 0
-        self._tell(table, rows, of_partition & strangers, "a member of the ISR is no replica")
+        self._report(table, rows, of_partition & strangers, "a member of the ISR is no replica")
         leader = rows["leader"]
         known = of_partition & (leader >= 0) & (leader < 63)
         leads = (rows["replicas"] >> np.where(known, leader, 0)) & 1
-        self._tell(table, rows, known & (leads == 0), "the leader is no replica")
+        self._report(table, rows, known & (leads == 0), "the leader is no replica")
 
     def _count_rows(self, table: Table, rows: Columns) -> None:
         client = rows["client"]
@@ -433,7 +435,7 @@ class _Sought:
                   "number": [p.number for p in plan.partitions]}  # fmt: skip
         same = all(partitions[name].tolist() == values for name, values in wanted.items())
         if not same or cells["cell"].tolist() != [cell.cell for cell in plan.cells]:
-            self._told[NONE][f"{CONTRADICTION} partitions or cells are not those of plan.json"] = 1
+            self._counts[NONE][f"{CONTRADICTION} partitions or cells are not those of plan.json"] = 1
 
     def _count(self) -> None:
         """Has each client that closed its files as many rows as it says?"""
@@ -450,15 +452,15 @@ class _Sought:
                 cells = {self._cell_of[p] for p in planned.partitions if p in self._cell_of}
                 what = f"{CONTRADICTION} {planned.name} counted {issued:,} records, and {table} has {rows:,}"
                 for cell in cells:
-                    self._told[cell][what] = 1
+                    self._counts[cell][what] = 1
 
-    def _tell(self, table: Table, rows: Columns, wrong: np.ndarray, what: str) -> None:
+    def _report(self, table: Table, rows: Columns, wrong: np.ndarray, what: str) -> None:
         if not wrong.any():
             return
         for cell, count in zip(*np.unique(self._cells(table, rows, wrong), return_counts=True), strict=True):
             clause = f"{CONTRADICTION} in {{count}} of {table.name} {what}"
-            told = self._told[int(cell)]
-            told[clause] = told.get(clause, 0) + int(count)
+            counts = self._counts[int(cell)]
+            counts[clause] = counts.get(clause, 0) + int(count)
 
     def _cells(self, table: Table, rows: Columns, chosen: np.ndarray) -> np.ndarray:
         """Returns the cell of each of these rows. NONE: it is of several cells, or of none."""

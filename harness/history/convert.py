@@ -26,43 +26,43 @@ from prozess.harness.schema import MISSING, NONE, READS, SENDS, TABLES, Outcome,
 # The acknowledgement names the partition, so a record that somebody received from another partition is misplaced.
 
 
-Places = Mapping[int, np.ndarray]
+PartitionsBySequence = Mapping[int, np.ndarray]
 """For each client, the partition by sequence. NONE where nothing was acknowledged."""
 
 
-def places_of(sends: Mapping[int, Sequence[np.ndarray]]) -> Places:
+def acknowledged_partitions(sends: Mapping[int, Sequence[np.ndarray]]) -> PartitionsBySequence:
     """Returns where each client's records were acknowledged. `sends` maps a client to its rows of `sends`. Four bytes
     for each record."""
     return {client: _by_sequence(rows) for client, rows in sends.items()}
 
 
 def _by_sequence(segments: Sequence[np.ndarray]) -> np.ndarray:
-    told = [rows[(rows["outcome"] == Outcome.OK) & (rows["sequence"] >= 0)] for rows in segments]
-    size = max((int(rows["sequence"].max()) + 1 for rows in told if len(rows)), default=0)
-    place = np.full(size, NONE, dtype=np.int32)
-    for rows in told:
-        place[rows["sequence"]] = rows["partition"]
-    return place
+    acknowledged = [rows[(rows["outcome"] == Outcome.OK) & (rows["sequence"] >= 0)] for rows in segments]
+    size = max((int(rows["sequence"].max()) + 1 for rows in acknowledged if len(rows)), default=0)
+    partition = np.full(size, NONE, dtype=np.int32)
+    for rows in acknowledged:
+        partition[rows["sequence"]] = rows["partition"]
+    return partition
 
 
-def lack_place(sender: np.ndarray, sent_partition: np.ndarray, flags: np.ndarray) -> np.ndarray:
+def lack_partition(sender: np.ndarray, sent_partition: np.ndarray, flags: np.ndarray) -> np.ndarray:
     """Returns bool[n]: rows of `reads` with a readable record of a client that does not say where the record was sent."""
     return np.asarray((sent_partition == NONE) & (flags == 0) & (sender > 0))
 
 
-def sent_to(columns: Mapping[str, np.ndarray], places: Places) -> np.ndarray:
+def sent_to(columns: Mapping[str, np.ndarray], acknowledged: PartitionsBySequence) -> np.ndarray:
     """Returns `sent_partition` of rows of `reads`: as the record says, or else where it was acknowledged, or else NONE.
     O(n)."""
     sender, sequence = columns["sender"], columns["sequence"]
     found = np.array(columns["sent_partition"])
-    open_rows = np.flatnonzero(lack_place(sender, found, columns["flags"]))
+    open_rows = np.flatnonzero(lack_partition(sender, found, columns["flags"]))
     for client in np.unique(sender[open_rows]).tolist():
-        place = places.get(client)
-        if place is None:
+        partition = acknowledged.get(client)
+        if partition is None:
             continue
         rows = open_rows[sender[open_rows] == client]
-        rows = rows[(sequence[rows] >= 0) & (sequence[rows] < len(place))]
-        found[rows] = place[sequence[rows]]
+        rows = rows[(sequence[rows] >= 0) & (sequence[rows] < len(partition))]
+        found[rows] = partition[sequence[rows]]
     return found
 
 
@@ -148,9 +148,9 @@ def write_history(run: RunDirectory, large: LargeTables | None = None) -> None:
         else:
             sources, torn = _sources(run, table, clients.get(table.name, []))
         groups = _clustered(_in_order(table, sources)) if table.partitioned else iter([sources])
-        places = _acknowledged(run, plan, clients) if table is READS else None
+        acknowledged = _acknowledged(run, plan, clients) if table is READS else None
         with TableWriter(run, table, start_ns=start_ns, torn_rows=torn) as writer:
-            for columns in _in_columns(table, groups, start_ns, places):
+            for columns in _in_columns(table, groups, start_ns, acknowledged):
                 writer.write(columns)
 
     there = large is not None and not _has_verifiable(plan) and _recorded_rows(run) >= large.rows_min
@@ -173,9 +173,9 @@ def count_rows(run: RunDirectory, table: Table, client: int) -> tuple[np.ndarray
     many rows were torn and are left out. HistoryUnreadable if a segment is missing."""
     sources, torn = _sources(run, table, [client])
     counted = [_counted(source.rows["partition"]) for source in sources]
-    partitions, place = np.unique(np.concatenate([_NO_CLIENTS, *(found for found, _ in counted)]), return_inverse=True)
+    partitions, index = np.unique(np.concatenate([_NO_CLIENTS, *(found for found, _ in counted)]), return_inverse=True)
     counts = np.zeros(len(partitions), dtype=np.int64)
-    np.add.at(counts, place, np.concatenate([np.empty(0, dtype=np.int64), *(count for _, count in counted)]))
+    np.add.at(counts, index, np.concatenate([np.empty(0, dtype=np.int64), *(count for _, count in counted)]))
     return partitions, counts, torn
 
 
@@ -251,13 +251,13 @@ def _in_order(table: Table, sources: Sequence[_Rows]) -> Sequence[_Rows]:
     return [piece for _, own in groupby(sources, lambda s: s.client) for piece in _in_sequence(list(own))]
 
 
-def _acknowledged(run: RunDirectory, plan: Plan, clients: Mapping[str, Sequence[int]]) -> Places:
+def _acknowledged(run: RunDirectory, plan: Plan, clients: Mapping[str, Sequence[int]]) -> PartitionsBySequence:
     """Returns where verifiable producers' records were acknowledged, because these do not say where they were sent.
     Empty if there are no such producers."""
     if not _has_verifiable(plan):
         return {}
     own = {client: [source.rows for source in _sources(run, SENDS, [client])[0]] for client in clients.get("sends", [])}
-    return places_of(own)
+    return acknowledged_partitions(own)
 
 
 def _has_verifiable(plan: Plan) -> bool:
@@ -350,12 +350,12 @@ def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def _in_columns(
-    table: Table, groups: Iterator[list[_Rows]], start_ns: int, places: Places | None = None
+    table: Table, groups: Iterator[list[_Rows]], start_ns: int, acknowledged: PartitionsBySequence | None = None
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields each group of rows in the Parquet form."""
     for group in groups:
         columns = _columns(table, group, start_ns)
-        yield columns | {"sent_partition": sent_to(columns, places)} if places else columns
+        yield columns | {"sent_partition": sent_to(columns, acknowledged)} if acknowledged else columns
 
 
 def _columns(table: Table, group: Sequence[_Rows], start_ns: int) -> dict[str, np.ndarray]:

@@ -59,8 +59,8 @@ class FilePart:
         """Returns its row groups in the footer of a file in which they begin `offset` bytes and `ordinal` row groups
         later."""
         shifts = {_OFFSET: offset, _ORDINAL: ordinal}
-        told = [b for kept, value, kind in self.footer for b in (kept, _zigzag(value + shifts[kind]))]
-        return b"".join([*told, self.tail])
+        moved_footer = [b for kept, value, kind in self.footer for b in (kept, _zigzag(value + shifts[kind]))]
+        return b"".join([*moved_footer, self.tail])
 
 
 def join_files(parts: Sequence[FilePart], empty: bytes, file: BinaryIO) -> None:

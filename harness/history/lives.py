@@ -32,8 +32,8 @@ class TransactionsAtHand:
         if not len(self._keys):
             return np.full(len(client), -1)
         key = self._key(client, transaction)
-        place = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
-        return np.asarray(np.where(self._keys[place] == key, self._order[place], -1))
+        index = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
+        return np.asarray(np.where(self._keys[index] == key, self._order[index], -1))
 
     @staticmethod
     def _key(client: np.ndarray, transaction: np.ndarray) -> np.ndarray:
@@ -58,17 +58,17 @@ class Lives:
         are of none of them."""
         if self._first is None:
             return np.zeros(len(client), dtype=bool)
-        place = np.minimum(np.searchsorted(self._client, client), len(self._client) - 1)
-        known = self._client[place] == client
-        early = np.where(known, time_ns < self._started[place], since & (time_ns < self._first))
-        late = np.where(known, time_ns > self._ended[place], time_ns > self._last)
+        index = np.minimum(np.searchsorted(self._client, client), len(self._client) - 1)
+        known = self._client[index] == client
+        early = np.where(known, time_ns < self._started[index], since & (time_ns < self._first))
+        late = np.where(known, time_ns > self._ended[index], time_ns > self._last)
         return np.asarray((early | late) & (time_ns != MISSING))
 
 
 def among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Returns which values are among the known ones, which ascend."""
-    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.asarray(known[place] == values) if len(known) else np.zeros(len(values), dtype=bool)
+    index = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return np.asarray(known[index] == values) if len(known) else np.zeros(len(values), dtype=bool)
 
 
 def run_starts(rows: Columns, names: Sequence[str]) -> np.ndarray:

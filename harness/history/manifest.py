@@ -126,8 +126,8 @@ class Condition:
     @property
     def doubts(self) -> tuple[str, ...]:
         """A reason for each file that is damaged, or the reason that nothing is proven."""
-        told = [f"the evidence is damaged: {name} {why}" for name, why in self.damaged.items()]
-        return tuple(told or ([] if self.sealed else [NO_MANIFEST]))
+        damage = [f"the evidence is damaged: {name} {why}" for name, why in self.damaged.items()]
+        return tuple(damage or ([] if self.sealed else [NO_MANIFEST]))
 
 
 WHOLE_HISTORY = Condition(sealed=True)
@@ -178,8 +178,8 @@ def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "histor
         damaged |= {
             name: "was added later: the manifest does not name it" for name in names if name not in manifest.files
         }
-    told = [_lost(run, name, wanted[name], why) for name, why in sorted(differing.items())]
-    lost = tuple(one for one in told if one is not None)
+    damage = [_lost(run, name, wanted[name], why) for name, why in sorted(differing.items())]
+    lost = tuple(one for one in damage if one is not None)
     return Condition(True, dict(sorted(damaged.items())), lost if len(lost) == len(damaged) else ())
 
 
@@ -235,7 +235,7 @@ def _removed_whole(run: RunDirectory, manifest: Manifest) -> str | None:
 
 
 @contextmanager
-def said_of_unproven(run: RunDirectory, condition: Condition) -> Iterator[None]:
+def naming_unproven(run: RunDirectory, condition: Condition) -> Iterator[None]:
     """A context in which an error is the fault of the files, if nothing proves them: it becomes HistoryUnreadable. If
     they are proven, an error is a mistake of prozess."""
     try:

@@ -55,8 +55,8 @@ def _in_order(phase: np.ndarray, time_ns: np.ndarray) -> bool:
 def behind_in_log(rows: Columns) -> np.ndarray:
     """Returns which rows of `metadata` stand in the controllers' log before one of the same partition that comes before them:
     bool[rows]."""
-    told = np.flatnonzero(rows["source"] == MetadataSource.CONTROLLER_LOG.value)
-    order = told[np.argsort(rows["partition"][told], kind="stable")]
+    of_log = np.flatnonzero(rows["source"] == MetadataSource.CONTROLLER_LOG.value)
+    order = of_log[np.argsort(rows["partition"][of_log], kind="stable")]
     partition, position = rows["partition"][order], rows["log_position"][order]
     falls = (partition[1:] == partition[:-1]) & (position[1:] < position[:-1])
     found = np.zeros(len(rows["source"]), dtype=bool)
@@ -68,10 +68,10 @@ class KnownEpochs:
     """The epochs that the controllers' log gave to leaders of each partition."""
 
     def __init__(self, metadata: Columns) -> None:
-        told = metadata["source"] == MetadataSource.CONTROLLER_LOG.value
-        told &= (metadata["kind"] == MetadataKind.PARTITION.value) & (metadata["partition"] >= 0)
-        self._partitions = np.unique(metadata["partition"][told].astype(np.int64))
-        self._pairs = np.unique(_pairs(metadata["partition"][told], metadata["leader_epoch"][told]))
+        of_log = metadata["source"] == MetadataSource.CONTROLLER_LOG.value
+        of_log &= (metadata["kind"] == MetadataKind.PARTITION.value) & (metadata["partition"] >= 0)
+        self._partitions = np.unique(metadata["partition"][of_log].astype(np.int64))
+        self._pairs = np.unique(_pairs(metadata["partition"][of_log], metadata["leader_epoch"][of_log]))
 
     def unknown(self, rows: Columns) -> np.ndarray:
         """Returns which rows name an epoch, of a partition whose leaders are known, that none of these had: bool[rows]."""

@@ -82,7 +82,7 @@ class TableFile:
         self._whole: Mapping[str, np.ndarray] | None = None
         self._shared: dict[int, Mapping[str, np.ndarray]] = {}
         self._asked = 0
-        self._told: dict[str, dict[int, int | None]] = {}
+        self._statistics: dict[str, dict[int, int | None]] = {}
         self._readers = threading.local()
         lost = next((lost for lost in run.lost if lost.table == table.name), None)
         self._lost = frozenset() if lost is None else lost.partitions
@@ -163,8 +163,8 @@ class TableFile:
 
     def bounds_of(self, part: int, column: str) -> tuple[int, int] | None:
         """Returns bounds of a column's values in a part, by the statistics of its row group. None: there are none."""
-        place = self.table.column_names.index(column)
-        statistics = self.metadata.row_group(self.row_group_of(part)).column(place).statistics
+        index = self.table.column_names.index(column)
+        statistics = self.metadata.row_group(self.row_group_of(part)).column(index).statistics
         if statistics is None or not statistics.has_min_max:
             return None
         return int(statistics.min), int(statistics.max)
@@ -313,14 +313,14 @@ class TableFile:
     def _values(self, column: str, groups: Sequence[int]) -> list[int | None]:
         """Returns the one value that a column has in each of these row groups, by the statistics; None where it has several.
         It is asked again and again, and thousands of row groups take a while."""
-        told = self._told.setdefault(column, {})
+        known = self._statistics.setdefault(column, {})
         for group in groups:
-            if group not in told:
-                place = self.table.column_names.index(column)
-                statistics = self.metadata.row_group(group).column(place).statistics
+            if group not in known:
+                index = self.table.column_names.index(column)
+                statistics = self.metadata.row_group(group).column(index).statistics
                 one = statistics is not None and statistics.has_min_max and statistics.min == statistics.max
-                told[group] = statistics.min if one else None
-        return [told[group] for group in groups]
+                known[group] = statistics.min if one else None
+        return [known[group] for group in groups]
 
     def _fact(self, name: str) -> str:
         held = self.metadata.metadata or {}

@@ -102,14 +102,14 @@ def log_starts(seen: Mapping[str, np.ndarray]) -> dict[int, int]:
 
 def copies(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, CopyFacts]]:
     """Returns, for each partition and node, what the node's own files said at the end."""
-    told: dict[tuple[int, int], dict[int, int]] = {}
+    ends: dict[tuple[int, int], dict[int, int]] = {}
     rows = np.flatnonzero(np.isin(seen["kind"], _OF_COPIES) & (seen["step"] == NONE))
     for partition, node, kind, value in zip(
         *(seen[name][rows].tolist() for name in ("partition", "node", "kind", "value")), strict=True
     ):
-        told.setdefault((partition, node), {})[kind] = value
+        ends.setdefault((partition, node), {})[kind] = value
     found: dict[int, dict[int, CopyFacts]] = {}
-    for (partition, node), values in told.items():
+    for (partition, node), values in ends.items():
         start, end, watermark = (values.get(kind) for kind in _OF_COPIES)
         if start is not None and end is not None:
             found.setdefault(partition, {})[node] = CopyFacts(start, end, watermark)
@@ -125,7 +125,7 @@ _LEVELS = {
     "read_committed": Isolation.READ_COMMITTED,
 }
 _ACKS = {"0": 0, "1": 1, "all": -1}
-_TOLD = frozenset({"producer", "keyed-producer", "errors-producer"})
+_REPORTING = frozenset({"producer", "keyed-producer", "errors-producer"})
 """The roles that record a send before they make it, and that end only when all sends are answered."""
 TIMEOUTS_LATE_NS = 2_000_000_000
 """How late a timeout may be reported. librdkafka looks for timeouts once a second, and a starved client a little later."""
@@ -140,13 +140,13 @@ class ClientFacts:
     issued: np.ndarray
     acks: np.ndarray
     clock: np.ndarray
-    told_ns: np.ndarray
+    reported_until_ns: np.ndarray
 
 
 def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     """Returns the facts about clients, from the plan and the table `clients`. The recorder's own id is left out."""
-    told = {name: values[table["client"] < RECORDER_CLIENT] for name, values in table.items()}
-    ids = told["client"]
+    rows = {name: values[table["client"] < RECORDER_CLIENT] for name, values in table.items()}
+    ids = rows["client"]
     if (ids < 0).any():
         raise HistoryUnreadable(
             f"table clients names client {int(ids.min())}. Ids are numbers from 0: make the history again."
@@ -163,50 +163,50 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
         if planned.producer is not None:
             acks[planned.client] = _ACKS[planned.producer.acks]
     clock = np.full(size, NONE, dtype=np.int32)
-    role[ids], isolation[ids], clock[ids] = told["role"], told["isolation"], told["clock"]
+    role[ids], isolation[ids], clock[ids] = rows["role"], rows["isolation"], rows["clock"]
     # A client that took a planned one's place has its configuration.
-    restarted = told["planned"] != NONE
-    if (odd := (told["planned"] < NONE) | (told["planned"] >= size)).any():
+    restarted = rows["planned"] != NONE
+    if (odd := (rows["planned"] < NONE) | (rows["planned"] >= size)).any():
         raise HistoryUnreadable(
-            f"table clients says that client {int(ids[odd][0])} has the place of client {int(told['planned'][odd][0])}, and "
+            f"table clients says that client {int(ids[odd][0])} has the place of client {int(rows['planned'][odd][0])}, and "
             "there is none. Make the history again."
         )
-    acks[ids[restarted]] = acks[told["planned"][restarted]]
+    acks[ids[restarted]] = acks[rows["planned"][restarted]]
     # A client that did not close its files may have issued more than it could record: nothing is said of those.
-    issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
-    issued[(role == Role.MEMBER.value) & ~_sending(plan, told, size)] = 0
-    told_ns = _told_ns(plan, told, size)
+    issued[ids] = np.where(rows["complete"] == 1, rows["issued"], NONE)
+    issued[(role == Role.MEMBER.value) & ~_sending(plan, rows, size)] = 0
+    reported_until_ns = _reported_until_ns(plan, rows, size)
     if not plan.audited:  # whoever reads L(p) and V(p) out of what others saw
         role = np.append(role, np.full(len(REVEALED), Role.AUDIT, dtype=np.int32))
         isolation = np.append(isolation, np.array(REVEALED, dtype=np.int32))
         issued, acks, clock = (
             np.append(array, np.zeros(len(REVEALED), array.dtype)) for array in (issued, acks, clock)
         )
-    for array in (role, isolation, issued, acks, clock, told_ns):
+    for array in (role, isolation, issued, acks, clock, reported_until_ns):
         array.setflags(write=False)
-    return ClientFacts(role, isolation, issued, acks, clock, told_ns)
+    return ClientFacts(role, isolation, issued, acks, clock, reported_until_ns)
 
 
-def _sending(plan: Plan, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+def _sending(plan: Plan, rows: Mapping[str, np.ndarray], size: int) -> np.ndarray:
     """Returns bool[size]: may this client send records? A member of a group may only if there is a retry topic."""
     sending = np.zeros(size, dtype=bool)
     sending[[c.client for c in plan.clients if c.producer is not None]] = True
-    restarted = told["planned"] != NONE
-    sending[told["client"][restarted]] = sending[told["planned"][restarted]]
+    restarted = rows["planned"] != NONE
+    sending[rows["client"][restarted]] = sending[rows["planned"][restarted]]
     return sending
 
 
-def _told_ns(plan: Plan, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Returns int64[size], as `PartitionHistory.client_told_ns`. Only a client that ended in order, and by itself, was
-    told everything: of all sends until the last delivery timeout before its end."""
-    told_ns = np.full(size, MISSING, dtype=np.int64)
-    timeout_ms = {c.client: c.producer.delivery_timeout_ms for c in plan.clients if c.role in _TOLD and c.producer}
+def _reported_until_ns(plan: Plan, rows: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """Returns int64[size], as `PartitionHistory.client_reported_until_ns`. Only a client that ended in order, and by itself,
+    got a report of everything: of all sends until the last delivery timeout before its end."""
+    reported_until_ns = np.full(size, MISSING, dtype=np.int64)
+    timeout_ms = {c.client: c.producer.delivery_timeout_ms for c in plan.clients if c.role in _REPORTING and c.producer}
     for client, planned, ended_ns, code, complete in zip(
-        *(told[name].tolist() for name in ("client", "planned", "ended_ns", "exit_code", "complete")), strict=True
+        *(rows[name].tolist() for name in ("client", "planned", "ended_ns", "exit_code", "complete")), strict=True
     ):
         if planned in timeout_ms and complete == 1 and code == 0 and ended_ns != MISSING:
-            told_ns[client] = ended_ns - timeout_ms[planned] * 1_000_000 - TIMEOUTS_LATE_NS
-    return told_ns
+            reported_until_ns[client] = ended_ns - timeout_ms[planned] * 1_000_000 - TIMEOUTS_LATE_NS
+    return reported_until_ns
 
 
 # What acknowledgements and reads reveal of a log that nobody audited: derived reads of two clients with the role AUDIT.
@@ -278,12 +278,12 @@ class RevealedReads(Mapping[str, np.ndarray]):
         reads, sends = self._reads, self._sends
         level = of_clients(self._isolation, reads["client"], unknown=Isolation.NOT_A_READER)
         given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT.value) == 0)
-        told = np.flatnonzero((sends["outcome"] == Outcome.OK.value) & (sends["log_offset"] != NONE))
-        of_all = _Revealed(*_last_at(sends, told, reads, np.flatnonzero(given)))
+        acknowledged = np.flatnonzero((sends["outcome"] == Outcome.OK.value) & (sends["log_offset"] != NONE))
+        of_all = _Revealed(*_last_at(sends, acknowledged, reads, np.flatnonzero(given)))
         committed = given & (level == Isolation.READ_COMMITTED.value)
         if np.array_equal(committed, given):
             return of_all, of_all
-        return of_all, _Revealed(*_last_at(sends, told, reads, np.flatnonzero(committed)))
+        return of_all, _Revealed(*_last_at(sends, acknowledged, reads, np.flatnonzero(committed)))
 
 
 class _Revealed:
@@ -315,12 +315,12 @@ _SPARSE = 4
 
 
 def _last_at(
-    sends: Mapping[str, np.ndarray], told: np.ndarray, reads: Mapping[str, np.ndarray], rows: np.ndarray
+    sends: Mapping[str, np.ndarray], acknowledged: np.ndarray, reads: Mapping[str, np.ndarray], rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns what shows a record at each offset, ascending: is it a read, and the row of `reads` or of `sends`. It is the
-    last at that offset of these rows of `reads`; where there is none, of the rows `told` of `sends` the last."""
+    last at that offset of these rows of `reads`; where there is none, of the rows `acknowledged` of `sends` the last."""
     parts = (
-        (told, taken(sends["log_offset"], told), taken(sends["completed_ns"], told)),
+        (acknowledged, taken(sends["log_offset"], acknowledged), taken(sends["completed_ns"], acknowledged)),
         (rows, taken(reads["log_offset"], rows), taken(reads["read_ns"], rows)),
     )
     offsets = np.concatenate([offset for _, offset, _ in parts])
@@ -331,12 +331,12 @@ def _last_at(
         return _last_at_sparse(parts)
     row, by_read = np.full(high - low + 1, -1, dtype=np.intp), np.zeros(high - low + 1, dtype=bool)
     for number, (part, offset, time_ns) in enumerate(parts):
-        place = offset - low
+        index = offset - low
         latest_ns = np.full(high - low + 1, np.iinfo(np.int64).min)
-        np.maximum.at(latest_ns, place, time_ns)
-        last = time_ns == latest_ns[place]
-        row[place[last]] = part[last]  # of several at one time numpy keeps the last
-        by_read[place] = number == 1
+        np.maximum.at(latest_ns, index, time_ns)
+        last = time_ns == latest_ns[index]
+        row[index[last]] = part[last]  # of several at one time numpy keeps the last
+        by_read[index] = number == 1
     there = row >= 0
     return by_read[there], row[there]
 

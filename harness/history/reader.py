@@ -60,9 +60,9 @@ def unreadable_cells(plan: Plan, lost: Sequence[LostRows]) -> Mapping[int, str]:
     """Returns the cells of which rows are damaged, and the reason that names the files, as a clause."""
     found = {}
     for cell in plan.cells:
-        told = [f"{one.file} {one.why}" for one in lost if one.partitions & set(cell.partitions)]
-        if told:
-            found[cell.cell] = f"the evidence is damaged: {'; '.join(told)}"
+        damage = [f"{one.file} {one.why}" for one in lost if one.partitions & set(cell.partitions)]
+        if damage:
+            found[cell.cell] = f"the evidence is damaged: {'; '.join(damage)}"
     return found
 
 
@@ -190,7 +190,7 @@ class History:
             client_isolation=facts.isolation,
             client_issued=facts.issued,
             client_acks=facts.acks,
-            client_told_ns=facts.told_ns,
+            client_reported_until_ns=facts.reported_until_ns,
             audit_end=AuditEnds(
                 self._audit_claims.get(partition, {}), lambda offset: self._reads_near(partition, offset, reads)
             ),
@@ -267,8 +267,8 @@ class History:
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
         """Returns what the cluster was seen to have set; nothing where nobody noted it."""
-        told = read_object(self.run.cluster) if self.run.cluster.exists() else {}
-        settings = told.get("settings", {})
+        cluster = read_object(self.run.cluster) if self.run.cluster.exists() else {}
+        settings = cluster.get("settings", {})
         return settings if isinstance(settings, dict) else {}
 
     def _clients_of(self, cell: int) -> Sequence[PlannedClient]:
@@ -307,8 +307,8 @@ class History:
 
     def _incarnations(self, planned: Sequence[int]) -> np.ndarray:
         """Returns the client ids of these planned clients and of the clients that took their place later."""
-        told = self._small("clients")
-        later = told["client"][np.isin(told["planned"], planned)]
+        clients = self._small("clients")
+        later = clients["client"][np.isin(clients["planned"], planned)]
         return np.concatenate([np.asarray(planned, dtype=np.int64), later.astype(np.int64)])
 
     def _small(self, name: str) -> dict[str, np.ndarray]:

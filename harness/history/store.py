@@ -103,7 +103,7 @@ class StoredRun:
         with TemporaryDirectory(prefix="prozess-run-") as directory:
             run = RunDirectory(Path(directory))
             run.create()
-            with self.said("read"):
+            with self.errors_named("read"):
                 self._fetch(run, "", SMALL_FILES.difference(JUDGED) if untouched else SMALL_FILES)
                 if not untouched:
                     self._fetch(run, "findings")
@@ -111,7 +111,7 @@ class StoredRun:
             if not run.plan.is_file():
                 raise BadInput(f"{self.address} is not a run directory: it has no plan.json. Give a directory of runs.")
             if not there:
-                with self.said("read"):
+                with self.errors_named("read"):
                     self._fetch(run, "rows", linked=untouched)
             if there or self._made_history(run, kept=not untouched):
                 run = RunDirectory(run.path, self._tables_of(run) if untouched and not there else self.tables)
@@ -119,13 +119,13 @@ class StoredRun:
 
     def fetch_small(self, run: RunDirectory, names: Collection[str]) -> None:
         """Copies these files to a directory here, if they are there. HistoryUnreadable if they cannot be read."""
-        with self.said("read"):
+        with self.errors_named("read"):
             self._fetch(run, "", names)
 
     def keep(self, run: RunDirectory, *, proven: bool = True) -> None:
         """Copies what a check has written to this directory. `proven`: with the manifest, because the run itself is here.
         HistoryUnreadable if that fails."""
-        with self.said("written"):
+        with self.errors_named("written"):
             self._send(run, "findings", run.findings.glob("*.parquet"))
             reports = (run.path / name for name in REPORTS)
             self._send(run, "", (run.impact, run.verdict, *([run.manifest] if proven else []), *reports))
@@ -134,7 +134,7 @@ class StoredRun:
         """Raises BadInput if there is anything in this directory; HistoryUnreadable if nobody can look."""
         from pyarrow import fs
 
-        with self.said("read"):
+        with self.errors_named("read"):
             there = self.filesystem.get_file_info(fs.FileSelector(self.directory, allow_not_found=True))
         if there:
             raise BadInput(
@@ -156,7 +156,7 @@ class StoredRun:
         write_history(run)
         seal_history(run)
         if kept:
-            with self.said("written"):
+            with self.errors_named("written"):
                 self._send(run, "history", run.history.glob("*.parquet"))
                 self._send(run, "", [run.manifest])
         return True
@@ -185,7 +185,7 @@ class StoredRun:
             fs.copy_files(str(path), f"{there}/{path.name}", destination_filesystem=self.filesystem)
 
     @contextmanager
-    def said(self, what: str) -> Iterator[None]:
+    def errors_named(self, what: str) -> Iterator[None]:
         """A context in which an error of the file system is one that says where the run is, and what to look at."""
         try:
             yield
@@ -207,34 +207,34 @@ def opened_run(
     failed. `out`: it is copied there instead, a directory or a URI where nothing is yet, and the run stays as it was. Raises
     BadInput, HistoryUnreadable.
     """
-    place = place_of(run)
-    if isinstance(place, Path) and (kept or out is not None):
-        RunDirectory.existing(place).refuse_links()
+    location = location_of(run)
+    if isinstance(location, Path) and (kept or out is not None):
+        RunDirectory.existing(location).refuse_links()
     if out is not None:
-        results = stored_run(_address_of(place_of(out)), setting)
+        results = stored_run(_address_of(location_of(out)), setting)
         results.refuse_full()
-        stored = stored_run(_address_of(place), setting)
+        stored = stored_run(_address_of(location), setting)
         with stored.opened(untouched=True) as directory:
             yield directory
             results.keep(directory, proven=False)
         if results.filesystem.type_name == "local":
             RunDirectory(Path(results.directory)).keep_private()
         return
-    if isinstance(place, Path):
-        yield RunDirectory.existing(place)
+    if isinstance(location, Path):
+        yield RunDirectory.existing(location)
         return
-    stored = stored_run(place, setting)
+    stored = stored_run(location, setting)
     with stored.opened() as directory:
         yield directory
         if kept:
             stored.keep(directory)
 
 
-def _address_of(place: Path | str) -> str:
-    return place.resolve().as_uri() if isinstance(place, Path) else place
+def _address_of(location: Path | str) -> str:
+    return location.resolve().as_uri() if isinstance(location, Path) else location
 
 
-def place_of(run: Path | str) -> Path | str:
+def location_of(run: Path | str) -> Path | str:
     """Returns where a run is: the path of a directory here, which somebody may also give as `file://`, or else its URI."""
     matched = _URI.fullmatch(run) if isinstance(run, str) else None
     if matched is None:
@@ -268,7 +268,7 @@ def runs_below(address: str) -> list[StoredRun]:
     from pyarrow import fs
 
     above = stored_run(address)
-    with above.said("read"):
+    with above.errors_named("read"):
         below = fs.FileSelector(above.directory, allow_not_found=True, recursive=True)
         found = [info.path for info in above.filesystem.get_file_info(below) if info.base_name == "plan.json"]
     if not found:
@@ -289,18 +289,18 @@ def _s3(setting: Setting, *, bucket: str) -> "fs.FileSystem":
     def s3a(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
-    def told(name: str, *variables: str) -> str | None:
+    def setting_of(name: str, *variables: str) -> str | None:
         return s3a(name) or next((value for variable in variables if (value := os.environ.get(variable))), None)
 
     given = {
-        "access_key": told("access.key", "AWS_ACCESS_KEY_ID"),
-        "secret_key": told("secret.key", "AWS_SECRET_ACCESS_KEY"),
-        "session_token": told("session.token", "AWS_SESSION_TOKEN"),
-        "region": told("endpoint.region", "AWS_REGION", "AWS_DEFAULT_REGION"),
+        "access_key": setting_of("access.key", "AWS_ACCESS_KEY_ID"),
+        "secret_key": setting_of("secret.key", "AWS_SECRET_ACCESS_KEY"),
+        "session_token": setting_of("session.token", "AWS_SESSION_TOKEN"),
+        "region": setting_of("endpoint.region", "AWS_REGION", "AWS_DEFAULT_REGION"),
     }
     if s3a("access.key") and not s3a("session.token"):
         given["session_token"] = None  # of somebody else
-    endpoint = told("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    endpoint = setting_of("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     if endpoint and "://" not in endpoint:
         given["scheme"] = "http" if s3a("connection.ssl.enabled") == "false" else "https"
     given["endpoint_override"] = endpoint

@@ -45,8 +45,8 @@ def stamp_versions(
     run: RunDirectory, plan: Plan, *, jar_facts: JarFacts, library_facts: LibraryFacts, tool_versions: ToolVersions
 ) -> None:
     """Writes versions.json. What cannot be found out is left out: a version is never guessed."""
-    told = versions_of(plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
-    write_json(run.versions, told)
+    stamped = versions_of(plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
+    write_json(run.versions, stamped)
 
 
 def versions_of(
@@ -68,14 +68,14 @@ def versions_of(
 
 def own_version() -> dict[str, Any]:
     """Returns the version of prozess. For a checkout it has also the commit, and whether files differ from it."""
-    told: dict[str, Any] = {"version": _installed(PACKAGE)}
+    version: dict[str, Any] = {"version": _installed(PACKAGE)}
     root = installation.SEARCH_PATH
     if not (root / ".git").exists():
-        return told
+        return version
     commit, changes = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain", "--untracked-files=no")
     if commit is not None:
-        told |= {"commit": commit, "changed": bool(changes)}
-    return told
+        version |= {"commit": commit, "changed": bool(changes)}
+    return version
 
 
 def _git(root: Path, *words: str) -> str | None:
@@ -109,19 +109,19 @@ def _clients(
     plan: Plan, jar_facts: JarFacts, library_facts: LibraryFacts, *, installed: str | None
 ) -> list[dict[str, Any]]:
     """Returns each client library on trial. Without a version it is librdkafka's that prozess runs with."""
-    told: list[dict[str, Any]] = []
+    libraries: list[dict[str, Any]] = []
     for library in plan.libraries:
         version = library.version
         if version is None:
-            told.append({"library": library.client, "version": installed, "from": "the installed package"})
+            libraries.append({"library": library.client, "version": installed, "from": "the installed package"})
         elif library.client == "java":
             facts = {"from": "jars in the cache", "verified": False} | dict(jar_facts(version))
-            told.append({"library": "java", "version": version} | facts)
+            libraries.append({"library": "java", "version": version} | facts)
         else:
             facts = {"from": "a wheel in the cache", "verified": False} | dict(library_facts(version))
-            told.append({"library": library.client, "version": version} | facts)
+            libraries.append({"library": library.client, "version": version} | facts)
     commands = dict.fromkeys(command for client in plan.clients if (command := client.command))
-    return [*told, *({"command": list(command), "from": "a program of yours"} for command in commands)]
+    return [*libraries, *({"command": list(command), "from": "a program of yours"} for command in commands)]
 
 
 def machine_of(run: RunDirectory) -> dict[str, Any]:
@@ -152,9 +152,9 @@ def unverified(run: RunDirectory) -> list[str]:
     except HistoryUnreadable as error:
         return [f"it is not known which programs the servers ran: {error}"]
     servers, clients = stamped.get("servers", {}), stamped.get("clients", [])
-    told = [(_server(name, run), facts) for name, facts in (servers.items() if isinstance(servers, dict) else ())]
+    jars = [(_server(name, run), facts) for name, facts in (servers.items() if isinstance(servers, dict) else ())]
     # The installed package is the user's own, and the jars of a server's version are named with it.
-    told += [
+    jars += [
         (f"The clients' {one.get('library')} {one.get('version')}", one)
         for one in (clients if isinstance(clients, list) else ())
         if isinstance(one, dict) and "verified" in one and one.get("version") not in servers
@@ -162,7 +162,7 @@ def unverified(run: RunDirectory) -> list[str]:
     return [
         f"{name} ran from {facts.get('from', 'somewhere')}, for which prozess has no SHA-256 sums"
         + (" but those that they had when they were first fetched." if facts.get("pinned") is True else ".")
-        for name, facts in told
+        for name, facts in jars
         if isinstance(facts, dict) and facts.get("verified") is not True
     ]
 
@@ -172,10 +172,10 @@ def _server(version: str, run: RunDirectory) -> str:
     if version != _NOT_KNOWN:
         return f"Kafka {version}"
     try:
-        told = read_object(run.cluster).get("kafka_version") if run.cluster.exists() else None
+        release = read_object(run.cluster).get("kafka_version") if run.cluster.exists() else None
     except HistoryUnreadable:
-        told = None
-    return "Kafka, of a release that its brokers did not tell," if told is None else f"Kafka {told}"
+        release = None
+    return "Kafka, of a release that its brokers did not tell," if release is None else f"Kafka {release}"
 
 
 def _machine() -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _packages() -> dict[str, str]:
         return {}
     names = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in needed}
     found = {name: _installed(name) for name in sorted(names)}
-    return {name: told for name, told in found.items() if told is not None} | plugins.packages()
+    return {name: version for name, version in found.items() if version is not None} | plugins.packages()
 
 
 def _installed(name: str) -> str | None:

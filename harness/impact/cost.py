@@ -109,8 +109,8 @@ class Impact:
         total = int(counts.sum())
         if not total:
             return None
-        place = int(np.searchsorted(np.cumsum(counts), max(1, int(np.ceil(share * total)))))
-        return float(np.exp((place + 1) / _BINS_PER_E) / 1_000)
+        index = int(np.searchsorted(np.cumsum(counts), max(1, int(np.ceil(share * total)))))
+        return float(np.exp((index + 1) / _BINS_PER_E) / 1_000)
 
 
 def no_impact(faults: Sequence[FaultTime]) -> Impact:
@@ -195,9 +195,9 @@ Spans = Sequence[tuple[int, int, tuple[int, int]]]
 def phases_of(faults: Sequence[FaultTime]) -> Spans:
     """Returns every phase of every fault of which the end is known."""
     phases = [
-        (place, number, fault.phase(name)) for place, fault in enumerate(faults) for number, name in enumerate(PHASES)
+        (index, number, fault.phase(name)) for index, fault in enumerate(faults) for number, name in enumerate(PHASES)
     ]
-    return [(place, number, span) for place, number, span in phases if span is not None]
+    return [(index, number, span) for index, number, span in phases if span is not None]
 
 
 def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
@@ -279,7 +279,7 @@ def groups_of(history: History, groups: int, partitions: Sequence[int] | None = 
     """Returns partitions (None: all), in at most so many groups of nearly equal rows, the largest first."""
     chosen = history.partitions if partitions is None else partitions
     rows = [history.files["sends"].rows_of(partition) for partition in chosen]
-    return [[chosen[place] for place in group] for group in shared_out(rows, groups)]
+    return [[chosen[index] for index in group] for group in shared_out(rows, groups)]
 
 
 def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
@@ -354,9 +354,9 @@ def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: i
 
 def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, spans: Spans) -> None:
     completed_ns = np.sort(completed_ns[_inside(completed_ns, spans)])
-    for place, number, span in spans:
+    for index, number, span in spans:
         low, high = np.searchsorted(completed_ns, span)
-        found.acknowledged[place, number, level] += high - low
+        found.acknowledged[index, number, level] += high - low
 
 
 def _count_latencies(found: Impact, level: int, invoked_ns: np.ndarray, completed_ns: np.ndarray, spans: Spans) -> None:
@@ -366,17 +366,17 @@ def _count_latencies(found: Impact, level: int, invoked_ns: np.ndarray, complete
     took_us = np.maximum(1, (completed_ns - invoked_ns)[order] // 1_000)
     bins = np.minimum((np.log(took_us) * _BINS_PER_E).astype(np.int64), _BINS - 1)
     invoked_ns = invoked_ns[order]
-    for place, number, span in spans:
+    for index, number, span in spans:
         low, high = np.searchsorted(invoked_ns, span)
         if high > low:
-            found.latencies[place, number, level] += np.bincount(bins[low:high], minlength=_BINS)
+            found.latencies[index, number, level] += np.bincount(bins[low:high], minlength=_BINS)
 
 
 def _count_unanswered(found: Impact, invoked_ns: np.ndarray, spans: Spans) -> None:
     invoked_ns = np.sort(invoked_ns[_inside(invoked_ns, spans)])
-    for place, number, span in spans:
+    for index, number, span in spans:
         low, high = np.searchsorted(invoked_ns, span)
-        found.unanswered[place, number] += high - low
+        found.unanswered[index, number] += high - low
 
 
 def _inside(times_ns: np.ndarray, spans: Spans) -> np.ndarray:
@@ -489,10 +489,10 @@ class Successes:
         return MISSING if at == _NEVER else at - time_ns
 
 
-def _lower(found: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
+def _lower(found: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
     """The least value at each place; -1 is no place."""
-    inside = place >= 0
-    np.minimum.at(found, place[inside], values[inside])
+    inside = index >= 0
+    np.minimum.at(found, index[inside], values[inside])
 
 
 def _outermost(times_ns: np.ndarray) -> np.ndarray:
@@ -619,7 +619,7 @@ def summarise(
     length_ns = np.where(still, np.iinfo(np.int64).max, windows["end_ns"] - windows["begin_ns"])
     longest = np.argsort(-length_ns, kind="stable")[:WINDOWS_SHOWN]
     return ImpactShown(
-        faults=tuple(_fault(impact, place, fault, names, reactions or {}) for place, fault in enumerate(faults)),
+        faults=tuple(_fault(impact, index, fault, names, reactions or {}) for index, fault in enumerate(faults)),
         windows=tuple(_window(windows[row]) for row in longest),
         windows_counted=len(windows),
         windows_open=int(np.count_nonzero(still)),
@@ -629,7 +629,7 @@ def summarise(
 
 
 def _fault(
-    impact: Impact, place: int, fault: FaultTime, names: Mapping[int, str], reactions: Mapping[int, Reaction]
+    impact: Impact, index: int, fault: FaultTime, names: Mapping[int, str], reactions: Mapping[int, Reaction]
 ) -> FaultImpact:
     windows = impact.windows[impact.windows["fault"] == fault.number]
     ended = windows[windows["end_ns"] != MISSING]
@@ -638,12 +638,12 @@ def _fault(
         fault=fault.number,
         name=names.get(fault.number, f"fault {fault.number}"),
         reaction=_reaction(reactions[fault.number], times) if fault.number in reactions else None,
-        unanswered=int(impact.unanswered[place, PHASES.index("during")]),
+        unanswered=int(impact.unanswered[index, PHASES.index("during")]),
         phases=tuple(
             shown
             for level, acks in enumerate(LEVELS.values())
             for number, phase in enumerate(PHASES)
-            if (shown := _phase(impact, (place, number, level), fault.phase(phase), acks)) is not None
+            if (shown := _phase(impact, (index, number, level), fault.phase(phase), acks)) is not None
         ),
         windows=len(windows),
         open_windows=len(windows) - len(ended),
@@ -676,11 +676,11 @@ def _moved(took_ms: Sequence[float], partitions: int) -> RecoveryShown:
     return _recovery(np.concatenate([took_ns, np.full(partitions - len(took_ns), MISSING, dtype=np.int64)]))
 
 
-def _phase(impact: Impact, place: tuple[int, int, int], span: tuple[int, int] | None, acks: str) -> PhaseShown | None:
-    fault, phase, level = place
+def _phase(impact: Impact, index: tuple[int, int, int], span: tuple[int, int] | None, acks: str) -> PhaseShown | None:
+    fault, phase, level = index
     if span is None or not (impact.acknowledged[fault, :, level].any() or impact.latencies[fault, :, level].any()):
         return None
-    acknowledged = int(impact.acknowledged[place])
+    acknowledged = int(impact.acknowledged[index])
     length_s = (span[1] - span[0]) / NS_PER_S
     p50_ms, p99_ms, p999_ms = (impact.percentile_ms(fault, phase, level, share) for share in (0.5, 0.99, 0.999))
     return PhaseShown(

@@ -176,12 +176,12 @@ class _Views:
             if int(rows["leader"][newest]) not in hit:
                 continue
             led.append(partition)
-            told = ~before & (rows["leader_epoch"] > rows["leader_epoch"][newest])
-            told &= (rows["leader"] >= 0) & ~np.isin(rows["leader"], hit)
-            told &= rows["time_ns"] <= span.until_ns
+            newer = ~before & (rows["leader_epoch"] > rows["leader_epoch"][newest])
+            newer &= (rows["leader"] >= 0) & ~np.isin(rows["leader"], hit)
+            newer &= rows["time_ns"] <= span.until_ns
             nodes = [node for node in np.unique(rows["node"]).tolist() if node not in hit and node != _DECIDED]
             for asked, found_ms in (([_DECIDED], decided_ms), (nodes, known_ms)):
-                firsts = [rows["time_ns"][told & (rows["node"] == node)] for node in asked]
+                firsts = [rows["time_ns"][newer & (rows["node"] == node)] for node in asked]
                 if asked and all(len(first) for first in firsts):
                     found_ms.append(span.after_ms(max(int(first[0]) for first in firsts)))
         return tuple(led), tuple(decided_ms), tuple(known_ms)

@@ -286,7 +286,7 @@ class PartitionHistory:
     empty."""
     readers_begin: ReadersBegin = "start"
     """Of a partition that nobody audited: where consumers began to read."""
-    client_told_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    client_reported_until_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """int64[clients]: the client must have been told the outcome of every record that it sent before this moment.
     MISSING means that it did not live so long, or records only what it was told."""
     compacted: bool = False

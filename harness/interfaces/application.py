@@ -280,10 +280,10 @@ def write_points(directory: Path, points: Sequence[Point]) -> None:
 def read_points(directory: Path) -> list[Point]:
     """Returns the points that the test asked for, or an empty list if it asked for none."""
     try:
-        told = json.loads((directory / POINTS).read_text(encoding="utf-8"))
+        points = json.loads((directory / POINTS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
-    return [Point(**fields) for fields in told]
+    return [Point(**fields) for fields in points]
 
 
 def read_reached(directory: Path) -> list[ReachedPoint]:
@@ -324,11 +324,11 @@ class CrashPoints:
 
     def _look(self) -> None:
         try:
-            told = (self._directory / POINTS).stat()
+            status = (self._directory / POINTS).stat()
         except FileNotFoundError:
             return
-        if (told.st_mtime_ns, told.st_ino) != self._seen:
-            self._seen = (told.st_mtime_ns, told.st_ino)
+        if (status.st_mtime_ns, status.st_ino) != self._seen:
+            self._seen = (status.st_mtime_ns, status.st_ino)
             over = {reached.number for reached in read_reached(self._directory)}
             self._points = [
                 p for p in read_points(self._directory) if p.number not in over and p.application in (None, self._name)

@@ -16,7 +16,7 @@ from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.impairments import Capability as Capability
 from prozess.harness.config.impairments import Harm, Impairment
 from prozess.harness.config.messages.facts import WantedMessage
-from prozess.harness.config.messages.looked_up import PlannedNames
+from prozess.harness.config.messages.planned_names import PlannedNames
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.schema import Tristate
 from prozess.harness.values import Frozen

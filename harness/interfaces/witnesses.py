@@ -108,17 +108,17 @@ def no_latencies() -> np.ndarray:
     return _NO_LATENCIES
 
 
-def bin_latencies(numbers: np.ndarray, place: np.ndarray, latency_ns: np.ndarray) -> np.ndarray:
+def bin_latencies(numbers: np.ndarray, index: np.ndarray, latency_ns: np.ndarray) -> np.ndarray:
     """Counts the latencies of deliveries in bins, and returns BINNED.
 
-    `numbers` holds the windows, ascending; `place` says in which of them each record was sent. A latency below 0, which
+    `numbers` holds the windows, ascending; `index` says in which of them each record was sent. A latency below 0, which
     comes from clocks that differ, counts as 0. O(n), or O(n log n) for few deliveries in many windows.
     """
     if not len(latency_ns):
         return no_latencies()
     least, most = (int(_bins(end.reshape(1))[0]) for end in (latency_ns.min(), latency_ns.max()))
     width = most - least + 1
-    cell = np.multiply(place, width, dtype=np.int64)
+    cell = np.multiply(index, width, dtype=np.int64)
     for first in range(0, len(cell), _BINNED_AT_ONCE):
         some = slice(first, first + _BINNED_AT_ONCE)
         cell[some] += _bins(latency_ns[some])
@@ -147,13 +147,13 @@ def merge_windows(windows: Sequence[np.ndarray], latencies: Sequence[np.ndarray]
         return no_windows(), no_latencies()
     every = np.concatenate([no_windows(), *windows], dtype=WINDOW)
     binned = _added(np.concatenate([no_latencies(), *latencies], dtype=BINNED))
-    numbers, place = np.unique(every["number"], return_inverse=True)
+    numbers, index = np.unique(every["number"], return_inverse=True)
     columns: dict[str, np.ndarray] = {"number": numbers}
     for name in _SUMMED:
         columns[name] = np.zeros(len(numbers), dtype=np.int64)
-        np.add.at(columns[name], place, every[name])
+        np.add.at(columns[name], index, every[name])
     columns["max_ns"] = np.full(len(numbers), MISSING)  # less than every latency
-    np.maximum.at(columns["max_ns"], place, every["max_ns"])
+    np.maximum.at(columns["max_ns"], index, every["max_ns"])
     return make_windows(columns | percentiles(numbers, binned, columns["max_ns"])), binned
 
 

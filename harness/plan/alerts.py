@@ -468,17 +468,17 @@ def with_alerts(verdict: TrialVerdict, alerts: Sequence[AlertResult]) -> TrialVe
     overall = worst([verdict.verdict, *(alert.verdict for alert in alerts)])
     bad = [alert for alert in alerts if alert.verdict is overall]
     if overall is Verdict.HELD:
-        said = f"{verdict.sentence} {_obeyed(len(alerts))}"
+        text = f"{verdict.sentence} {_obeyed(len(alerts))}"
     elif bad:
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        said = f"{str(overall).capitalize()}: alert {bad[0].name!r}: {bad[0].reason}{more}. {verdict.sentence}"
+        text = f"{str(overall).capitalize()}: alert {bad[0].name!r}: {bad[0].reason}{more}. {verdict.sentence}"
     else:
-        said = verdict.sentence
+        text = verdict.sentence
     unknown = [f"alert {a.name!r}: {a.reason}" for a in alerts if a.verdict is Verdict.UNKNOWN]
     return verdict.model_copy(
         update={
             "verdict": overall,
-            "sentence": said,
+            "sentence": text,
             "alerts": tuple(alerts),
             "unknown_reasons": (*verdict.unknown_reasons, *unknown),
         }

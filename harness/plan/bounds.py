@@ -59,8 +59,8 @@ class Bounds:
 def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
     """Returns the bounds for a cell. `settings`: what the cluster was seen to have set; else the plan's values count, and
     else Kafka's defaults."""
-    told = settings.get("request.timeout.ms", plan.variant.properties.get("request.timeout.ms"))
-    broker_ms = _number(told, BROKER_REQUEST_MS)
+    timeout = settings.get("request.timeout.ms", plan.variant.properties.get("request.timeout.ms"))
+    broker_ms = _number(timeout, BROKER_REQUEST_MS)
     producer_ms = _producer_request_ms(cell)
     longest_ms = broker_ms + _client_request_ms(cell) + SPARE_MS
     delay = settings.get(_DELAY_KEY, plan.variant.properties.get(_DELAY_KEY))
@@ -133,6 +133,6 @@ def _of_properties(properties: Mapping[str, str], otherwise: int) -> int:
     return max((_number(properties[key], otherwise) for key in _REQUEST_KEYS if key in properties), default=otherwise)
 
 
-def _number(told: object, otherwise: int) -> int:
-    text = str(told)
+def _number(text: object, otherwise: int) -> int:
+    text = str(text)
     return int(text) if text.isdecimal() else otherwise

@@ -240,10 +240,10 @@ class MarkersExpected(Counted, Lasting):
 def _of_cells(cells: Selector) -> str:
     if not cells:
         return ""
-    told = (
+    named = (
         f"{axis} {' or '.join(value) if isinstance(value, tuple) else value}" for axis, value in sorted(cells.items())
     )
-    return f" of cells with {', '.join(told)}"
+    return f" of cells with {', '.join(named)}"
 
 
 Expectation = Annotated[

@@ -21,7 +21,7 @@ from prozess.harness.config.configuration import (
     Variant,
 )
 from prozess.harness.config.existing_clusters import Adoption, AttachOptions, SshOptions
-from prozess.harness.config.messages.looked_up import PlannedNames
+from prozess.harness.config.messages.planned_names import PlannedNames
 from prozess.harness.errors import BadInput
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import AlertSpec
@@ -489,19 +489,19 @@ def _numbers(plan: "Plan") -> Iterator[str]:
     cells, partitions = range(len(plan.cells)), range(len(plan.partitions))
     if plan.origin == "trial" and not (cells and partitions):  # another program's history may be empty
         yield "it has no cells, or no partitions"
-    for place, cell in enumerate(plan.cells):
-        if cell.cell != place:
-            yield f"cell {cell.cell} stands in place {place}; cells are numbered from 0, in their order"
-        yield from _beyond(f"cell {place}: its partitions", cell.partitions, partitions)
+    for index, cell in enumerate(plan.cells):
+        if cell.cell != index:
+            yield f"cell {cell.cell} stands in place {index}; cells are numbered from 0, in their order"
+        yield from _beyond(f"cell {index}: its partitions", cell.partitions, partitions)
         if plan.origin == "trial" and not cell.partitions:
-            yield f"cell {place} has no partitions, and no client could do anything in it"
-    for place, planned in enumerate(plan.partitions):
-        if planned.partition != place:
-            yield f"partition {planned.partition} stands in place {place}; partitions are numbered from 0, in their order"
+            yield f"cell {index} has no partitions, and no client could do anything in it"
+    for index, planned in enumerate(plan.partitions):
+        if planned.partition != index:
+            yield f"partition {planned.partition} stands in place {index}; partitions are numbered from 0, in their order"
         if not 0 <= planned.number < PARTITIONS_END:
-            yield f"partition {place}: number = {planned.number}, and Kafka's are from 0 to {PARTITIONS_END - 1}"
-        yield from _beyond(f"partition {place}: its cell", [planned.cell], cells)
-        yield from _beyond(f"partition {place}: brokers of its assignment", planned.assignment, range(2**31))
+            yield f"partition {index}: number = {planned.number}, and Kafka's are from 0 to {PARTITIONS_END - 1}"
+        yield from _beyond(f"partition {index}: its cell", [planned.cell], cells)
+        yield from _beyond(f"partition {index}: brokers of its assignment", planned.assignment, range(2**31))
 
 
 def _clients(plan: "Plan") -> Iterator[str]:

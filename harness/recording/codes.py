@@ -106,11 +106,11 @@ def life_of_rows(kind: np.ndarray, topic_id_high: np.ndarray, topic_id_low: np.n
     """Returns int64[n]: which topic of its name, counted from 0, each row of one partition's metadata is about. The rows
     are in the order of the controllers' log. The next topic begins with the row behind a deletion, or with another topic
     id. A row without an id belongs to the topic before."""
-    told = (topic_id_high != NONE) | (topic_id_low != NONE)
-    before = np.maximum.accumulate(np.where(told, np.arange(len(told)), 0))
+    named = (topic_id_high != NONE) | (topic_id_low != NONE)
+    before = np.maximum.accumulate(np.where(named, np.arange(len(named)), 0))
     previous = np.append(before[:1], before[:-1])
     other = (topic_id_high != topic_id_high[previous]) | (topic_id_low != topic_id_low[previous])
-    begins = told & told[previous] & other
+    begins = named & named[previous] & other
     begins[1:] |= (kind[:-1] == MetadataKind.DELETED) & (kind[1:] != MetadataKind.DELETED)
     return np.cumsum(begins[: len(kind)]).astype(np.int64)
 

@@ -67,7 +67,7 @@ class RowWriter:
             self._grow()
         self._struct.pack_into(self._segments[-1], (index - self._start) * self._size, *values, index + 1)
         self.count = index + 1
-        self._tell(self.count - self._start)
+        self._set_count(self.count - self._start)
         return index
 
     def rewrite(self, index: int, *values: int) -> None:
@@ -107,7 +107,7 @@ class RowWriter:
                 view[column.name] = columns[column.name][done : done + take]
             view["mark"] = np.arange(self.count + 1, self.count + take + 1)
             self.count += take
-            self._tell(self.count - self._start)
+            self._set_count(self.count - self._start)
             done += take
 
     def complete(self, indices: np.ndarray, columns: Mapping[str, np.ndarray | int]) -> None:
@@ -170,7 +170,7 @@ class RowWriter:
         self._segments.append(mapping)
         self._views.append(np.frombuffer(mapping, dtype=self.table.row_dtype, count=rows))
         self._proofs.append(proof)
-        self._tell = self._proofs[-1].teller()
+        self._set_count = self._proofs[-1].teller()
         self._starts.append(self._end)
         self._start = self._end
         self._end += rows
@@ -278,7 +278,7 @@ def rows_in(path: Path) -> int:
     match = _NAME.fullmatch(path.name)
     if match is None or match["table"] not in TABLES:
         return 0
-    return rows_said(path, TABLES[match["table"]], segment_rows(int(match["segment"])))
+    return declared_rows(path, TABLES[match["table"]], segment_rows(int(match["segment"])))
 
 
 # The proof of a file of rows is in the page behind its rows. It says whose the file is, how many rows it has, and their
@@ -341,12 +341,12 @@ class SegmentProof:
         self._mapping[self._at + at : self._at + at + len(content)] = content
 
 
-def rows_said(path: Path, table: Table, rows: int) -> int:
+def declared_rows(path: Path, table: Table, rows: int) -> int:
     """Returns how many rows the file says that it has. 0 if it says nothing."""
     with path.open("rb") as file:
         file.seek(rows * table.row_dtype.itemsize + _COUNT_AT)
-        said = file.read(_COUNT.size)
-    return int(_COUNT.unpack(said)[0]) if len(said) == _COUNT.size else 0
+        count = file.read(_COUNT.size)
+    return int(_COUNT.unpack(count)[0]) if len(count) == _COUNT.size else 0
 
 
 def damage_of(path: Path, table: Table, client: int, segment: int, *, first: int, rows: int) -> str | None:
@@ -384,8 +384,8 @@ def _broken_seal(content: np.ndarray, page: bytes, count: int, size: int) -> str
         return f"was sealed with {rows:,} rows and says that it has {count:,}"
     with memoryview(content) as view:  # type: ignore[arg-type] # numpy's arrays have the buffer protocol
         found = _block_crcs(view, rows, size)
-    told = np.frombuffer(page, dtype="<u4", count=blocks, offset=_CRCS_AT)
-    if len(found) != blocks or (wrong := found != told).any():
+    expected = np.frombuffer(page, dtype="<u4", count=blocks, offset=_CRCS_AT)
+    if len(found) != blocks or (wrong := found != expected).any():
         at = int(np.argmax(wrong)) if len(found) == blocks else 0
         last = min((at + 1) * BLOCK_ROWS, rows) - 1
         return f"has other rows than were sealed: the checksum of rows {at * BLOCK_ROWS:,} to {last:,} is wrong"
@@ -393,8 +393,8 @@ def _broken_seal(content: np.ndarray, page: bytes, count: int, size: int) -> str
 
 
 def _identity(table: Table, client: int, segment: int, rows: int) -> bytes:
-    told = _IDENTITY.pack(_MAGIC, table.name.encode(), client, segment, table.row_dtype.itemsize, rows)
-    return told + _CRC.pack(zlib.crc32(told))
+    identity = _IDENTITY.pack(_MAGIC, table.name.encode(), client, segment, table.row_dtype.itemsize, rows)
+    return identity + _CRC.pack(zlib.crc32(identity))
 
 
 def _block_crcs(view: memoryview, rows: int, size: int) -> np.ndarray:

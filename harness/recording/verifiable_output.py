@@ -86,7 +86,7 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class EventPlace:
+class EventPartition:
     """A topic partition in an event, and the offset with it. NONE: it has no offset."""
 
     topic: str
@@ -94,19 +94,19 @@ class EventPlace:
     offset: int = NONE
 
 
-def place_of(event: Mapping[str, Any]) -> EventPlace | None:
+def event_partition(event: Mapping[str, Any]) -> EventPartition | None:
     """Returns topic, partition and offset of an event, or of an entry of its lists. None if it does not name them."""
     topic, partition, offset = event.get("topic"), event.get("partition"), event.get("offset", NONE)
     if isinstance(topic, str) and _is_number(partition) and _is_number(offset):
-        return EventPlace(topic, partition, offset)
+        return EventPartition(topic, partition, offset)
     return None
 
 
-def places_of(event: Mapping[str, Any], name: str) -> list[EventPlace]:
+def event_partitions(event: Mapping[str, Any], name: str) -> list[EventPartition]:
     """Returns the topic partitions that are listed under `partitions` or `offsets`."""
     listed = event.get(name)
     entries = listed if isinstance(listed, list) else []
-    return [place for entry in entries if isinstance(entry, dict) and (place := place_of(entry)) is not None]
+    return [found for entry in entries if isinstance(entry, dict) and (found := event_partition(entry)) is not None]
 
 
 def sequence_of(value: object, *, prefix: int) -> int | None:

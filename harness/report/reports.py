@@ -10,7 +10,7 @@ from prozess.harness.checking.findings import write_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.history.convert import History
-from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven
+from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of
 from prozess.harness.history.parquet import ensure_every_table
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.report.words import again
@@ -29,7 +29,7 @@ def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Pa
     condition = condition or condition_of(run, ("recorded", "history", "judged"))
     if condition.damaged and not condition.bounded:
         return _report_damaged(run, condition)
-    with said_of_unproven(run, condition):
+    with naming_unproven(run, condition):
         verdict = proven_verdict(run, condition)
         return _write(replace(run, lost=condition.lost), verdict, counted=not condition.bounded)
 

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, version_numbers
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY_OF
-from prozess.harness.config.librdkafka_fixes import later_fixes_told
+from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.plan import catalogue
@@ -113,7 +113,7 @@ def clients_on_trial(plan: Plan) -> list[str]:
     named = [library for library in plan.libraries if library.version not in (None, plan.variant.kafka_version)]
     lines = list(map(str, named))
     for library in named:
-        if library.client == "librdkafka" and (told := later_fixes_told(str(library.version))):
+        if library.client == "librdkafka" and (told := later_fixes_note(str(library.version))):
             lines.append(f"{library} has defects that later releases fixed: {told}; see docs/versions.md")
     for client in plan.clients:
         if client.library is None:

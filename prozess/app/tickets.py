@@ -46,7 +46,7 @@ def explain_id(name: str) -> Iterator[str]:
     about = "a proposal" if name.startswith("KIP-") else "a known defect" if defect is not None else "a ticket"
     yield f"[bold]{escape(name)}[/bold]  {about}: {escape(where_to_read(name))}"
     if defect is not None:
-        yield f"status     {escape(defect.told)}"
+        yield f"status     {escape(defect.description)}"
         yield f"source     {escape(defect.source)}"
     for where, text in (*_table(), *_trials()):
         if name in ids_in(text):
@@ -68,7 +68,7 @@ def _table() -> Iterator[tuple[str, str]]:
     for control in CONTROLS:
         yield f"the control for {control.anomaly}", control.source
     for defect in DEFECTS.values():
-        yield f"defect {defect.id}", f"{defect.told} ({defect.source})"
+        yield f"defect {defect.id}", f"{defect.description} ({defect.source})"
 
 
 def _trials() -> Iterator[tuple[str, str]]:

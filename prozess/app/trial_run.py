@@ -23,7 +23,7 @@ from prozess.harness.history.convert import LargeTables
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.parquet import table_path
 from prozess.harness.history.reader import unreadable_cells
-from prozess.harness.history.store import opened_run, place_of
+from prozess.harness.history.store import location_of, opened_run
 from prozess.harness.installation import of_an_extra
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
@@ -84,7 +84,7 @@ class TrialRun:
     @property
     def path(self) -> Path:
         """Returns the run directory. BadInput if the run is in an object store."""
-        if isinstance(place := place_of(self.place), Path):
+        if isinstance(place := location_of(self.place), Path):
             return place
         raise BadInput(f"{place} is in an object store, so it has no directory on this machine. Copy the run to one.")
 

@@ -46,7 +46,7 @@ from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_result
 from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.history.store import place_of
+from prozess.harness.history.store import location_of
 from prozess.harness.ledger import TOKEN
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import number_of
@@ -336,7 +336,7 @@ def matrix(asked: MatrixRequest) -> int:
             raise BadInput("`prozess matrix merge` needs a new directory, and then the shares.")
         merge(asked.merged[0], asked.merged[1:])
         return _tell(asked.merged[0], as_json=as_json)
-    if Path(name).is_dir() or not isinstance(place_of(name), Path):
+    if Path(name).is_dir() or not isinstance(location_of(name), Path):
         if run is not None:
             raise BadInput(
                 f"{name} is a directory of results. --run needs the matrix itself: prozess matrix FILE --run {name}."
@@ -371,7 +371,7 @@ def _refuse_contradictions(asked: MatrixRequest) -> None:
         for option, value in (("--for", asked.duration), ("--shard", asked.shard), ("--master", asked.master)):
             if value is not None:
                 raise BadInput(f"{option} says how to run a matrix, so it needs --run DIRECTORY.")
-    elif asked.master is None and not isinstance(place_of(asked.run), Path):
+    elif asked.master is None and not isinstance(location_of(asked.run), Path):
         raise BadInput(
             f"--run {asked.run}: one machine runs a matrix into a directory. A URI is for --master, whose machines write "
             "there."

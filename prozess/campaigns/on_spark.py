@@ -39,7 +39,7 @@ from prozess.campaigns.results_lock import ResultsOwner, owned
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
-from prozess.harness.history.store import Setting, files_in, place_of, stored_run
+from prozess.harness.history.store import Setting, files_in, location_of, stored_run
 from prozess.harness.printable import printable
 from prozess.harness.values import Frozen
 
@@ -99,7 +99,7 @@ class SharedResults:
         """Returns the place with this path or URI. BadInput for a file system that pyarrow cannot write to."""
         from pyarrow import fs
 
-        found = place_of(place)
+        found = location_of(place)
         if isinstance(found, Path):
             path = str(found.resolve())
             return SharedResults(fs.LocalFileSystem(), path, path)
@@ -456,7 +456,7 @@ def opened_results(place: Path | str, setting: Setting | None = None) -> Iterato
     Of a directory, the entries become lines of its entries.jsonl. Of a URI, the small files are copied to a directory here,
     and pages that are written into that are copied back. BadInput if nothing was begun there.
     """
-    found = place_of(place)
+    found = location_of(place)
     shared = SharedResults.at(place, setting)
     if isinstance(found, Path):
         directory = CampaignDirectory(found.resolve())

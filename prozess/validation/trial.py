@@ -8,7 +8,7 @@ from typing import Any
 from prozess.harness.config.client_settings import Translated, Unclear
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Client, alike, librdkafka_version, versions
-from prozess.harness.config.librdkafka_fixes import later_fixes_told
+from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.guarantees.table.rules import parse_version
 from prozess.harness.plan.matrix import JAVA_COMMITS, OLDEST_JAVA
@@ -355,7 +355,7 @@ def doubts_of_client(
                 f"is {client_version}: prozess knows the properties and the defects of {librdkafka_version()} alone; the "
                 f"trials run {client_version}"
             )
-            if told := later_fixes_told(client_version):
+            if told := later_fixes_note(client_version):
                 why += f". Its CHANGELOG names defects that later releases fixed: {told}; see docs/versions.md"
             yield Unclear("librdkafka", origin, why, OTHER_CLIENT)
         return

@@ -83,9 +83,11 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     """Returns the facts of a run, as one world, 0."""
     facts = empty_facts()
     known = history.clients
-    nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
+    nobody = [MISSING] * (
+        len(known.role) - len(known.reported_until_ns)
+    )  # two that stand for an audit, where there was none
     columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
-    told_ns = known.told_ns.tolist() + nobody
+    told_ns = known.reported_until_ns.tolist() + nobody
     for client, values in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
         facts["fact_clients"].append((0, client, *values[:-1], None if values[-1] == MISSING else values[-1]))
     of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}

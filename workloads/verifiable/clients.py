@@ -14,12 +14,12 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import (
     SHOWN_BYTES,
     EventLines,
-    EventPlace,
+    EventPartition,
     Parse,
+    event_partition,
+    event_partitions,
     foreign_identity,
     parse_event,
-    place_of,
-    places_of,
     sequence_of,
 )
 from prozess.harness.schema import (
@@ -319,7 +319,7 @@ class VerifiableProducer(ToolClient):
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> None:
         sequence = sequence_of(event.get("value"), prefix=self._spec.client)
-        place = place_of(event) or self._first_place(event)
+        place = event_partition(event) or self._first_place(event)
         dense = self._dense.get((place.topic, place.partition))
         if sequence is None or dense is None or not self._seen.add(sequence):
             self.not_understood(event)
@@ -340,11 +340,11 @@ class VerifiableProducer(ToolClient):
             len(str(event["value"])),
         )
 
-    def _first_place(self, event: Mapping[str, Any]) -> EventPlace:
+    def _first_place(self, event: Mapping[str, Any]) -> EventPartition:
         """Returns some partition for an error, which names none. Its outcome is INFO, which claims nothing of any."""
         topic = event.get("topic")
         numbers = [number for name, number in self._dense if name == topic]
-        return EventPlace(str(topic), min(numbers, default=NONE))
+        return EventPartition(str(topic), min(numbers, default=NONE))
 
 
 class VerifiableConsumer(ToolClient):
@@ -394,7 +394,7 @@ class VerifiableConsumer(ToolClient):
                 self.shutdown_complete = True
 
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> None:
-        place = place_of(event)
+        place = event_partition(event)
         dense = None if place is None else self._dense.get((place.topic, place.partition))
         if place is None or dense is None or place.offset == NONE:
             self.not_understood(event)
@@ -420,7 +420,7 @@ class VerifiableConsumer(ToolClient):
         success = event.get("success") is True
         if not success:
             self._client.log(f"commit: {event.get('error')}")
-        for place in places_of(event, "offsets"):
+        for place in event_partitions(event, "offsets"):
             dense = self._dense.get((place.topic, place.partition))
             if dense is None or place.offset == NONE:
                 self.not_understood(event)
@@ -441,7 +441,7 @@ class VerifiableConsumer(ToolClient):
         """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them
         apart. An empty list is a row too."""
         kind = ASSIGN if event["name"] == "partitions_assigned" else REVOKE
-        places = [self._dense.get((p.topic, p.partition)) for p in places_of(event, "partitions")]
+        places = [self._dense.get((p.topic, p.partition)) for p in event_partitions(event, "partitions")]
         known = [dense for dense in places if dense is not None]
         if len(known) < len(places) or not isinstance(event.get("partitions"), list):
             self.not_understood(event)
@@ -500,7 +500,7 @@ class VerifiableShareConsumer(ToolClient):
                 self.shutdown_complete = True
 
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> None:
-        place = place_of(event)
+        place = event_partition(event)
         dense = None if place is None else self._dense.get((place.topic, place.partition))
         if place is None or dense is None or place.offset == NONE:
             self.not_understood(event)
@@ -529,7 +529,7 @@ class VerifiableShareConsumer(ToolClient):
             self._client.log(f"acknowledgement: {event.get('error')}")
         listed = event.get("partitions")
         for entry in listed if isinstance(listed, list) else []:
-            place = place_of(entry) if isinstance(entry, dict) else None
+            place = event_partition(entry) if isinstance(entry, dict) else None
             dense = None if place is None else self._dense.get((place.topic, place.partition))
             offsets = entry.get("offsets") if dense is not None else None
             if dense is None or not isinstance(offsets, list):

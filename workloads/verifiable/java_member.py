@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.recording.rows import RowWriter
-from prozess.harness.recording.verifiable_output import place_of, places_of
+from prozess.harness.recording.verifiable_output import event_partition, event_partitions
 from prozess.harness.schema import (
     COMMITS,
     MISSING,
@@ -129,7 +129,7 @@ class JavaMember(ToolClient):
 
     def _given(self, tool: Tool, event: Mapping[str, Any]) -> None:
         """Records that a record was read, and processed."""
-        place = place_of(event)
+        place = event_partition(event)
         dense = None if place is None else self._dense.get((place.topic, place.partition))
         if place is None or dense is None or place.offset == NONE:
             self.not_understood(event)
@@ -162,7 +162,7 @@ class JavaMember(ToolClient):
         listed = event.get("partitions")
         for entry in listed if isinstance(listed, list) else [None]:
             last = entry.get("maxOffset") if isinstance(entry, dict) else None
-            place = place_of({**entry, "offset": last}) if isinstance(entry, dict) else None
+            place = event_partition({**entry, "offset": last}) if isinstance(entry, dict) else None
             dense = None if place is None else self._dense.get((place.topic, place.partition))
             if place is None or dense is None or self._positions.next.get(dense) != place.offset + 1:
                 self.not_understood(event)
@@ -175,7 +175,7 @@ class JavaMember(ToolClient):
         if not success:
             self._client.log(f"commit: {event.get('error')}")
         invoked_ns, done_ns = tool.moment(event)
-        for place in places_of(event, "offsets"):
+        for place in event_partitions(event, "offsets"):
             dense = self._dense.get((place.topic, place.partition))
             if dense is None or place.offset == NONE:
                 self.not_understood(event)
@@ -187,7 +187,7 @@ class JavaMember(ToolClient):
         """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them
         apart. An empty list is a row too."""
         low_ns, high_ns = tool.moment(event)
-        found = [self._dense.get((p.topic, p.partition)) for p in places_of(event, "partitions")]
+        found = [self._dense.get((p.topic, p.partition)) for p in event_partitions(event, "partitions")]
         known = sorted(dense for dense in found if dense is not None)
         if len(known) < len(found) or not isinstance(event.get("partitions"), list):
             self.not_understood(event)

@@ -173,8 +173,8 @@ def joined(request: MessageFacts | None, answer: MessageFacts) -> MessageFacts:
     """Returns what an answer says, with what only its request says."""
     if request is None:
         return answer
-    told = {(p.topic, p.topic_id, p.number): p for p in request.partitions}
-    partitions = tuple(_filled(p, told.get((p.topic, p.topic_id, p.number))) for p in answer.partitions)
+    requested = {(p.topic, p.topic_id, p.number): p for p in request.partitions}
+    partitions = tuple(_filled(p, requested.get((p.topic, p.topic_id, p.number))) for p in answer.partitions)
     return MessageFacts(
         groups=answer.groups or request.groups,
         transactional_ids=answer.transactional_ids or request.transactional_ids,

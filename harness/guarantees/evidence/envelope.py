@@ -48,11 +48,11 @@ class AppendedBatches:
 
     def at(self, offset: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the batch that holds each offset, -1 where none does."""
-        place = np.searchsorted(self.base_offset, offset, side="right") - 1
+        index = np.searchsorted(self.base_offset, offset, side="right") - 1
         if not len(self.base_offset):
             return np.full(len(offset), -1, dtype=np.intp)
-        inside = (place >= 0) & (self.last_offset[place] >= offset)
-        return np.asarray(np.where(inside, place, -1))
+        inside = (index >= 0) & (self.last_offset[index] >= offset)
+        return np.asarray(np.where(inside, index, -1))
 
     def bumped(self, witnesses: np.ndarray) -> Truth:
         """Were the witness's two offsets written under different epochs of one producer id, outside transactions? Unknown
@@ -80,24 +80,24 @@ class AppendedBatches:
     @cached_property
     def _markers(self) -> np.ndarray:
         """Indices of the transaction markers, sorted by producer id, producer epoch and offset."""
-        places = np.flatnonzero((self.attributes & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL | CONTROL)
-        return places[np.lexsort((places, self.producer_epoch[places], self.producer_id[places]))]
+        rows = np.flatnonzero((self.attributes & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL | CONTROL)
+        return rows[np.lexsort((rows, self.producer_epoch[rows], self.producer_id[rows]))]
 
-    def next_marker(self, place: np.ndarray) -> np.ndarray:
+    def next_marker(self, index: np.ndarray) -> np.ndarray:
         """Returns intp[k]: of batches (places), the first marker behind each that has its producer id and epoch; -1 =
         none."""
-        return self._marker_beside(place, behind=True)
+        return self._marker_beside(index, behind=True)
 
-    def last_marker(self, place: np.ndarray) -> np.ndarray:
+    def last_marker(self, index: np.ndarray) -> np.ndarray:
         """Returns intp[k]: of batches (places), the last marker before each that has its producer id and epoch; -1 =
         none."""
-        return self._marker_beside(place, behind=False)
+        return self._marker_beside(index, behind=False)
 
-    def _marker_beside(self, place: np.ndarray, *, behind: bool) -> np.ndarray:
+    def _marker_beside(self, index: np.ndarray, *, behind: bool) -> np.ndarray:
         markers = self._markers
-        if not len(markers) or not len(place):
-            return np.full(len(place), -1, dtype=np.intp)
-        both_of = np.concatenate([markers, place])
+        if not len(markers) or not len(index):
+            return np.full(len(index), -1, dtype=np.intp)
+        both_of = np.concatenate([markers, index])
         who = np.stack([self.producer_id[both_of], self.producer_epoch[both_of].astype(np.int64)], axis=1)
         number = np.unique(who, axis=0, return_inverse=True)[1].reshape(-1)
         key = number * len(self.base_offset) + both_of  # ascending in the markers' own order
@@ -180,7 +180,7 @@ class StaleAnswer:
     asked_ns: int
     until_ns: int
     """When the member asked again; FOREVER = never."""
-    told: int
+    answered: int
     committed: int
     """The offset whose commit the group had been told was accepted by then."""
     node: int
@@ -202,22 +202,22 @@ def stale_answers(
     )
     looked = {name: observations[name][rows] for name in ("client", "partition", "time_ns", "value", "node")}
     for row in np.flatnonzero(looked["node"] != NONE).tolist():
-        client, partition, asked_ns, told, node = (int(column[row]) for column in looked.values())
+        client, partition, asked_ns, answered, node = (int(column[row]) for column in looked.values())
         group_id = group_of[client]
         timeline = leaders.get(partition_for(group_id, count)) if count else None
         if timeline is None or _may_lead(timeline, node, asked_ns - error_ns, asked_ns + LOOK_UP_NS + error_ns):
             continue
         members = [member for member, group in group_of.items() if group == group_id]
         confirmed = _confirmed(commits, members, partition, before_ns=asked_ns)
-        if confirmed <= told:
+        if confirmed <= answered:
             continue
         later = looked["time_ns"][(looked["client"] == client) & (looked["partition"] == partition)]
         until_ns = int(later[later > asked_ns].min(initial=FOREVER))
-        found.append(StaleAnswer(client, partition, asked_ns, until_ns, told, confirmed, node))
+        found.append(StaleAnswer(client, partition, asked_ns, until_ns, answered, confirmed, node))
     return tuple(found)
 
 
-def told_by_a_deposed_coordinator(answers: Sequence[StaleAnswer], witnesses: np.ndarray) -> np.ndarray:
+def answered_by_deposed_coordinator(answers: Sequence[StaleAnswer], witnesses: np.ndarray) -> np.ndarray:
     """Returns bool[k]: the copy (of `client`, begun at `begin_ns`) came after such an answer, and before the next
     look-up."""
     found = np.zeros(len(witnesses), dtype=bool)
@@ -236,7 +236,7 @@ def _groups(plan: Plan, clients: Columns) -> dict[int, str]:
     """Client, and whoever took its place → its group.id."""
     planned = {c.client: c.group_id for c in plan.clients if c.group_id is not None}
     taken = zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True)
-    return planned | {client: planned[place] for client, place in taken if place in planned}
+    return planned | {client: planned[client_in] for client, client_in in taken if client_in in planned}
 
 
 def _may_lead(timeline: Timeline, node: int, from_ns: int, until_ns: int) -> bool:
@@ -340,10 +340,10 @@ class TransactionTimes:
         for number in np.unique(client).tolist():
             low, high = np.searchsorted(self.client, [number, number + 1])
             mine = np.flatnonzero((client == number) & (sent_ns != MISSING))
-            place = low + np.searchsorted(self.begun_ns[low:high], sent_ns[mine], side="right") - 1
-            inside = place >= low
+            index = low + np.searchsorted(self.begun_ns[low:high], sent_ns[mine], side="right") - 1
+            inside = index >= low
             ended = (
-                self.end_invoked_ns[np.maximum(place, 0)] if len(self.end_invoked_ns) else np.full(len(mine), MISSING)
+                self.end_invoked_ns[np.maximum(index, 0)] if len(self.end_invoked_ns) else np.full(len(mine), MISSING)
             )
             # Who sent after an end was asked for is in no transaction that was recorded.
             found[mine] = np.where(inside & (ended >= sent_ns[mine]), ended, MISSING)
@@ -409,7 +409,7 @@ class Envelope:
     for."""
     measured_by: frozenset[int] = frozenset()
     """Node ids of the places of its tailing readers: a fault that hits nothing else spoils the measurement alone."""
-    tell_no_seeks: frozenset[int] = frozenset()
+    seeks_unrecorded: frozenset[int] = frozenset()
     """The clients that read it and are programs of yours: what they print does not tell when they seek."""
     epoch_starts: Mapping[int, int] | None = None
     """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
@@ -494,8 +494,8 @@ class Envelope:
         election]"""
         times, epochs = self.leader_answers
         own = int(self.timeline.leader_epoch[self.timeline.index_at(np.asarray(election.previous_since_ns))])
-        told = times[(epochs >= own) & (epochs < election.epoch)]
-        return int(told[-1]) if len(told) else -FOREVER
+        answered = times[(epochs >= own) & (epochs < election.epoch)]
+        return int(answered[-1]) if len(answered) else -FOREVER
 
     def led_by_ns(self, epoch: int, since_ns: int) -> int:
         """Returns by when a leader of this epoch, or of a later one, had answered somebody as one; where nobody was, as

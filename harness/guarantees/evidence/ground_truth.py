@@ -97,8 +97,8 @@ def _record(
     verified, undone = phase == FaultPhase.VERIFIED, time_ns[phase == FaultPhase.UNDONE]
     healed = (phase == FaultPhase.UNDO_VERIFIED) & (effect == Tristate.YES)
     effective = _all_of(effect[verified])
-    told = rows["detail"][verified | (phase == FaultPhase.FAILED)]
-    details = (text_of(dictionaries, "detail", code) for code in np.unique(told).tolist())
+    detail = rows["detail"][verified | (phase == FaultPhase.FAILED)]
+    details = (text_of(dictionaries, "detail", code) for code in np.unique(detail).tolist())
     return FaultRecord(
         number=int(rows["fault"][0]),
         kind=kind,

@@ -104,7 +104,7 @@ class Evidence:
     """What of the history is missing or torn: table (or file) → why."""
     dead_clients: Mapping[str, str] = field(default_factory=dict)
     """Clients that ended although nobody asked them to: name → how."""
-    told_of_loss: tuple[str, ...] = ()
+    ended_by_loss: tuple[str, ...] = ()
     """Producers that ended because a broker told them of a loss, and so it is: what `judge` makes of the findings and of the
     rest of this."""
     contradictions: Mapping[int, Sequence[str]] = field(default_factory=dict)
@@ -184,10 +184,12 @@ class Evidence:
     @cached_property
     def registrations(self) -> Mapping[int, np.ndarray]:
         """Returns when each broker registered with the controllers, as their log says."""
-        told = self.metadata
-        mine = (told["source"] == MetadataSource.CONTROLLER_LOG) & (told["kind"] == MetadataKind.BROKER_REGISTERED)
-        nodes = np.unique(told["node"][mine]).tolist()
-        return {node: told["time_ns"][mine & (told["node"] == node)] for node in nodes}
+        metadata = self.metadata
+        mine = (metadata["source"] == MetadataSource.CONTROLLER_LOG) & (
+            metadata["kind"] == MetadataKind.BROKER_REGISTERED
+        )
+        nodes = np.unique(metadata["node"][mine]).tolist()
+        return {node: metadata["time_ns"][mine & (metadata["node"] == node)] for node in nodes}
 
     @cached_property
     def sampled(self) -> Mapping[int, tuple[SampledElection, ...]]:
@@ -284,7 +286,7 @@ class Evidence:
             unstated=plan.undescribed,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
             measured_by=self._readers(plan).nodes.get(partition, frozenset()),
-            tell_no_seeks=self._tell_no_seeks(plan, partition),
+            seeks_unrecorded=self._seeks_unrecorded(plan, partition),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
@@ -303,7 +305,7 @@ class Evidence:
             wall_zero_ns=self.wall_zero_ns,
         )
 
-    def _tell_no_seeks(self, plan: Plan, partition: int) -> frozenset[int]:
+    def _seeks_unrecorded(self, plan: Plan, partition: int) -> frozenset[int]:
         """Returns the programs of yours that read a partition, with those that took their places."""
         planned = self._readers(plan).by_command.get(partition)
         if planned is None:
@@ -316,7 +318,7 @@ class Evidence:
         of = dict(zip(cell.derived, cell.written, strict=True)).get(partition, partition) if cell.derived else partition
         if self.commits is None:
             return ()
-        told = stale_answers(
+        answers = stale_answers(
             plan,
             observations=self.observations,
             commits=self.commits,
@@ -324,7 +326,7 @@ class Evidence:
             clients=self.clients,
             error_ns=self.clock_error_ns,
         )
-        return [answer for answer in told if answer.partition == of]
+        return [answer for answer in answers if answer.partition == of]
 
     @cached_property
     def coordinators_moved_ns(self) -> Sequence[int]:
@@ -478,17 +480,17 @@ class _ReadersOfPlan:
 def _wall_zero_ns(run: RunDirectory) -> int | None:
     """Time 0 of the trial by the wall clock; None if the trial's clock never started or was never compared with it
     (imports)."""
-    told = read_object(run.clock) if run.clock.exists() else {}
+    clock = read_object(run.clock) if run.clock.exists() else {}
     needed = ("wall_minus_monotonic_ns", "start_monotonic_ns")
-    return sum(int(told[name]) for name in needed) if all(name in told for name in needed) else None
+    return sum(int(clock[name]) for name in needed) if all(name in clock for name in needed) else None
 
 
 def _texts(path: Path) -> Sequence[str]:
     """Returns what a file of the run lists; nothing for an imported run, or for one that ended before it came so far."""
-    told = read_json(path) if path.exists() else []
-    if not isinstance(told, list):
+    texts = read_json(path) if path.exists() else []
+    if not isinstance(texts, list):
         raise HistoryUnreadable(f"{path} holds no JSON list. Make the run again, or put back the file.")
-    return [str(what) for what in told]
+    return [str(what) for what in texts]
 
 
 def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:
@@ -531,16 +533,16 @@ DEFECT = (
 merely down stay known. [librdkafka rdkafka_metadata.c, rd_kafka_metadata_decommission_unavailable_brokers]"""
 
 
-def brokerless(told: Columns, clients: Columns) -> Mapping[int, int]:
+def brokerless(metrics: Columns, clients: Columns) -> Mapping[int, int]:
     """Returns, for each planned client, since when, in ns, one in its place knew no broker, although it had known some:
-    in every sample to its last one, for FORGOTTEN_NS at least. `told`: rows of `metrics`."""
+    in every sample to its last one, for FORGOTTEN_NS at least. `metrics`: rows of `metrics`."""
     planned = dict(zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True))
-    mine = (told["metric"] == code_of(KNOWN_BROKERS)) & (told["absent"] == 0)
+    mine = (metrics["metric"] == code_of(KNOWN_BROKERS)) & (metrics["absent"] == 0)
     found: dict[int, int] = {}
-    for client in np.unique(told["client"][mine]).tolist():
-        rows = np.flatnonzero(mine & (told["client"] == client))
-        rows = rows[np.argsort(told["time_ns"][rows], kind="stable")]
-        times, knew = told["time_ns"][rows], np.flatnonzero(told["value_micro"][rows] > 0)
+    for client in np.unique(metrics["client"][mine]).tolist():
+        rows = np.flatnonzero(mine & (metrics["client"] == client))
+        rows = rows[np.argsort(metrics["time_ns"][rows], kind="stable")]
+        times, knew = metrics["time_ns"][rows], np.flatnonzero(metrics["value_micro"][rows] > 0)
         if not len(knew) or knew[-1] + 1 == len(rows):
             continue
         since_ns = int(times[knew[-1] + 1])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prozess.harness.config.fault_nature import FaultNature
-from prozess.harness.guarantees.evidence.envelope import Envelope, told_by_a_deposed_coordinator
+from prozess.harness.guarantees.evidence.envelope import Envelope, answered_by_deposed_coordinator
 from prozess.harness.guarantees.facts.peace import call_held_up, held_up, held_up_there, unsettled
 from prozess.harness.guarantees.facts.replicas_in_sync import (
     cut_by_the_leader_that_acknowledged_it,
@@ -703,7 +703,7 @@ FACTS: Mapping[str, Fact] = {
     "the consumer tells no seeks": Fact(
         "the consumer is a program of yours (`consumer.command`), so it is not known whether it sought or reset its position",
         of_witnesses=lambda envelope, witnesses: doubt_unless(
-            as_truth(np.isin(witnesses["reader"], list(envelope.tell_no_seeks))), known=False
+            as_truth(np.isin(witnesses["reader"], list(envelope.seeks_unrecorded))), known=False
         ),
         could=lambda _: Tristate.NO,  # what it printed shows all the same that nothing of the kind was seen
     ),
@@ -810,7 +810,7 @@ FACTS: Mapping[str, Fact] = {
         "the copier's last request for its group's committed offset was answered with an older one, by a broker "
         "that no longer led the group's partition of __consumer_offsets",
         of_witnesses=lambda envelope, witnesses: as_truth(
-            told_by_a_deposed_coordinator(envelope.stale_answers(), witnesses)
+            answered_by_deposed_coordinator(envelope.stale_answers(), witnesses)
         ),
         could=lambda _: Tristate.UNKNOWN,
     ),

@@ -191,7 +191,7 @@ def _made_between(envelope: Envelope, first_ns: np.ndarray, second_ns: np.ndarra
     for life, following in pairwise(envelope.timeline.lives):
         made_ns = following.created_ns
         soon = np.where(
-            first_ns <= made_ns + error_ns, 1, np.where(first_ns <= _told_ns(envelope, made_ns), UNKNOWN, 0)
+            first_ns <= made_ns + error_ns, 1, np.where(first_ns <= _until_answered_ns(envelope, made_ns), UNKNOWN, 0)
         )
         proven = np.int8(1 if life.deleted_ns is not None else UNKNOWN)
         parts.append(all_true(proven, as_truth(second_ns >= made_ns - error_ns), soon.astype(np.int8)))
@@ -227,9 +227,9 @@ def _answered_until_ns(envelope: Envelope, number: int, following_ns: int) -> in
         and f.begin_ns <= gone_ns + envelope.error_ns <= f.end_ns + 2 * envelope.error_ns
         and (f.nature is None or f.nature.freezes or f.nature.cuts)
     ]
-    told_ns = min(_told_ns(envelope, gone_ns), following_ns + envelope.error_ns)
-    return max([told_ns, *(end_ns + envelope.error_ns for end_ns in cut_off)])
+    until_ns = min(_until_answered_ns(envelope, gone_ns), following_ns + envelope.error_ns)
+    return max([until_ns, *(end_ns + envelope.error_ns for end_ns in cut_off)])
 
 
-def _told_ns(envelope: Envelope, since_ns: int) -> int:
+def _until_answered_ns(envelope: Envelope, since_ns: int) -> int:
     return since_ns + DEPOSED_NS + envelope.error_ns

@@ -457,10 +457,10 @@ def _written_before_the_end(
     if batches is None or times is None or envelope.wall_zero_ns is None or moved != FALSE:
         return constant(UNKNOWN, len(witnesses))
     asked_ns = times.end_invoked_of(witnesses["client"], witnesses["begin_ns"])
-    place = batches.at(witnesses["log_offset"])
-    known = (place >= 0) & (asked_ns != MISSING) & (batches.producer_id[place] != NONE)
+    index = batches.at(witnesses["log_offset"])
+    known = (index >= 0) & (asked_ns != MISSING) & (batches.producer_id[index] != NONE)
     marker = np.full(len(witnesses), -1, dtype=np.intp)
-    marker[known] = beside(batches, place[known])
+    marker[known] = beside(batches, index[known])
     known &= marker >= 0
     found = constant(UNKNOWN, len(witnesses))
     stamped_ns = batches.timestamp_ms[marker[known]] * STAMP_NS - envelope.wall_zero_ns

@@ -61,8 +61,8 @@ class _Logged:
 
     def at(self, offset: np.ndarray) -> np.ndarray:
         """The epoch that holds each offset; NONE = before all of them."""
-        place = np.searchsorted(self.start, offset, side="right") - 1
-        return np.where(place >= 0, self.epoch[np.maximum(place, 0)], NONE)
+        index = np.searchsorted(self.start, offset, side="right") - 1
+        return np.where(index >= 0, self.epoch[np.maximum(index, 0)], NONE)
 
     def above(self, epoch: np.ndarray) -> np.ndarray:
         """Returns the first epoch in the log above each; FOREVER = none."""
@@ -70,9 +70,9 @@ class _Logged:
 
     def start_of(self, epoch: int) -> int:
         """The first offset of an epoch; -FOREVER if the epoch is not in the log."""
-        place = int(np.searchsorted(self.epoch, epoch))
-        known = place < len(self.epoch) and self.epoch[place] == epoch
-        return int(self.start[place]) if known else -FOREVER
+        index = int(np.searchsorted(self.epoch, epoch))
+        known = index < len(self.epoch) and self.epoch[index] == epoch
+        return int(self.start[index]) if known else -FOREVER
 
 
 def epochs_above(envelope: Envelope, epoch: np.ndarray) -> np.ndarray | None:

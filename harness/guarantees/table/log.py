@@ -30,7 +30,7 @@ def _bumped(anomaly: str) -> tuple[Rule, ...]:
             "sent them again under the new epoch with sequences from 0, and the broker took them for new",
             source="librdkafka#4953; KIP-360; seen with librdkafka 2.16.0: 227 records again in one batch of producer epoch "
             "1 whose first sequence is 0",
-            defect=DEFECTS["librdkafka#4953"].told,
+            defect=DEFECTS["librdkafka#4953"].description,
         ),
         Rule(
             id=f"{anomaly}/KAFKA-14034",
@@ -41,7 +41,7 @@ def _bumped(anomaly: str) -> tuple[Rule, ...]:
             reason="a batch failed for good, and the idempotent producer then sent earlier batches, which it was still "
             "retrying, under a new epoch",
             source="KAFKA-14034 (apache/kafka pull request 13796, closed unmerged); KIP-360",
-            defect=DEFECTS["KAFKA-14034"].told,
+            defect=DEFECTS["KAFKA-14034"].description,
         ),
     )
 
@@ -96,7 +96,7 @@ _LOST = Guarantee(
             reason="a replica that was started again and lacked records was taken back into the ISR because of what its "
             "leader knew of the process before, and was elected",
             source="KAFKA-14617, KIP-903 (AlterPartition with broker epochs); KAFKA-15221",
-            defect=DEFECTS["KAFKA-14617"].told,
+            defect=DEFECTS["KAFKA-14617"].description,
         ),
         older_epoch_appended("lost", trace="followed a change of leader, then led without it"),
         Rule(
@@ -108,7 +108,7 @@ _LOST = Guarantee(
             reason="a new leader took the fetch offset of a follower, which it told to cut its log, for what that follower "
             "has, acknowledged records up to there, and the follower was elected without them",
             source="KAFKA-13141; KIP-595: answers to fetches tell a diverging epoch, from 2.7 on",
-            defect=DEFECTS["KAFKA-13141"].told,
+            defect=DEFECTS["KAFKA-13141"].description,
         ),
         Rule(
             id="lost/KAFKA-15591",
@@ -134,7 +134,7 @@ _LOST = Guarantee(
             source="KAFKA-15591; librdkafka rdkafka_request.c, rd_kafka_handle_idempotent_Produce_success, and "
             "rdkafka_broker.c, rd_kafka_dr_implicit_ack; seen with Kafka 4.3.1 and librdkafka 2.16.0: trial "
             "message-first-batch",
-            defect=DEFECTS["KAFKA-15591"].told,
+            defect=DEFECTS["KAFKA-15591"].description,
         ),
     ),
 )
@@ -349,7 +349,7 @@ _DIRTY_READ = Guarantee(
             reason="a former leader that became a follower raises its high watermark before it truncates its log, "
             "so a consumer that fetches from it can read records that were never committed",
             source="KAFKA-14704",
-            defect=DEFECTS["KAFKA-14704"].told,
+            defect=DEFECTS["KAFKA-14704"].description,
         ),
     ),
 )
@@ -574,7 +574,7 @@ STALLS = (
                 reason="a delayed write went to a partition that no longer belongs to its transaction, and nobody "
                 "ends the transaction that it opened there",
                 source="KAFKA-14402, KIP-890 part 1 (transaction.partition.verification.enable)",
-                defect=DEFECTS["KAFKA-14402"].told,
+                defect=DEFECTS["KAFKA-14402"].description,
             ),
         ),
     ),

@@ -273,7 +273,7 @@ _STALE_CONTROLLER = Guarantee(
             reason="a controller that is cut off from the others does not ask itself whether a majority still fetches from "
             "it, and brokers that reach it alone go by what it says",
             source="KAFKA-15489; KIP-595, 'Leader Progress Timeout'",
-            defect=DEFECTS["KAFKA-15489"].told,
+            defect=DEFECTS["KAFKA-15489"].description,
         ),
     ),
 )

@@ -144,7 +144,7 @@ class Defect:
         return f"open in {self.newest}" if self.newest else f"fixed {self.fixed}"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """ "librdkafka#4953, open in 2.16.0; a transactional.id avoids it" """
         return f"{self.id}, {self.status}" + (f"; {self.avoided} avoids it" if self.avoided else "")
 
@@ -398,7 +398,7 @@ def older_epoch_appended(prefix: str, *, trace: str = OLDER_EPOCH) -> Rule:
         reason="after a leader change, a follower uses a fetch response of an older leader epoch: it appends the "
         "records in it, or truncates its own log because of it",
         source="KAFKA-18991, KAFKA-18723",
-        defect=DEFECTS["KAFKA-18991"].told,
+        defect=DEFECTS["KAFKA-18991"].description,
     )
 
 
@@ -414,7 +414,7 @@ def end_taken_for_a_record(anomaly: str, trace: str = "committed one beyond it")
         "and stores the offset behind it",
         source="librdkafka#4844; rd_kafka_q_serve_rkmessages of 2.12.0 (the offset of every message, also of an error) "
         "and of 2.14.0 (of records alone)",
-        defect=DEFECTS["librdkafka#4844"].told,
+        defect=DEFECTS["librdkafka#4844"].description,
     )
 
 
@@ -429,7 +429,7 @@ def markers_refused(anomaly: str) -> Rule:
         reason="a coordinator sent markers in a version of WriteTxnMarkers that an older broker does not know, and does so "
         "again and again, so that a transaction does not end",
         source="KAFKA-20322; KIP-1228; seen: 4.2.0 beside 4.1.2, trial half-upgrade",
-        defect=DEFECTS["KAFKA-20322"].told,
+        defect=DEFECTS["KAFKA-20322"].description,
     )
 
 

@@ -61,7 +61,7 @@ def delayed(anomaly: str, *, ended: str = "ended by a late request") -> Rule:
         label="KAFKA-17754",
         reason="a delayed commit or abort may end the next transaction of the same producer, which has the same epoch",
         source="KAFKA-17754; KIP-890 part 2; librdkafka has no transactions version 2 (librdkafka#5423)",
-        defect=DEFECTS["KAFKA-17754"].told,
+        defect=DEFECTS["KAFKA-17754"].description,
     )
 
 
@@ -76,7 +76,7 @@ def late(anomaly: str) -> Rule:
         reason="a delayed write came after its transaction had been aborted, and became part of the next one of its producer",
         source="KAFKA-14402; KIP-890 part 1; ProducerAppendInfo.appendDataBatch: records of a newer epoch go on in the "
         "transaction that is open",
-        defect=DEFECTS["KAFKA-14402"].told,
+        defect=DEFECTS["KAFKA-14402"].description,
     )
 
 

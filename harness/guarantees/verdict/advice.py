@@ -67,7 +67,7 @@ def what_would_have_kept(rule: Rule, setting: PartitionSettings, concerned: Conc
     """The change to tell of a rule for destroyed copies, as subject of "would have kept them"."""
     for change in _changes(setting):
         if all(_keeps(change, rule, setting, envelope, found).all() for envelope, found in concerned):
-            return _said(change)
+            return _change_text(change)
     return _beyond_settings(setting, concerned)
 
 
@@ -117,7 +117,7 @@ def _combined(setting: PartitionSettings) -> Iterator[_Change]:
                 )
 
 
-def _said(change: _Change) -> str:
+def _change_text(change: _Change) -> str:
     parts = [ACKS] if change.acks else []
     parts += [f"min.insync.replicas={change.min_insync}"] if change.min_insync is not None else []
     parts += [f"eligible leader replicas ({ELR}, from Kafka 4.0)"] if change.eligible else []

@@ -51,7 +51,7 @@ _KNOWN_ENDS = (
 """Of fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
 rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
 record is due by its own count of retries]"""
-_TOLD_OF_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
+_ENDED_BY_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
 """With this error a broker tells an idempotent producer that what it had acknowledged is gone: its next sequence follows on
 nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data may have been lost"; KIP-360]"""
 
@@ -95,21 +95,21 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
         if not records and not _missed(evidence, number):
             yield f"the {step.do.fault} of step {step.name!r} never struck"
         for fault in records:
-            told = f" ({fault.detail})" if fault.detail else ""
+            detail = f" ({fault.detail})" if fault.detail else ""
             if fault.effective is Tristate.NO:
-                yield f"the {step.do.fault} of step {step.name!r} had no effect{told}"
+                yield f"the {step.do.fault} of step {step.name!r} had no effect{detail}"
             elif fault.effective is Tristate.UNKNOWN:
-                yield f"the {step.do.fault} of step {step.name!r} was not proven to work{told}"
+                yield f"the {step.do.fault} of step {step.name!r} was not proven to work{detail}"
 
 
 def beyond_reality_in(plan: Plan, evidence: Evidence) -> str | None:
     """Returns what the trial did that no network and no broker does, or that Kafka's code may never do, as a sentence without
     its end; None if it did nothing of the kind. Kafka promises nothing then, so what was violated says nothing of Kafka."""
     for number, step in enumerate(plan.steps):
-        if not isinstance(step.do, FaultAction) or (told := _beyond_reality(step.do)) is None:
+        if not isinstance(step.do, FaultAction) or (why := _beyond_reality(step.do)) is None:
             continue
         if any(f.step == number and f.effective is not Tristate.NO for f in evidence.fault_records):
-            return f"step {step.name!r} did what {told}, and Kafka promises nothing then"
+            return f"step {step.name!r} did what {why}, and Kafka promises nothing then"
     return None
 
 
@@ -117,13 +117,13 @@ def _beyond_reality(action: FaultAction) -> str | None:
     """Returns who never does what the fault does, and what that is; None if it may happen by itself."""
     given = action.parameters
     if action.fault == MESSAGE_FAULT:
-        told = beyond_networks(
+        why = beyond_networks(
             MessageMatch.model_validate(given["match"]), _OF_MESSAGES.validate_python(given["action"])
         )
-        return f"no network and no broker does ({told})" if told is not None else None
+        return f"no network and no broker does ({why})" if why is not None else None
     if action.fault == METHOD_FAULT:
-        told = beyond_code(MethodMatch.model_validate(given["match"]), _OF_METHODS.validate_python(given["action"]))
-        return f"Kafka's code may never do ({told})" if told is not None else None
+        why = beyond_code(MethodMatch.model_validate(given["match"]), _OF_METHODS.validate_python(given["action"]))
+        return f"Kafka's code may never do ({why})" if why is not None else None
     return None
 
 
@@ -140,7 +140,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     died, crashed = _deaths(served, evidence)
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
-    told = [f"client {name} ended although nobody stopped it ({how}{_known_end(how)})" for name, how in died.items()]
+    reasons = [f"client {name} ended although nobody stopped it ({how}{_known_end(how)})" for name, how in died.items()]
     # Of tens of thousands of clients: found once, not in a search for each of them.
     last_rows = {client: row for row, client in enumerate(evidence.clients["client"].tolist())}
     for client in served:
@@ -150,18 +150,18 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
             continue
         if client.name not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, last_rows.get(client.client))
-            told += [f"client {client.name} {why}"] if why else []
+            reasons += [f"client {client.name} {why}"] if why else []
     quiet = (*_idle_share_group(served, evidence), *_idle_programs(served, evidence))
-    return (*evidence.contradictions.get(cell.cell, ()), *told, *_forgetful(served, evidence), *quiet)
+    return (*evidence.contradictions.get(cell.cell, ()), *reasons, *_forgetful(served, evidence), *quiet)
 
 
-def told_of_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:
+def ended_by_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:
     """Producers that ended because a broker told them that acknowledged records of theirs are gone, and so it is: whether
     they may be is what `lost` says. Without such a loss it is a death like any other. `losers`: clients of which
     acknowledged records are gone, by the findings."""
     clients = {c.name: c for c in plan.clients if role_named(c.role) is Role.PRODUCER}
-    told = [n for n, how in evidence.dead_clients.items() if n in clients and _TOLD_OF_LOSS.search(how)]
-    return tuple(n for n in told if clients[n].client in losers or _cut(plan, evidence, clients[n]))
+    ended = [n for n, how in evidence.dead_clients.items() if n in clients and _ENDED_BY_LOSS.search(how)]
+    return tuple(n for n in ended if clients[n].client in losers or _cut(plan, evidence, clients[n]))
 
 
 def _cut(plan: Plan, evidence: Evidence, client: PlannedClient) -> bool:
@@ -184,7 +184,7 @@ def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[s
     gone = set(map(_planned_name, deaths))
     went_on = {c.group_id for c in served if c.name not in gone} - {None}
     replaced = {c.name for c in served if c.group_id in went_on}
-    excused = set(evidence.told_of_loss) & deaths.keys()
+    excused = set(evidence.ended_by_loss) & deaths.keys()
     excused |= {n for n in evidence.crashed_in_librdkafka if _planned_name(n) in replaced}
     died = {_planned_name(name): how for name, how in deaths.items() if name not in excused}
     return died, set(map(_planned_name, excused)) - died.keys()
@@ -295,9 +295,9 @@ def partly_unlooked(verdict: TrialVerdict, plan: Plan, lost: Sequence[LostRows],
         for cell in verdict.cells
     )
     others = Counter(str(cell.verdict) for cell in cells if cell.cell not in unreadable)
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(others.items()))
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(others.items()))
     concerned = f"{len(unreadable):,} of {len(cells):,} cells {'is' if len(unreadable) == 1 else 'are'} not judged."
-    rest = f" Judged by intact files: {told}." if told else ""
+    rest = f" Judged by intact files: {counts}." if counts else ""
     return verdict.model_copy(
         update={
             **_unknown_as_a_whole(verdict, doubts),
@@ -339,7 +339,7 @@ def with_doubts(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
     return verdict.model_copy(
         update={
             **_unknown_as_a_whole(verdict, doubts),
-            "sentence": f"{_because(doubts)} {_cells(len(verdict.cells))} judged.{_told(found)}",
+            "sentence": f"{_because(doubts)} {_cells(len(verdict.cells))} judged.{_counts_text(found)}",
             "cells": tuple(_doubted(cell, reason) for cell in verdict.cells),
             "controls": (),
             "not_proven": (),
@@ -380,9 +380,9 @@ def _cells(count: int) -> str:
     return "The only cell is not" if count == 1 else f"None of {count:,} cells is"
 
 
-def _told(found: Mapping[str, int]) -> str:
-    told = ", ".join(f"{name} {count:,}" for name, count in found.items())
-    return f" Found, though damaged files prove nothing: {told}." if found else ""
+def _counts_text(found: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{name} {count:,}" for name, count in found.items())
+    return f" Found, though damaged files prove nothing: {counts}." if found else ""
 
 
 # Evidence that was dropped: nothing is *held* of a partition with a gap, and what was found there stands only if no line

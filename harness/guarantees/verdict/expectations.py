@@ -91,10 +91,10 @@ def _spans(plan: Plan, evidence: Evidence) -> dict[int, Span]:
             begun[int(steps["step"][row])] = int(steps["fired_ns"][row]), int(steps["done_ns"][row])
     numbers = sorted(begun)
     spans: dict[int, Span] = {}
-    for place, number in enumerate(numbers):
+    for index, number in enumerate(numbers):
         fired_ns, done_ns = begun[number]
-        last = place + 1 == len(numbers)
-        spans[number] = Span(fired_ns, done_ns if last else begun[numbers[place + 1]][0])
+        last = index + 1 == len(numbers)
+        spans[number] = Span(fired_ns, done_ns if last else begun[numbers[index + 1]][0])
     return spans
 
 
@@ -164,8 +164,8 @@ def _messages(
     )
     codes, counts = np.unique(whole[:, 0], return_counts=True)
     found = {text_of(evidence.dictionaries, "did", c): n for c, n in zip(codes.tolist(), counts.tolist(), strict=True)}
-    told = ", ".join(f"{did!r} {count:,}" for did, count in sorted(found.items()))
-    return ExpectationSeen(_within(expected, found.get(expected.did, 0)), told or "no message matched in that time")
+    text = ", ".join(f"{did!r} {count:,}" for did, count in sorted(found.items()))
+    return ExpectationSeen(_within(expected, found.get(expected.did, 0)), text or "no message matched in that time")
 
 
 # Leaders and ISRs, by the controllers' log.
@@ -177,14 +177,14 @@ def _leader(plan: Plan, evidence: Evidence, expected: LeaderExpected, span: Span
     if not states:
         return ExpectationSeen(None, "the controllers' log has nothing of it at that time")
     leaders = [int(timeline.leader[state]) for state in states]
-    told = f"{_then([_node(leader) for leader in leaders])} led"
+    text = f"{_then([_node(leader) for leader in leaders])} led"
     if expected.node is not None:
-        return ExpectationSeen(node_id(expected.node) in leaders, told)
+        return ExpectationSeen(node_id(expected.node) in leaders, text)
     if expected.nobody:
-        return ExpectationSeen(NONE in leaders, told)
+        return ExpectationSeen(NONE in leaders, text)
     if expected.moved:
-        return ExpectationSeen(any(leader not in (NONE, leaders[0]) for leader in leaders[1:]), told)
-    return ExpectationSeen(set(leaders) == {leaders[0]} - {NONE}, told)
+        return ExpectationSeen(any(leader not in (NONE, leaders[0]) for leader in leaders[1:]), text)
+    return ExpectationSeen(set(leaders) == {leaders[0]} - {NONE}, text)
 
 
 def _timeline_of(plan: Plan, evidence: Evidence, expected: LeaderExpected) -> Timeline:
@@ -208,8 +208,8 @@ def _controller(evidence: Evidence, expected: ControllerExpected, span: Span) ->
     if not before:
         return ExpectationSeen(None, "the controllers' log has nothing of it at that time")
     active = table["node"][log[before - 1 :]].tolist()
-    told = f"{_then([f'node {node}' for node in active])} was the active controller"
-    return ExpectationSeen(any(node != active[0] for node in active) is expected.moved, told)
+    text = f"{_then([f'node {node}' for node in active])} was the active controller"
+    return ExpectationSeen(any(node != active[0] for node in active) is expected.moved, text)
 
 
 def _isr(timeline: Timeline, expected: IsrExpected, span: Span) -> ExpectationSeen:
@@ -217,11 +217,11 @@ def _isr(timeline: Timeline, expected: IsrExpected, span: Span) -> ExpectationSe
     if not states:
         return ExpectationSeen(None, "the controllers' log has nothing of it at that time")
     masks = [int(timeline.isr[state]) for state in states]
-    told = f"it was {_then([str(_brokers(mask)) for mask in masks])}"
+    text = f"it was {_then([str(_brokers(mask)) for mask in masks])}"
     if expected.brokers is not None:
-        return ExpectationSeen(any(_brokers(mask) == sorted(expected.brokers) for mask in masks), told)
+        return ExpectationSeen(any(_brokers(mask) == sorted(expected.brokers) for mask in masks), text)
     assert expected.at_most is not None, "one of the two is given"
-    return ExpectationSeen(any(mask.bit_count() <= expected.at_most for mask in masks), told)
+    return ExpectationSeen(any(mask.bit_count() <= expected.at_most for mask in masks), text)
 
 
 def _states(timeline: Timeline, span: Span) -> range:
@@ -236,15 +236,15 @@ def _brokers(mask: int) -> list[int]:
     return [node for node in range(mask.bit_length()) if mask >> node & 1]
 
 
-_TOLD_MAX = 4
+_SHOWN_MAX = 4
 
 
 def _then(words: Sequence[str]) -> str:
     """Joins what came one after the other, each once in a row: "broker 1, then nobody"."""
-    told = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
-    if len(told) > _TOLD_MAX:
-        told = [*told[: _TOLD_MAX - 1], "others", told[-1]]
-    return ", then ".join(told)
+    shown = [word for index, word in enumerate(words) if not index or word != words[index - 1]]
+    if len(shown) > _SHOWN_MAX:
+        shown = [*shown[: _SHOWN_MAX - 1], "others", shown[-1]]
+    return ", then ".join(shown)
 
 
 def _node(node: int) -> str:
@@ -276,9 +276,9 @@ def _truncated(evidence: Evidence, number: int, expected: TruncatedExpected) -> 
     same = np.unique(names, axis=0, return_inverse=True)[1].reshape(-1)
     gone = then[~np.isin(same[: len(then)], same[len(then) :])]
     count = int((rows["last_offset"][gone] - rows["base_offset"][gone] + 1).sum())
-    told = f"{count:,} of its records were not there at the end"
+    text = f"{count:,} of its records were not there at the end"
     return ExpectationSeen(
-        count >= expected.at_least, told + (f", from offset {int(rows['base_offset'][gone].min())} on" if count else "")
+        count >= expected.at_least, text + (f", from offset {int(rows['base_offset'][gone].min())} on" if count else "")
     )
 
 
@@ -291,8 +291,8 @@ def _behind(evidence: Evidence, number: int, expected: BehindExpected) -> Expect
     if own is None or ahead is None:
         missing = expected.node if own is None else expected.ahead
         return ExpectationSeen(None, f"no copy of {missing} was read by the step")
-    told = f"{expected.node} ended at {own}, {expected.ahead} at {ahead}"
-    return ExpectationSeen(ahead >= own and _within(expected, ahead - own), told)
+    text = f"{expected.node} ended at {own}, {expected.ahead} at {ahead}"
+    return ExpectationSeen(ahead >= own and _within(expected, ahead - own), text)
 
 
 def _observed(evidence: Evidence, partition: int, node: int, step: int, kind: ObservationKind) -> int | None:
@@ -315,10 +315,10 @@ def _markers(evidence: Evidence, expected: MarkersExpected, span: Span) -> Expec
     certain = int(((from_ns - error_ns >= span.begin_ns) & (from_ns + _NS_PER_MS + error_ns <= span.end_ns)).sum())
     possible = int(((from_ns + _NS_PER_MS + error_ns >= span.begin_ns) & (from_ns - error_ns <= span.end_ns)).sum())
     least, most = expected.bounds
-    told = f"{certain:,}" if certain == possible else f"{certain:,} to {possible:,}"
+    text = f"{certain:,}" if certain == possible else f"{certain:,} to {possible:,}"
     if certain >= least and (most is None or possible <= most):
-        return ExpectationSeen(True, told)
-    return ExpectationSeen(False if possible < least or (most is not None and certain > most) else None, told)
+        return ExpectationSeen(True, text)
+    return ExpectationSeen(False if possible < least or (most is not None and certain > most) else None, text)
 
 
 # Sends, as the clients recorded them.

@@ -86,9 +86,9 @@ def _inputs(
             whole = catalogue.CHECKERS[anomaly].of_cells
             number = numbers[anomaly, cell.partitions[0] if whole else partition]
             for judged, rule, defect, count in _groups(tally_of(guarantee, {partition: result}, evaluation)):
-                told = judged.name.lower().replace("_", " ")
-                rule_id, defect_id = (rules[place] if place >= 0 else None for place in (rule, defect))
-                yield number, anomaly, cell.cell, partition, told, rule_id, defect_id, count
+                name = judged.name.lower().replace("_", " ")
+                rule_id, defect_id = (rules[index] if index >= 0 else None for index in (rule, defect))
+                yield number, anomaly, cell.cell, partition, name, rule_id, defect_id, count
 
 
 def _groups(tally: Tally) -> Iterator[tuple[Judgement, int, int, int]]:

@@ -25,9 +25,9 @@ from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_
 from prozess.harness.guarantees.verdict.doubts import (
     beyond_reality_in,
     cell_doubts,
+    ended_by_loss,
     not_asked,
     reasons_of_gaps,
-    told_of_loss,
     trial_doubts,
     uncertain_partitions,
 )
@@ -87,7 +87,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     found = {(f.anomaly, f.partition): f for f in findings}
     costs: Counter[str] = Counter()
     windows: dict[int, tuple[WindowJudged, ...]] = {}
-    evidence = replace(evidence, told_of_loss=told_of_loss(plan, evidence, _losers(findings)))
+    evidence = replace(evidence, ended_by_loss=ended_by_loss(plan, evidence, _losers(findings)))
     beyond = beyond_reality_in(plan, evidence)
     outcomes = {
         cell.cell: _judge_cell(plan, cell, found, evidence, doubts, beyond, costs, windows) for cell in plan.cells
@@ -113,12 +113,12 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     omitted = not_judged(outcomes)
     if decide:
         costs = Counter({rule: count for rule, count in costs.items() if rule.partition("/")[0] in decide})
-    told = trial_sentence(
+    text = trial_sentence(
         plan, cells, verdict, reasons=reasons, costs=costs, evidence=evidence, omitted=omitted, chosen=decide
     )
     return TrialVerdict(
         verdict=verdict,
-        sentence=with_unproven(told, verdict, cells),
+        sentence=with_unproven(text, verdict, cells),
         trial=plan.trial,
         title=plan.title,
         seed=plan.seed,
@@ -175,11 +175,11 @@ def _unknown_reasons(outcomes: Mapping[int, Mapping[str, CellAnomaly]], known: S
         for a in cell.values():
             if a.outcome is AnomalyOutcome.UNKNOWN:
                 concerned.setdefault(a.reason, {})[a.anomaly] = None
-    said = {sentence(why) for why in known}
+    texts = {sentence(why) for why in known}
     return [
         why if len(anomalies) == len(TABLE) else f"{first_of_many(list(anomalies))}: {why}"
         for why, anomalies in concerned.items()
-        if why not in said
+        if why not in texts
     ]
 
 
@@ -497,9 +497,9 @@ def _cells_text(plan: Plan, control: Control) -> str:
     """Describes the cells of a control: how many there are, and the setting that only they have."""
     chosen = [plan.cells[c].axes for c in control.cells]
     common = {k: v for k, v in chosen[0].items() if all(axes.get(k) == v for axes in chosen)}
-    telling = {k: v for k, v in common.items() if any(cell.axes.get(k) != v for cell in plan.cells)}
-    enough = [{k: v} for k, v in telling.items() if len(plan.cells_matching({k: v})) == len(control.cells)]
-    named = " ".join(f"{k.partition('.')[2]}={v}" for k, v in (enough[0] if enough else telling).items())
+    differing = {k: v for k, v in common.items() if any(cell.axes.get(k) != v for cell in plan.cells)}
+    enough = [{k: v} for k, v in differing.items() if len(plan.cells_matching({k: v})) == len(control.cells)]
+    named = " ".join(f"{k.partition('.')[2]}={v}" for k, v in (enough[0] if enough else differing).items())
     return f"{number_of(len(control.cells), 'cell')}{f' with {named}' if named else ''}"
 
 
@@ -589,12 +589,12 @@ def not_deciding(judged: CellAnomaly, why: str) -> CellAnomaly:
 
 def idle_doubts(outcomes: Mapping[int, Mapping[str, CellAnomaly]], decide: Collection[str]) -> list[str]:
     """Returns what was chosen to decide, and had nothing to judge in any cell: that it passes would say too much."""
-    told = []
+    reasons = []
     for name in decide:
         found = [anomalies[name] for anomalies in outcomes.values() if name in anomalies]
         if all(judged.outcome is AnomalyOutcome.NOT_JUDGED for judged in found):
-            told.append(f"{name} was chosen to decide, but there was nothing to judge: {TABLE[name].nothing}")
-    return told
+            reasons.append(f"{name} was chosen to decide, but there was nothing to judge: {TABLE[name].nothing}")
+    return reasons
 
 
 def not_judged(outcomes: Mapping[int, Mapping[str, CellAnomaly]]) -> dict[str, str]:

@@ -76,17 +76,17 @@ def outcome_reason(
 def _defects(guarantee: Guarantee, tally: Tally) -> str:
     """Yields what is proven to be a known defect, then what may be one. Of how many, where it is not all of them."""
 
-    def told(found: Iterable[tuple[Rule, int]], as_what: str, proof: str) -> Iterator[str]:
+    def described(found: Iterable[tuple[Rule, int]], as_what: str, proof: str) -> Iterator[str]:
         for rule, count in found:
             of = f" ({count:,} of {tally.forbidden:,})" if count < tally.forbidden else ""
             yield f" {as_what}{rule.defect and ' '}{rule.defect}{of}: {rule.reason}{proof}."
 
-    known = told(tally.defects(guarantee), "Known defect", "")
-    perhaps = told(tally.possible_defects(guarantee), "Possibly", "; nothing that was recorded proves it")
+    known = described(tally.defects(guarantee), "Known defect", "")
+    perhaps = described(tally.possible_defects(guarantee), "Possibly", "; nothing that was recorded proves it")
     alike = [
         f" Nothing that was recorded tells {_list(labels)} apart." for labels in tally.indistinguishable(guarantee)
     ]
-    explained = told(tally.defects(guarantee, effect=RuleEffect.EXPLAINED), "What happened", "")
+    explained = described(tally.defects(guarantee, effect=RuleEffect.EXPLAINED), "What happened", "")
     return "".join((*known, *explained, *perhaps, *alike))
 
 
@@ -94,8 +94,8 @@ def at_risk(cells: Sequence[CellVerdict]) -> dict[str, str]:
     """Returns what some cells' configurations permitted under these faults although nothing of it was seen: "not seen",
     if any."""
     anomalies = {name: _in(cells, name, AnomalyOutcome.PERMITTED) for name in TABLE}
-    told = [f"{name} in {number_of(len(found), 'cell')}" for name, found in anomalies.items() if found]
-    return {"not seen": "though possible: " + ", ".join(told)} if told else {}
+    texts = [f"{name} in {number_of(len(found), 'cell')}" for name, found in anomalies.items() if found]
+    return {"not seen": "though possible: " + ", ".join(texts)} if texts else {}
 
 
 def trial_sentence(
@@ -118,8 +118,8 @@ def trial_sentence(
             first = f" ({_limits(evidence)})" if evidence.limits else ""
             known = _counts(cells, "known")
             perhaps = (
-                f" Possibly by {said}; nothing that was recorded proves it."
-                if (said := _counts(cells, "possible"))
+                f" Possibly by {counts}; nothing that was recorded proves it."
+                if (counts := _counts(cells, "possible"))
                 else ""
             )
             if all(a.by_known_defects for c in cells for a in c.anomalies.values() if a.verdict is Verdict.VIOLATED):
@@ -133,8 +133,8 @@ def trial_sentence(
             return f"Held: {kept}{under}.{_costs(costs)}{_ended_early(evidence)}{left}"
         case _:
             found = _found_unjudged(cells)
-            said = "; ".join(filter(None, (_limits(evidence), found))) if evidence.limits else found
-            why = said or (reasons[0].rstrip(".") if reasons else "nothing was judged")
+            counts = "; ".join(filter(None, (_limits(evidence), found))) if evidence.limits else found
+            why = counts or (reasons[0].rstrip(".") if reasons else "nothing was judged")
             held = sum(cell.verdict is Verdict.HELD for cell in cells)
             more = f" (and {number_of(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
             of_cells = f"{held} of {number_of(len(cells), 'cell')} held{under}."
@@ -162,9 +162,9 @@ def _left(cells: Sequence[CellVerdict], omitted: Mapping[str, str]) -> str:
         return ""
     counts = {name: sum(c.anomalies[name].count for c in cells if name in c.anomalies) for name in omitted}
     found = [f"{name} {count:,}" for name, count in counts.items() if count]
-    told = f" Found, but not judged: {_list(found)}." if found else ""
+    text = f" Found, but not judged: {_list(found)}." if found else ""
     verb = "was" if len(omitted) == 1 else "were"
-    return f"{told} {number_of(len(omitted), 'guarantee')} {verb} not judged: {first_of_many(list(omitted))}."
+    return f"{text} {number_of(len(omitted), 'guarantee')} {verb} not judged: {first_of_many(list(omitted))}."
 
 
 def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
@@ -211,24 +211,24 @@ def _why_unproven(anomaly: str, asked: int, cells: Sequence[CellVerdict]) -> str
     )
 
 
-def with_unproven(told: str, verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
+def with_unproven(text: str, verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
     """Returns the trial's sentence: what held is never said alone where it rests on controls that were silent."""
     names = [name for name in TABLE if _unproven(cells, name)]
     if verdict is not Verdict.HELD or not names:
-        return told
+        return text
     each = "its control" if len(names) == 1 else "their controls"
-    return f"{told} It is not proven that this run could see {_list(names)}: {each} did not show it."
+    return f"{text} It is not proven that this run could see {_list(names)}: {each} did not show it."
 
 
 def _ended_early(evidence: Evidence) -> str:
     """Names the clients that an assertion in librdkafka ended, and counts those that ended because a broker reported a
     loss."""
-    crashed, told = evidence.crashed_in_librdkafka, evidence.told_of_loss
+    crashed, ended = evidence.crashed_in_librdkafka, evidence.ended_by_loss
     by = f" An assertion in librdkafka ended {_list(crashed)}." if crashed else ""
     lost = (
-        f" {number_of(len(told), 'producer')} ended because a broker reported the loss (OUT_OF_ORDER_SEQUENCE_NUMBER)."
+        f" {number_of(len(ended), 'producer')} ended because a broker reported the loss (OUT_OF_ORDER_SEQUENCE_NUMBER)."
     )
-    return by + (lost if told else "")
+    return by + (lost if ended else "")
 
 
 def _under(plan: Plan, evidence: Evidence) -> str:
@@ -251,15 +251,15 @@ def _kept(plan: Plan, cells: Sequence[CellVerdict]) -> str:
 
 def _violations(plan: Plan, cells: Sequence[CellVerdict]) -> str:
     """Each broken promise with its count and cells, the most frequent first."""
-    told = []
+    texts = []
     for name, guarantee in TABLE.items():
         if broken := _in(cells, name, AnomalyOutcome.VIOLATED):
             forbidden = sum(a.forbidden for a in broken.values())
             where = number_of(len(broken), "cell")
             acks = {plan.cells[c].producer.acks for c in broken}
             named = where if len(acks) > 1 else f"{where} with acks={next(iter(acks))}"
-            told.append((forbidden, f"{counted(guarantee.found, forbidden)} in {named}"))
-    return "; ".join(text for _, text in sorted(told, key=lambda pair: -pair[0]))
+            texts.append((forbidden, f"{counted(guarantee.found, forbidden)} in {named}"))
+    return "; ".join(text for _, text in sorted(texts, key=lambda pair: -pair[0]))
 
 
 def _counts(cells: Sequence[CellVerdict], which: Literal["known", "possible"]) -> str:
@@ -280,9 +280,9 @@ def _and_unknown(cells: Sequence[CellVerdict]) -> str:
 def _costs(costs: Mapping[str, int]) -> str:
     """Returns what was permitted and seen: " Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."."""
     shown = sorted(costs.items(), key=lambda item: -item[1])
-    told = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:COSTS_MAX]]
-    told += [number_of(len(shown) - COSTS_MAX, "more finding")] if len(shown) > COSTS_MAX else []
-    return f" Permitted, and seen: {'; '.join(told)}." if told else ""
+    texts = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:COSTS_MAX]]
+    texts += [number_of(len(shown) - COSTS_MAX, "more finding")] if len(shown) > COSTS_MAX else []
+    return f" Permitted, and seen: {'; '.join(texts)}." if texts else ""
 
 
 def _in(cells: Sequence[CellVerdict], anomaly: str, outcome: AnomalyOutcome) -> dict[int, CellAnomaly]:
@@ -366,10 +366,10 @@ def _show(
 
 def _active(plan: Plan, witness: np.void, faults: tuple[FaultRecord, ...]) -> tuple[str, ...]:
     """Steps whose faults were active between the witness's times, or just before or after."""
-    told = [int(witness[name]) for name in ("begin_ns", "end_ns", "seen_ns") if witness[name] != MISSING]
-    if not told:
+    times = [int(witness[name]) for name in ("begin_ns", "end_ns", "seen_ns") if witness[name] != MISSING]
+    if not times:
         return ()
-    begin_ns, end_ns = min(told) - AROUND_NS, max(told) + AROUND_NS
+    begin_ns, end_ns = min(times) - AROUND_NS, max(times) + AROUND_NS
     return tuple(
         dict.fromkeys(_step_name(plan, f) for f in faults if f.begin_ns <= end_ns and f.end_ns >= begin_ns and f.hit)
     )

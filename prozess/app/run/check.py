@@ -9,7 +9,7 @@ from prozess.app.run_options import EngineName, refuse_without_spark
 from prozess.harness.checking.findings import read_findings, write_findings
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.convert import History, LargeTables, ensure_history, write_history
-from prozess.harness.history.manifest import Condition, condition_of, has_history, said_of_unproven, seal_history
+from prozess.harness.history.manifest import Condition, condition_of, has_history, naming_unproven, seal_history
 from prozess.harness.impact.cost import (
     FaultTime,
     Impact,
@@ -105,7 +105,7 @@ def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | N
     if not condition.readable:
         return ()
     run = replace(run, lost=condition.lost)
-    with said_of_unproven(run, condition):
+    with naming_unproven(run, condition):
         return _check(run, options, condition)
 
 

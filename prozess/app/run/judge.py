@@ -15,7 +15,7 @@ from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked,
 from prozess.harness.guarantees.verdict.inputs import tables_of
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.history.convert import History
-from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven, seal_judged
+from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of, seal_judged
 from prozess.harness.interfaces import Finding
 from prozess.harness.plan.alerts import judge_alerts, metrics_of, parse_expression, with_alerts
 from prozess.harness.plan.plan import Plan, read_plan
@@ -60,7 +60,7 @@ def judge_run(
     if not condition.readable:
         verdict = unlooked(plan_of(run, condition), condition.doubts)
     else:
-        with said_of_unproven(run, condition):
+        with naming_unproven(run, condition):
             verdict = _judged(replace(run, lost=condition.lost), findings, decide)
         if condition.damaged:
             verdict = partly_unlooked(verdict, plan_of(run, condition), condition.lost, condition.doubts)
@@ -101,7 +101,7 @@ def judged_tables(run: RunDirectory, condition: Condition) -> Mapping[str, pa.Ta
     """Returns the tables `facts` and `verdict_inputs` of a checked run (`prozess.harness.result_tables`), computed as the
     verdict is, from the files as they are. Cells of which rows are damaged have no rows. HistoryUnreadable."""
     run = replace(run, lost=condition.lost)
-    with said_of_unproven(run, condition):
+    with naming_unproven(run, condition):
         plan, history = read_plan(run), History.open(run)
         made = tables_of(plan, read_findings(run), _evidence(history, plan), unreadable=history.unreadable)
     return {

@@ -16,7 +16,7 @@ from rich.table import Table
 from prozess.campaigns.comparing import run_directories
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
-from prozess.harness.history.store import StoredRun, place_of, runs_below
+from prozess.harness.history.store import StoredRun, location_of, runs_below
 from prozess.harness.impact.trends import Measure, Regression, Trends, regressions
 from prozess.harness.printable import printable
 from prozess.harness.report.html import environment
@@ -26,7 +26,7 @@ from prozess.harness.report.words import VERDICT_SIGNS
 def runs_among(places: Sequence[str]) -> list[Path | StoredRun]:
     """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
     are in directories here, and none has a verdict."""
-    told = [place_of(place) for place in places]
+    told = [location_of(place) for place in places]
     here = [place for place in told if isinstance(place, Path)]
     found: list[Path | StoredRun] = [*run_directories(here)] if here else []
     stored = [run for place in told if isinstance(place, str) for run in runs_below(place)]

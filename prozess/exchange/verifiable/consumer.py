@@ -7,7 +7,7 @@ from typing import Any
 from prozess.exchange.verifiable.clients import Events, RunOfClient, split_value, timestamp_ms
 from prozess.exchange.verifiable.evidence import EvidenceGaps, ReaderTally, Where
 from prozess.exchange.verifiable.lines import place_in, places_in
-from prozess.harness.recording.verifiable_output import EventPlace
+from prozess.harness.recording.verifiable_output import EventPartition
 from prozess.harness.schema import NONE, OFFSET_MAX, Outcome
 
 UNREPORTED_ERROR = -1
@@ -42,7 +42,7 @@ class ConsumerReader:
         run: RunOfClient,
         rows: PrintedRows,
         gaps: EvidenceGaps,
-        partition_of: Callable[[EventPlace], int],
+        partition_of: Callable[[EventPartition], int],
         *,
         share: bool,
     ) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from prozess.exchange.verifiable.lines import FileOfEvents, number_in, place_in
 from prozess.harness.plan.plan import EvidenceGap
-from prozess.harness.recording.verifiable_output import EventPlace
+from prozess.harness.recording.verifiable_output import EventPartition
 from prozess.harness.schema import NONE, OFFSET_MAX
 
 Hides = Literal["sends", "reads", "records"]
@@ -145,7 +145,7 @@ class ReaderTally:
         """Since the last count, of each partition: how many, the first offset and the last."""
         self._counts = False
 
-    def read(self, place: EventPlace) -> None:
+    def read(self, place: EventPartition) -> None:
         """Takes a record."""
         self.records += 1
         held = self._since.get((place.topic, place.partition))

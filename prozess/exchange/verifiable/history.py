@@ -33,7 +33,7 @@ from prozess.exchange.verifiable.lines import (
     read_events,
 )
 from prozess.harness.errors import BadInput
-from prozess.harness.recording.verifiable_output import EventPlace
+from prozess.harness.recording.verifiable_output import EventPartition
 from prozess.harness.schema import MISSING, NONE, Outcome
 
 NS_PER_MS = 1_000_000
@@ -98,7 +98,7 @@ class _Reader:
                 reader = ConsumerReader(client, run_of, self._rows, self._gaps, self._partition, share=share)
                 self._silent += not reader.take(events)
 
-    def _partition(self, place: EventPlace) -> int:
+    def _partition(self, place: EventPartition) -> int:
         key = place.topic, place.partition
         found = self._here.get(key)
         if found is None:
@@ -141,7 +141,7 @@ class _Reader:
             )
         for topic, value, completed_ms in errors:
             # An error names no partition. Its outcome claims nothing of any; one has to be written down.
-            partition = first[topic] if topic in first else self._partition(EventPlace(topic, 0))
+            partition = first[topic] if topic in first else self._partition(EventPartition(topic, 0))
             prefixes.add(value[0])
             self._sends.append((client, partition, NONE, value[1], value[0], completed_ms, False))
         for hides, why in tally.gaps():

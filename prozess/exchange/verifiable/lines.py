@@ -16,7 +16,7 @@ from prozess.exchange.imports import PARTITIONS_END
 from prozess.exchange.input_files import open_history
 from prozess.harness import inputs
 from prozess.harness.errors import BadInput
-from prozess.harness.recording.verifiable_output import LINE_BYTES_MAX, EventPlace
+from prozess.harness.recording.verifiable_output import LINE_BYTES_MAX, EventPartition
 from prozess.harness.schema import OFFSET_MAX
 
 PRODUCER_EVENTS = frozenset({"producer_send_success", "producer_send_error", "tool_data"})
@@ -143,7 +143,9 @@ def _torn(number: int, rest: str) -> TornLine:
     return TornLine(number, topic, partition if partition is None or partition < PARTITIONS_END else None)
 
 
-def place_in(file: FileOfEvents, line: int, event: Mapping[str, Any], *, offset_min: int | None) -> EventPlace | None:
+def place_in(
+    file: FileOfEvents, line: int, event: Mapping[str, Any], *, offset_min: int | None
+) -> EventPartition | None:
     """Returns topic, partition and offset of an event, or of an entry of its lists. `offset_min`: the lowest offset that it
     may have; None = it has none. BadInput for numbers that no format can have. None if it names no topic."""
     topic = event.get("topic")
@@ -156,13 +158,13 @@ def place_in(file: FileOfEvents, line: int, event: Mapping[str, Any], *, offset_
             f"partition {partition!r} is not a number from 0 to {PARTITIONS_END - 1}. Mend the line, or leave it out.",
         )
     if offset_min is None:
-        return EventPlace(topic, partition)
-    return EventPlace(topic, partition, number_in(file, line, event, "offset", least=offset_min, most=OFFSET_MAX))
+        return EventPartition(topic, partition)
+    return EventPartition(topic, partition, number_in(file, line, event, "offset", least=offset_min, most=OFFSET_MAX))
 
 
 def places_in(
     file: FileOfEvents, line: int, event: Mapping[str, Any], name: str, *, offset_min: int | None = None
-) -> list[EventPlace]:
+) -> list[EventPartition]:
     """Returns the topic partitions that are listed under `partitions` or `offsets`."""
     listed = event.get(name)
     entries = listed if isinstance(listed, list) else []

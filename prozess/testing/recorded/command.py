@@ -16,11 +16,11 @@ from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import (
     SHOWN_BYTES,
-    EventPlace,
+    EventPartition,
     Parse,
+    event_partition,
+    event_partitions,
     parse_event,
-    place_of,
-    places_of,
     sequence_of,
 )
 from prozess.harness.schema import COMMITS, MISSING, NONE, READS, SENDS, Isolation, Outcome, ReadFlag, Role
@@ -103,7 +103,7 @@ class CommandLines:
             self._doubted.add(kind)
             self._life.registry.note(self._life.client, "doubts", what)
 
-    def _dense(self, place: EventPlace | None, note: str) -> int | None:
+    def _dense(self, place: EventPartition | None, note: str) -> int | None:
         """Returns the partition's dense id; None if there is no such partition. `note`: wrote or read."""
         if place is None:
             return None
@@ -178,9 +178,9 @@ class CommandProducer(CommandLines):
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> bool:
         ok, topic = outcome is Outcome.OK, event.get("topic")
-        place = place_of(event)
+        place = event_partition(event)
         if place is None and not ok and isinstance(topic, str):
-            place = EventPlace(topic, 0)  # an error claims nothing of any partition; one has to be written down
+            place = EventPartition(topic, 0)  # an error claims nothing of any partition; one has to be written down
         sequence, dense = sequence_of(event.get("value"), prefix=self._life.client), self._dense(place, "wrote")
         if sequence is None or place is None or dense is None or not self._seen.add(sequence):
             return False
@@ -236,7 +236,7 @@ class CommandConsumer(CommandLines):
         }
 
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> bool:
-        place = place_of(event)
+        place = event_partition(event)
         dense = self._room(place)
         if place is None or dense is None or place.offset < 0:
             return False
@@ -263,7 +263,7 @@ class CommandConsumer(CommandLines):
         self._since_ns = tool.since_ns
         return True
 
-    def _identity(self, place: EventPlace, event: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    def _identity(self, place: EventPartition, event: Mapping[str, Any]) -> tuple[int, int, int, int]:
         """Returns (sender, sent partition, sequence, ReadFlag bits), by the header that recorded clients write, in
         hexadecimal, or by the value of a program."""
         header = event.get(HEADER_NAME)
@@ -283,7 +283,7 @@ class CommandConsumer(CommandLines):
         return NONE, NONE, NONE, int(ReadFlag.ANONYMOUS)
 
     def _commit(self, tool: Tool, event: Mapping[str, Any]) -> bool:
-        ok, places = event.get("success") is True, places_of(event, "offsets")
+        ok, places = event.get("success") is True, event_partitions(event, "offsets")
         self._life.registry.note(self._life.client, "how", "commit")
         for place in places:
             dense = self._room(place)
@@ -308,7 +308,7 @@ class CommandConsumer(CommandLines):
     def _moved(self, tool: Tool, event: Mapping[str, Any], kind: int) -> bool:
         """Records partitions as assigned or revoked. Lost ones are told as revoked. A list without partitions is a
         row, too."""
-        found = [self._room(place) for place in places_of(event, "partitions")]
+        found = [self._room(place) for place in event_partitions(event, "partitions")]
         listed = event.get("partitions")
         if not isinstance(listed, list) or len(found) != len(listed) or None in found:
             return False
@@ -323,7 +323,7 @@ class CommandConsumer(CommandLines):
                 self._owned.discard(dense)
         return True
 
-    def _room(self, place: EventPlace | None) -> int | None:
+    def _room(self, place: EventPartition | None) -> int | None:
         dense = self._dense(place, "read")
         if dense is not None:
             self._spans.make_room(dense)

@@ -84,7 +84,7 @@ def _add_clients(
             (known.client_issued, NONE),
             (known.client_acks, 0),
             (known.client_clock, NONE),
-            (known.client_told_ns, MISSING),
+            (known.client_reported_until_ns, MISSING),
         )
     ]
     for client, (role, *values, told_ns) in enumerate(zip(*columns, strict=True)):

@@ -36,7 +36,7 @@ def lived(made: PartitionHistory) -> PartitionHistory:
     """The same, where every producer but CRASHED ended in order."""
     told = np.full(CLIENTS, DUE_NS, dtype=np.int64)
     told[CRASHED] = MISSING
-    return replace(made, client_told_ns=told)
+    return replace(made, client_reported_until_ns=told)
 
 
 def cell(error: str, **base: object) -> Cell:

@@ -45,7 +45,9 @@ def test_a_producer_that_does_not_tell_keys_has_not_sent_another_one():
     assert cases(one) == []
     told_ns = np.full(CLIENTS, MISSING)
     told_ns[PRODUCER] = 99
-    assert cases(replace(one, client_told_ns=told_ns)) == [OTHER_KEY], "a client of ours sent it without a key"
+    assert cases(replace(one, client_reported_until_ns=told_ns)) == [OTHER_KEY], (
+        "a client of ours sent it without a key"
+    )
 
 
 def test_without_an_audit_no_key_is_compared():

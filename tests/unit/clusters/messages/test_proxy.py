@@ -15,8 +15,8 @@ from prozess.clusters.messages.frames import PRODUCE
 from prozess.clusters.messages.placing import MessageProxies
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.messages import schemas
-from prozess.harness.config.messages.looked_up import MeantMessages
 from prozess.harness.config.messages.match import MessageMatch
+from prozess.harness.config.messages.planned_names import MeantMessages
 from prozess.harness.errors import HarnessFailed
 
 LIMIT_S = 20.0

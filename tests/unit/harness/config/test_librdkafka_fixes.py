@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prozess.harness.config.configuration import GroupConfiguration, version_numbers
 from prozess.harness.config.known_properties import librdkafka_version
-from prozess.harness.config.librdkafka_fixes import FIXES, fixed_later, later_fixes_told, stores_ends, wants_ends
+from prozess.harness.config.librdkafka_fixes import FIXES, fixed_later, later_fixes_note, stores_ends, wants_ends
 
 VERSIONS = st.builds("{}.{}.{}".format, st.integers(1, 3), st.integers(0, 20), st.integers(0, 3))
 
@@ -16,7 +16,7 @@ def test_a_version_has_what_was_there_and_was_not_fixed_yet(version):
     for fix in FIXES:
         begun = not fix.since or version_numbers(fix.since) <= numbers
         assert (fix in fixed_later(version)) == (begun and numbers < version_numbers(fix.fixed))
-    assert bool(later_fixes_told(version)) == bool(fixed_later(version))
+    assert bool(later_fixes_note(version)) == bool(fixed_later(version))
 
 
 @given(VERSIONS, VERSIONS)
@@ -27,10 +27,10 @@ def test_no_fix_is_undone(one, other):
 
 def test_the_versions_around_a_fix():
     def has(version):
-        return "librdkafka#4844" in later_fixes_told(version)
+        return "librdkafka#4844" in later_fixes_note(version)
 
     assert [has(v) for v in ("2.1.1", "2.2.0", "2.13.1", "2.13.2", "2.14.0")] == [False, True, True, False, False]
-    assert later_fixes_told(librdkafka_version()) == ""
+    assert later_fixes_note(librdkafka_version()) == ""
     assert len({fix.id for fix in FIXES}) == len(FIXES)
     assert all(fix.id.startswith("librdkafka#") and not fix.what.endswith(".") for fix in FIXES)
     fixed = [version_numbers(fix.fixed) for fix in FIXES]

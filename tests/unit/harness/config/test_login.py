@@ -73,7 +73,7 @@ def test_only_what_says_how_to_log_in_is_taken_and_placeholders_are_filled_from_
     path = config(tmp_path, security_protocol="SASL_SSL", sasl_password="${env:KAFKA_PASSWORD}", acks="1")
     login = read_login(path)
     assert login.properties == {"security.protocol": "SASL_SSL", "sasl.password": SECRET}
-    assert login.told == {"security.protocol": "SASL_SSL"}
+    assert login.writable == {"security.protocol": "SASL_SSL"}
     assert login.withheld == ("sasl.password",)
     assert SECRET not in repr(login)
 
@@ -125,7 +125,7 @@ def test_a_value_that_may_not_be_written_is_in_no_text_that_was_hidden(name, sec
     login = Login({name: secret}, "f")
     assert secret not in login.hide(f"{around}{secret}{around}{secret}")
     assert secret not in repr(login)
-    assert login.told == {}
+    assert login.writable == {}
 
 
 @EACH

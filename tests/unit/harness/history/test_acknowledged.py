@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from prozess.checkers.log.integrity import reordered
 from prozess.checkers.log.records import misplaced
-from prozess.harness.history.convert import places_of, sent_to
+from prozess.harness.history.convert import acknowledged_partitions, sent_to
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import NONE, SENDS, Outcome, ReadFlag
@@ -27,7 +27,9 @@ def reads_of(*rows):
 
 
 def test_what_the_record_says_of_itself_stands_and_the_rest_is_as_it_was_acknowledged():
-    places = places_of({4: [sends_of((0, 2, Outcome.OK)), sends_of((1, 3, Outcome.OK), (2, 2, Outcome.INFO))]})
+    partitions = acknowledged_partitions(
+        {4: [sends_of((0, 2, Outcome.OK)), sends_of((1, 3, Outcome.OK), (2, 2, Outcome.INFO))]}
+    )
     reads = reads_of(
         (4, 0, NONE, 0),
         (4, 1, NONE, 0),
@@ -39,7 +41,7 @@ def test_what_the_record_says_of_itself_stands_and_the_rest_is_as_it_was_acknowl
         (4, 0, NONE, ReadFlag.CORRUPT),
         (4, NONE, NONE, 0),
     )
-    assert sent_to(reads, places).tolist() == [2, 3, NONE, NONE, 7, NONE, NONE, NONE, NONE]
+    assert sent_to(reads, partitions).tolist() == [2, 3, NONE, NONE, 7, NONE, NONE, NONE, NONE]
 
 
 @given(
@@ -58,7 +60,7 @@ def test_it_is_what_a_dictionary_would_say(sends, reads):
         else said
         for sender, sequence, said, flags in reads
     ]
-    assert sent_to(reads_of(*reads), places_of(rows)).tolist() == expected
+    assert sent_to(reads_of(*reads), acknowledged_partitions(rows)).tolist() == expected
 
 
 def test_a_verifiable_producers_record_in_another_partition_than_was_acknowledged_is_misplaced(tmp_path):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from prozess.harness.recording.verifiable_output import (
     EventLines,
-    EventPlace,
+    EventPartition,
+    event_partition,
+    event_partitions,
     foreign_identities,
     foreign_identity,
     parse_event,
-    place_of,
-    places_of,
     sequence_of,
 )
 from prozess.harness.schema import NONE
@@ -89,9 +89,9 @@ def test_what_looks_like_an_event_and_is_none(line):
 
 def test_places_are_read_and_wrong_ones_left_out():
     entries = [{"topic": "t", "partition": 1, "offset": 7}, {"topic": "t"}, {"topic": "t", "partition": True}, 5]
-    assert places_of({"offsets": entries}, "offsets") == [EventPlace("t", 1, 7)]
-    assert places_of({"offsets": "none"}, "offsets") == []
-    assert place_of({"topic": "t", "partition": 0}) == EventPlace("t", 0, NONE)
+    assert event_partitions({"offsets": entries}, "offsets") == [EventPartition("t", 1, 7)]
+    assert event_partitions({"offsets": "none"}, "offsets") == []
+    assert event_partition({"topic": "t", "partition": 0}) == EventPartition("t", 0, NONE)
 
 
 @pytest.mark.parametrize(

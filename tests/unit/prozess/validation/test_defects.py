@@ -23,7 +23,7 @@ def defects(producer=None, **more):
 def test_every_defect_of_the_table_is_known_with_its_versions_and_sources():
     rules = [rule for guarantee in TABLE.values() for rule in guarantee.rules if rule.effect is RuleEffect.DEFECT]
     assert {rule.label for rule in rules} == set(DEFECTS)
-    assert all(rule.defect == DEFECTS[rule.label].told and rule.perhaps for rule in rules)
+    assert all(rule.defect == DEFECTS[rule.label].description and rule.perhaps for rule in rules)
     assert all(bool(defect.newest) != bool(defect.fixed) and defect.source for defect in DEFECTS.values())
 
 

@@ -8,8 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 from prozess.harness.config.messages import names, schemas
 from prozess.harness.config.messages.error_answers import count_errors, error_answer, with_error
 from prozess.harness.config.messages.facts import BATCH_HEAD, PartitionFacts, facts_of, joined
-from prozess.harness.config.messages.looked_up import MeantMessages, PlannedNames, action_for_proxy
 from prozess.harness.config.messages.match import MessageAction, MessageMatch, beyond_networks
+from prozess.harness.config.messages.planned_names import MeantMessages, PlannedNames, action_for_proxy
 from prozess.harness.config.messages.schemas import UnreadableMessage
 
 ACTION = TypeAdapter(MessageAction)

@@ -85,7 +85,7 @@ def answers(*looked, commits=COMMITS, metadata=DEPOSED, clients=CLIENTS):
 
 def test_an_older_offset_told_by_who_coordinates_the_group_no_more_is_a_stale_answer():
     assert answers(look_up(60.2, 1527)) == (
-        StaleAnswer(SECOND.client, SOURCE, ns(60.2), FOREVER, told=1527, committed=1577, node=OLD),
+        StaleAnswer(SECOND.client, SOURCE, ns(60.2), FOREVER, answered=1527, committed=1577, node=OLD),
     )
     (first,) = answers(look_up(60.2, 1527), look_up(63, 1577, NEW))
     assert first.until_ns == ns(63)

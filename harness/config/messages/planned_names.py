@@ -96,9 +96,9 @@ class MeantMessages(Frozen):
 
 def action_for_proxy(action: MessageAction) -> dict[str, object]:
     """Returns an action as the proxy is told of it: with numbers of errors, and without what ends a wait."""
-    told: dict[str, object] = action.model_dump(
+    fields: dict[str, object] = action.model_dump(
         mode="json", exclude={"until"} if isinstance(action, HoldMessage) else None
     )
     if isinstance(action, AnswerWithError):
-        told["code"] = names.error_codes()[action.error]
-    return told
+        fields["code"] = names.error_codes()[action.error]
+    return fields
