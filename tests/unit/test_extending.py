@@ -187,7 +187,7 @@ def test_an_installed_package_adds_a_fault_an_undo_a_checker_and_a_workload(acme
 
 JUDGED = """
 from acme_trials import StopSlowly
-from prozess.harness.guarantees import judge
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.nemesis.registry import FAULTS
 from tests.support.cells.evidence import (
     DICTIONARIES, KILL, evidence, fault, findings, lost_in, of, plan, state,
