@@ -5,6 +5,7 @@ A recorded client is a confluent_kafka client in whatever process the applicatio
 of a trial does. The rows are mapped files: a SIGKILL of that process loses none.
 """
 
+import ctypes
 import functools
 import os
 import struct
@@ -270,6 +271,11 @@ def with_identity(headers: Headers, value: bytes, told: bytes | None = None) -> 
 NAME = "clients.log"
 
 
+# After any call of Python's own interface ctypes raises the exception that waits in this thread. The call itself is nothing.
+raise_pending = ctypes.pythonapi.PyErr_Occurred
+raise_pending.restype = None
+
+
 class ClientLog:
     """Writes librdkafka's own lines into the run's folder, in place of a `logging.Logger`. confluent_kafka calls `log`
     alone. No file stays open between lines."""
@@ -278,7 +284,14 @@ class ClientLog:
         self._path = run.logs / NAME
 
     def log(self, level: int, message: str, *values: object) -> None:
-        """Writes one line: when it was handed over, its level, and its text."""
+        """Writes one line: when it was handed over, its level, and its text. The binding calls it, too, while its exception
+        of a fatal error waits to be raised: that is raised after the line is written."""
+        try:
+            raise_pending()
+        finally:
+            self._write(level, message, values)
+
+    def _write(self, level: int, message: str, values: tuple[object, ...]) -> None:
         text = message % values if values else message
         line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z {getLevelName(level)} {text}\n"
         with self._path.open("a", encoding="utf-8", errors="replace") as file:

@@ -37,6 +37,7 @@ from prozess.testing.recorded.client import (
     logger_for,
     now_ns,
     properties_to_record,
+    raise_pending,
     recording_of,
     remember_client,
     with_identity,
@@ -169,6 +170,19 @@ class RecordedProducer(Producer):
     def _reported(
         self, dense: int, sequence: int, deliver: Delivery | None, error: KafkaError | None, message: Message
     ) -> None:
+        """Completes a send, and calls the application's callback.
+
+        flush() of the binding goes on with callbacks after a fatal error, while the exception waits to be raised: in the
+        first callback the next call of C code would fail, and the report be lost. It is taken here, and raised after it:
+        flush() then raises it when every report was handed over."""
+        try:
+            raise_pending()
+        finally:
+            self._complete_report(dense, sequence, deliver, error, message)
+
+    def _complete_report(
+        self, dense: int, sequence: int, deliver: Delivery | None, error: KafkaError | None, message: Message
+    ) -> None:
         if error is None:
             crash_at("before", "deliver")
         with self._lock:
@@ -288,7 +302,7 @@ class RecordedProducer(Producer):
 
     def seal(self, *, timeout_s: float) -> None:
         """Waits for delivery reports, and ends the rows (`Sealable`)."""
-        with suppress(RuntimeError):  # the application has closed it
+        with suppress(RuntimeError, KafkaException):  # the application has closed it; a fatal error, after every report
             super().flush(timeout_s)
         with self._lock:
             if self._sealed:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, ProzessError
@@ -21,7 +21,18 @@ from prozess.harness.history.convert import History
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.recording.rows import Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, FaultPhase, Outcome, ReadFlag, Role, StepOutcome, Tristate
+from prozess.harness.schema import (
+    MISSING,
+    NONE,
+    SENDS,
+    TRANSACTIONS,
+    FaultPhase,
+    Outcome,
+    ReadFlag,
+    Role,
+    StepOutcome,
+    Tristate,
+)
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from prozess.testing.outcome import outcome_of
 from prozess.testing.recorded import topics
@@ -29,7 +40,7 @@ from prozess.testing.recorded.client import seal_clients
 from prozess.testing.recorded.consumer import RecordedConsumer
 from prozess.testing.recorded.producer import RecordedProducer
 from prozess.testing.recording import Recording
-from tests.support.mock_kafka import mock_kafka
+from tests.support.mock_kafka import end_by_fatal_error, mock_kafka
 
 TOPIC = "orders"
 READING = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -169,6 +180,31 @@ def test_a_refused_record_certainly_failed_and_the_caller_is_told(recording, kaf
     sends = table(recording, "sends")
     assert sends["outcome"][sends["client"] == 1].tolist() == [Outcome.FAIL, Outcome.OK], "the other was none"
     assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
+
+
+@pytest.mark.parametrize("wait", ["flush", "seal"])
+def test_no_delivery_report_is_lost_after_a_fatal_error(recording, kafka, wait):
+    kafka.down()
+    producer = client(recording, kafka, RecordedProducer, enable_idempotence=True, linger_ms=60_000)
+    reported = []
+    for number in range(5):
+        producer.produce(
+            TOPIC, b"x", partition=0, on_delivery=lambda error, _, n=number: reported.append((n, error.code()))
+        )
+    end_by_fatal_error(producer, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "the broker lost the producer's state")
+    if wait == "flush":
+        with pytest.raises(KafkaException) as raised:
+            producer.flush(20)
+        assert raised.value.args[0].fatal()
+    else:
+        producer.seal(timeout_s=20)
+    assert [number for number, _ in reported] == [0, 1, 2, 3, 4]
+    assert len(producer) == 0
+    assert len({code for _, code in reported}) == 1
+    kafka.up()
+    recording.conclude()
+    sends = table(recording, "sends")
+    assert MISSING not in sends["completed_ns"][sends["client"] == 1]
 
 
 def test_two_configurations_on_one_topic_are_unknown_and_said(recording, kafka):
