@@ -349,7 +349,7 @@ compressed batches of many partitions took 1 GB with its defaults (1 MB per part
 waiting)."""
 
 
-def offsets_are_told(properties: Mapping[str, Property]) -> bool:
+def offsets_are_reported(properties: Mapping[str, Property]) -> bool:
     """Tells whether a delivery report knows the offset. It does not with acks=0, where nobody answers: librdkafka
     (2.16.0) then reports none, or the position within the batch (seen with large batches to several partitions),
     which is no offset."""

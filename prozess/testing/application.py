@@ -111,12 +111,12 @@ class ApplicationProcess:
             for line in lines:
                 self._take(json.loads(line))
 
-    def _take(self, told: Mapping[str, Any]) -> None:
-        if "error" in told:
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if "error" in event:
             self.end()
-            raise BadInput(f"the application cannot be started: {told['error']}.")
-        self.pid = told.get("pid", self.pid)
-        self.status, self.ended_ns = told.get("ended", self.status), told.get("at_ns", self.ended_ns)
+            raise BadInput(f"the application cannot be started: {event['error']}.")
+        self.pid = event.get("pid", self.pid)
+        self.status, self.ended_ns = event.get("ended", self.status), event.get("at_ns", self.ended_ns)
 
 
 class RunningApplication:
@@ -132,7 +132,7 @@ class RunningApplication:
         self._environment = {**os.environ, **environment, RECORDING_VARIABLE: str(run.path)}
         self._lives = 0
         self._life: ApplicationProcess | None = None
-        self._told = True
+        self._death_reported = True
         """Does the test know how this life ended?"""
         self.restart()
 
@@ -162,7 +162,7 @@ class RunningApplication:
                 last_seen=f"it runs; {self._words()}",
             )
         self._observe()
-        self._told = True
+        self._death_reported = True
         assert self._current.status is not None
         return self._current.status
 
@@ -174,7 +174,7 @@ class RunningApplication:
                 self._current.end()
                 self._current.status = -signal.SIGKILL
         self._observe()
-        self._told = True
+        self._death_reported = True
         assert self._current.status is not None
         return self._current.status
 
@@ -186,7 +186,7 @@ class RunningApplication:
         self._end_at_once(pid)
         if self._current.running(wait_s=GONE_S):
             raise NotReady(awaited=f"{self.name} to be gone", timeout_s=GONE_S, last_seen="it runs")
-        self._told = True
+        self._death_reported = True
         assert self._current.ended_ns is not None
         self._killed(self, killed_ns, self._current.ended_ns, None)
 
@@ -197,12 +197,12 @@ class RunningApplication:
                 raise BadInput(
                     f"the application {self.name} is still running. Stop or crash it before you start it again."
                 )
-            self._told = True
+            self._death_reported = True
             self._life.end()
         self._lives += 1
         logs = (self.output, self._run.logs / f"{self.name}.stderr.log")
         environment = {**self._environment, APPLICATION_VARIABLE: self.life}
-        self._life, self._told = ApplicationProcess(self._command, environment, self._cwd, logs), False
+        self._life, self._death_reported = ApplicationProcess(self._command, environment, self._cwd, logs), False
         self._restarted(self)
 
     @property
@@ -228,7 +228,7 @@ class RunningApplication:
             self.stop()
         self._current.end()
         status = self._current.status
-        if running or self._told or status == 0:
+        if running or self._death_reported or status == 0:
             return []
         how = f"by signal {-status}" if status is not None and status < 0 else f"with status {status}"
         return [f"the application {self.name} ended {how}, although the test did not ask for it ({self._words()})"]
@@ -249,9 +249,9 @@ class RunningApplication:
 
     def _observe(self) -> None:
         """Notes once in the history that it crashed where the test wanted it to."""
-        reached = None if self._told else self.reached
+        reached = None if self._death_reported else self.reached
         if reached is not None and self._current.ended_ns is not None:
-            self._told = True
+            self._death_reported = True
             self._killed(self, reached.time_ns, self._current.ended_ns, reached.number)
 
     def _words(self) -> str:
@@ -355,7 +355,7 @@ class Applications:
                 doubts += application.conclude()
             except ProzessError as error:
                 doubts.append(f"how the application {application.name} ended is not in the history: {error}")
-        reached = {told.number for told in read_reached(self._recording.run.path)}
+        reached = {reached_point.number for reached_point in read_reached(self._recording.run.path)}
         return doubts + [
             f"the crash {point} was never reached, so the test did not test what follows from it"
             for point in self._points
@@ -379,9 +379,9 @@ class Applications:
         return f"{name}-{same + 1}" if same else name
 
     def _who_reached(self, point: Point) -> RunningApplication | None:
-        for told in read_reached(self._recording.run.path):
-            application = self._running.get(told.life.rpartition("#")[0])
-            if told.number == point.number and application is not None and not application.running:
+        for reached_point in read_reached(self._recording.run.path):
+            application = self._running.get(reached_point.life.rpartition("#")[0])
+            if reached_point.number == point.number and application is not None and not application.running:
                 return application
         return None
 
@@ -450,7 +450,7 @@ class RecordedCommand(RunningApplication):
     def said(self, event: str) -> int:
         """Returns how many lines with this name it has printed so far, in all of its lives."""
         return sum(
-            told.get("name") == event for told in map(parse_event, self.output.read_bytes().splitlines()) if told
+            event.get("name") == event for event in map(parse_event, self.output.read_bytes().splitlines()) if event
         )
 
     def wait_said(self, event: str, *, count: int, timeout_s: float = 60.0) -> None:
@@ -500,23 +500,23 @@ class RecordedCommands:
         """
         if isinstance(words, str) or not words:
             raise BadInput(f"recorded_command({words!r}): give the words of a command as a list.")
-        told = _checked(role, configuration)
+        checked = _checked(role, configuration)
         _findable(str(words[0]), environment or {}, Path(cwd))
         chosen = name or Path(str(words[0])).name
         servers = (
             {} if self._recording.session is None else {"bootstrap.servers": self._recording.session.bootstrap_servers}
         )
-        if not servers and "bootstrap.servers" not in told:
+        if not servers and "bootstrap.servers" not in checked:
             raise BadInput(
                 "recorded_command: nothing says where the brokers are. Take kafka_cluster as an argument of the test, or "
                 "name bootstrap.servers in configuration."
             )
-        properties = json.dumps({**servers, **told, "client.id": chosen})
+        properties = json.dumps({**servers, **checked, "client.id": chosen})
         runner = [sys.executable, "-P", "-m", _PROCESS, "command", role, properties]
         application = self._applications(
             [*runner, *map(str, words)], name=chosen, environment=environment, cwd=cwd, kind=RecordedCommand
         )
-        self._untold[application.name] = _missing(role, told)
+        self._untold[application.name] = _missing(role, checked)
         return application
 
     def conclude(self) -> list[str]:
@@ -563,21 +563,21 @@ def _checked(role: CommandKind, configuration: Mapping[str, Property]) -> dict[s
             raise BadInput(
                 f"recorded_command: configuration[{key!r}] = {value!r}. Give text, a number or a truth value."
             )
-    told = dict(configuration)
+    checked = dict(configuration)
     if role == "producer":
-        producer_of(told)
-        return told
-    if str(told.get("enable.auto.commit", False)).lower() == "true":
+        producer_of(checked)
+        return checked
+    if str(checked.get("enable.auto.commit", False)).lower() == "true":
         raise BadInput(
             "recorded_command: enable.auto.commit = true: the program cannot print what its client commits "
             "automatically, so prozess could not judge it. Commit after processing, and print "
             "offsets_committed."
         )
-    group_of_members([RegisteredClient(1, "consumer", 0, told)])
-    return told
+    group_of_members([RegisteredClient(1, "consumer", 0, checked)])
+    return checked
 
 
-def _missing(role: CommandKind, told: Mapping[str, Property]) -> list[str]:
-    idempotent = str(told.get("enable.idempotence", False)).lower() == "true"
+def _missing(role: CommandKind, checked: Mapping[str, Property]) -> list[str]:
+    idempotent = str(checked.get("enable.idempotence", False)).lower() == "true"
     needed = (*_NEEDED[role], *(_WITHOUT_IDEMPOTENCE if role == "producer" and not idempotent else ()))
-    return [key for key in needed if key not in told]
+    return [key for key in needed if key not in checked]

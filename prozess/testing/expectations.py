@@ -97,36 +97,36 @@ class UserFunction(Exception):
 
 
 def judge_expectation(
-    told: Expectation, contents: Mapping[str, Contents], committed: Callable[[Record], str]
+    wanted: Expectation, contents: Mapping[str, Contents], committed: Callable[[Record], str]
 ) -> list["ApplicationFinding | Unjudged"]:
     """Checks that every input has exactly the outputs that the function gives, as multisets, and that they are in order by
     key. `committed`: whether a group committed past an input, as a clause."""
-    source, target = contents[told.input], contents[told.output]
+    source, target = contents[wanted.input], contents[wanted.output]
     why = source.incomplete or target.incomplete
     if why:
-        return [ApplicationFinding(MISSING, told.name, 0, f"cannot be judged: {why}", unknown=True)]
+        return [ApplicationFinding(MISSING, wanted.name, 0, f"cannot be judged: {why}", unknown=True)]
     owed: dict[bytes, list[Record]] = defaultdict(list)
     found: dict[bytes, list[Record]] = defaultdict(list)
     try:
         for record in source.records:
-            for thing in _outputs(told, record):
+            for thing in _outputs(wanted, record):
                 owed[thing].append(record)
         for record in target.records:
-            found[_of_output(told, record)].append(record)
+            found[_of_output(wanted, record)].append(record)
     except UserFunction as error:
-        return [ApplicationFinding(MISSING, told.name, 0, f"cannot be judged: {error}", unknown=True)]
+        return [ApplicationFinding(MISSING, wanted.name, 0, f"cannot be judged: {error}", unknown=True)]
     every: list[ApplicationFinding | Unjudged | None] = [
-        _missing(told, owed, found, committed),
-        _doubled(told, owed, found),
-        _strange(told, owed, found),
+        _missing(wanted, owed, found, committed),
+        _doubled(wanted, owed, found),
+        _strange(wanted, owed, found),
     ]
-    if not told.dead_letters:
-        every += judge_order(told, owed, found)
+    if not wanted.dead_letters:
+        every += judge_order(wanted, owed, found)
     return [one for one in every if one is not None]
 
 
 def _missing(
-    told: Expectation,
+    wanted: Expectation,
     owed: Mapping[bytes, Sequence[Record]],
     found: Mapping[bytes, Sequence[Record]],
     committed: Callable[[Record], str],
@@ -142,16 +142,18 @@ def _missing(
     ]
     inputs = len({(record.partition, record.offset) for _, record in lacking})
     records = counted(inputs, "record")
-    reason = f"For {records} of {told.input}, the output that the test expects is missing in {told.output}."
-    if told.dead_letters:
-        reason = f"{records} of {told.input} failed, by what the test says, and left no dead letter in {told.output}."
-    return ApplicationFinding(MISSING, told.name, len(lacking), reason, tuple(lines))
+    reason = f"For {records} of {wanted.input}, the output that the test expects is missing in {wanted.output}."
+    if wanted.dead_letters:
+        reason = (
+            f"{records} of {wanted.input} failed, by what the test says, and left no dead letter in {wanted.output}."
+        )
+    return ApplicationFinding(MISSING, wanted.name, len(lacking), reason, tuple(lines))
 
 
 def _doubled(
-    told: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
+    wanted: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
 ) -> ApplicationFinding | None:
-    if told.at_least_once:
+    if wanted.at_least_once:
         return None
     more = {thing: outputs[len(owed[thing]) :] for thing, outputs in found.items() if thing in owed}
     extra = [(thing, record) for thing, outputs in more.items() for record in outputs]
@@ -165,23 +167,20 @@ def _doubled(
         )
         for thing, record in extra[:WITNESSES_MAX]
     ]
-    reason = f"{told.output} has {counted(len(extra), 'output')} more than once."
-    return ApplicationFinding(DOUBLED, told.name, len(extra), reason, tuple(lines))
+    reason = f"{wanted.output} has {counted(len(extra), 'output')} more than once."
+    return ApplicationFinding(DOUBLED, wanted.name, len(extra), reason, tuple(lines))
 
 
 def _strange(
-    told: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
+    wanted: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
 ) -> ApplicationFinding | None:
     strange = [(thing, record) for thing, outputs in found.items() if thing not in owed for record in outputs]
     if not strange:
         return None
     lines = [witness_of(record, f"{record.place}: {shown(thing)}") for thing, record in strange[:WITNESSES_MAX]]
-    reason = f"{told.output} has {counted(len(strange), 'record')} that no record of {told.input} accounts for."
-    if told.dead_letters:
-        reason = (
-            f"{told.output} has {counted(len(strange), 'record')} that no failed record of {told.input} accounts for."
-        )
-    return ApplicationFinding(UNEXPECTED, told.name, len(strange), reason, tuple(lines))
+    source = "no failed record" if wanted.dead_letters else "no record"
+    reason = f"{wanted.output} has {counted(len(strange), 'record')} that {source} of {wanted.input} accounts for."
+    return ApplicationFinding(UNEXPECTED, wanted.name, len(strange), reason, tuple(lines))
 
 
 # Order by key. Of the records of one key in one partition of the input, which have an order, the outputs must have that
@@ -194,7 +193,7 @@ def _strange(
 
 
 def judge_order(
-    told: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
+    wanted: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
 ) -> Iterator["ApplicationFinding | Unjudged"]:
     """Yields what is out of order by key, and what nobody can tell. Where the test asks for no order, only outputs that kept
     their record's key are looked at, and what is found fails nothing."""
@@ -210,25 +209,30 @@ def judge_order(
         alone = len(inputs) == 1 and (one_place or len(outputs) == 1)
         if key is not None and (alone or (len(keys) == 1 and one_place and len(inputs) == len(outputs))):
             placed = zip(inputs, outputs[: len(inputs)], strict=True)
-            pairs[key, partition] += [pair for pair in placed if told.order is not None or pair[1].key == pair[0].key]
+            pairs[key, partition] += [pair for pair in placed if wanted.order is not None or pair[1].key == pair[0].key]
         else:
             unclear.append(inputs[0])
     late = [witness for (key, _), made in pairs.items() if made for witness in _late(key, made)]
     if late:
-        what = f"{counted(len(late), 'output')} of {told.output}"
+        what = f"{counted(len(late), 'output')} of {wanted.output}"
         reason = (
-            f"{what} {'is' if len(late) == 1 else 'are'} out of order: behind the output of a later record of {told.input} "
+            f"{what} {'is' if len(late) == 1 else 'are'} out of order: behind the output of a later record of {wanted.input} "
             "with the same key, or in another partition than that. A reader takes the older one for the newest."
         )
         yield ApplicationFinding(
-            UNORDERED, told.name, len(late), reason, tuple(late[:WITNESSES_MAX]), fails=told.order is not None
+            UNORDERED,
+            wanted.name,
+            len(late),
+            reason,
+            tuple(late[:WITNESSES_MAX]),
+            fails=wanted.order is not None,
         )
     if unclear:
         why = f"records of several keys give the same output, or it is there more than once (the first is {unclear[0].place})"
-        if told.order is not None:
-            yield ApplicationFinding(UNORDERED, told.name, 0, f"cannot be judged: {why}", unknown=True)
+        if wanted.order is not None:
+            yield ApplicationFinding(UNORDERED, wanted.name, 0, f"cannot be judged: {why}", unknown=True)
         else:
-            yield Unjudged((UNORDERED,), told.name, why, ADD_DISTINCT)
+            yield Unjudged((UNORDERED,), wanted.name, why, ADD_DISTINCT)
 
 
 def _late(key: bytes, pairs: Sequence[tuple[Record, Record]]) -> Iterator[ApplicationWitness]:
@@ -280,17 +284,17 @@ def judge_identities(topic: str, contents: Contents, identity: Identity | None) 
 # Parts.
 
 
-def _outputs(told: Expectation, record: Record) -> list[bytes]:
+def _outputs(wanted: Expectation, record: Record) -> list[bytes]:
     try:
-        given = told.function(record)
+        given = wanted.function(record)
     except Exception as error:
         raise UserFunction(f"function raised {type(error).__name__}: {error} for {record.place}") from error
     things = [] if given is None else given if isinstance(given, list) else [given]
-    return [_comparable(thing, told, record) for thing in things]
+    return [_comparable(thing, wanted, record) for thing in things]
 
 
-def _comparable(thing: object, told: Expectation, record: Record) -> bytes:
-    if told.identity is None:
+def _comparable(thing: object, wanted: Expectation, record: Record) -> bytes:
+    if wanted.identity is None:
         if isinstance(thing, str):
             thing = thing.encode()
         if not isinstance(thing, bytes):
@@ -301,10 +305,10 @@ def _comparable(thing: object, told: Expectation, record: Record) -> bytes:
     return text_to_compare(thing, "function", record)
 
 
-def _of_output(told: Expectation, record: Record) -> bytes:
-    if told.identity is None:
+def _of_output(wanted: Expectation, record: Record) -> bytes:
+    if wanted.identity is None:
         return text_to_compare(record.value, "the value", record) if record.value is not None else b"None"
-    return call_identity(told.identity, record, "identity") or b"None"
+    return call_identity(wanted.identity, record, "identity") or b"None"
 
 
 def call_identity(identity: Identity, record: Record, what: str) -> bytes | None:
@@ -374,7 +378,7 @@ ADD_DISTINCT = "give expect(…, identity=…) that tells outputs apart, and ord
 
 
 def unjudged_of(
-    told: RecordedTest,
+    recorded: RecordedTest,
     *,
     identities: Collection[str],
     expectations: Sequence[Expectation],
@@ -385,12 +389,12 @@ def unjudged_of(
     processed."""
     inputs = {one.input for one in expectations if not one.dead_letters} | {one.input for one in states}
     outputs = {one.output for one in expectations if not one.at_least_once} | {one.table for one in states}
-    found = [_doubtful(topic, doubts) for topic in told.topics]
-    for topic in told.topics:
-        writers = [client for client in told.clients if topic.name in client.wrote]
-        found += [_committing(topic, client) for client in told.clients if _is_member(client, topic)]
-        found += [_handed_over(topic, client) for client in told.clients if _is_member(client, topic)]
-        members = {group_of(client): None for client in told.clients if _is_member(client, topic)}
+    found = [_doubtful(topic, doubts) for topic in recorded.topics]
+    for topic in recorded.topics:
+        writers = [client for client in recorded.clients if topic.name in client.wrote]
+        found += [_committing(topic, client) for client in recorded.clients if _is_member(client, topic)]
+        found += [_handed_over(topic, client) for client in recorded.clients if _is_member(client, topic)]
+        members = {group_of(client): None for client in recorded.clients if _is_member(client, topic)}
         if members and topic.name not in inputs:
             why = f"nothing says what group {', '.join(map(repr, members))} must produce for a record"
             found.append(
@@ -398,14 +402,14 @@ def unjudged_of(
                     OUTPUTS, topic.name, f"{why} (prozess does not see an error that your code catches)", ADD_EXPECT
                 )
             )
-        said = topic.name in identities or topic.name in outputs or all("identity" in w.how for w in writers)
-        if writers and not said:
+        asked = topic.name in identities or topic.name in outputs or all("identity" in w.how for w in writers)
+        if writers and not asked:
             why = (
                 "nothing says which sends mean the same thing (a send that the application repeats is a new "
                 "record for Kafka)"
             )
             found.append(Unjudged((REPEATED,), topic.name, why, ADD_IDENTITY))
-    found += [_silent(client) for client in told.clients]
+    found += [_silent(client) for client in recorded.clients]
     return list(dict.fromkeys(one for one in found if one is not None))
 
 
@@ -423,7 +427,7 @@ MADE_ANEW_NS = 5_000_000_000
 """For how long brokers may go on to acknowledge what is sent to a topic that was deleted."""
 
 
-def never_again(told: RecordedTest, *, faults: np.ndarray, metadata: np.ndarray) -> list[str]:
+def never_again(recorded: RecordedTest, *, faults: np.ndarray, metadata: np.ndarray) -> list[str]:
     """Returns doubts about programs that told of no send after a topic of theirs was deleted, or a fault was undone: nothing
     shows that they went on. They take rows of `faults` and `metadata`, in monotonic times.
 
@@ -431,9 +435,9 @@ def never_again(told: RecordedTest, *, faults: np.ndarray, metadata: np.ndarray)
     unknown whether it could not send, or had nothing more to send.
     """
     found = []
-    for client in told.clients:
+    for client in recorded.clients:
         name = client.application or f"{client.kind}-{client.client}"
-        mine = [p for topic in told.topics if topic.name in client.wrote for p in topic.partitions]
+        mine = [p for topic in recorded.topics if topic.name in client.wrote for p in topic.partitions]
         deleted = metadata["time_ns"][
             (metadata["kind"] == MetadataKind.DELETED.value) & np.isin(metadata["partition"], mine)
         ]
@@ -497,12 +501,12 @@ def _truth(client: RegisteredClient, key: str) -> bool:
     return str(client.properties.get(key, True)).lower() == "true"
 
 
-def commits_first(told: RecordedTest) -> list[ApplicationFinding]:
+def commits_first(recorded: RecordedTest) -> list[ApplicationFinding]:
     """Finds commits that came before an effect of the records that they cover. This alone is no loss: what dies in between
     leaves records out."""
-    names = {p: (topic.name, p - topic.first) for topic in told.topics for p in topic.partitions}
+    names = {p: (topic.name, p - topic.first) for topic in recorded.topics for p in topic.partitions}
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for client in told.clients:
+    for client in recorded.clients:
         for text in client.hazards:
             hazard = json.loads(text)
             found.setdefault((names[hazard["partition"]][0], str(group_of(client))), []).append(hazard)

@@ -146,8 +146,8 @@ class KafkaCluster:
                 f"expect(…, order={order!r}): the order is by key, or it does not matter. Give 'key' or None."
             )
         recording = self._known("expect", input, output)
-        told = Expectation(input, output, function, identity=identity, at_least_once=at_least_once, order=order)
-        recording.expectations.append(told)
+        expectation = Expectation(input, output, function, identity=identity, at_least_once=at_least_once, order=order)
+        recording.expectations.append(expectation)
 
     def expect_state(
         self,

@@ -34,24 +34,26 @@ def open_transactions(
     all are ended, so it fails by one that is not, and is unknown if nothing tells."""
     names = {p: (topic.name, p - topic.first) for topic in topics for p in topic.partitions}
     newest: dict[str, int] = {}
-    for told in clients:
-        began = told.transactions["begun_ns"][_instances(told.transactions)]
-        newest[told.transactional_id] = max(newest.get(told.transactional_id, 0), int(began.max(initial=0)))
+    for one in clients:
+        began = one.transactions["begun_ns"][_instances(one.transactions)]
+        newest[one.transactional_id] = max(newest.get(one.transactional_id, 0), int(began.max(initial=0)))
     found: list[ApplicationFinding] = []
-    for told in clients:
-        rows = told.transactions
+    for one in clients:
+        rows = one.transactions
         left = (rows["transaction"] != NONE) & (rows["completed_ns"] == MISSING)
-        left &= (rows["begun_ns"] > newest[told.transactional_id]) & np.isin(
-            rows["transaction"], told.sends["transaction"]
+        left &= (rows["begun_ns"] > newest[one.transactional_id]) & np.isin(
+            rows["transaction"], one.sends["transaction"]
         )
-        where = f"transactional.id {told.transactional_id!r}"
+        where = f"transactional.id {one.transactional_id!r}"
         for row in rows[left]:
             asked = row["ended_by"] != NONE
-            if told.whole and not asked:
-                found.append(_finding(where, told, int(row["transaction"]), names, fails=expected))
+            if one.whole and not asked:
+                found.append(_finding(where, one, int(row["transaction"]), names, fails=expected))
             elif expected:
                 why = "its end was asked for, and no answer was seen" if asked else "its process ended first"
-                text = f"cannot be judged: transaction {int(row['transaction']) + 1} of client {told.client} is open; {why}"
+                text = (
+                    f"cannot be judged: transaction {int(row['transaction']) + 1} of client {one.client} is open; {why}"
+                )
                 found.append(ApplicationFinding(OPEN_TRANSACTION, where, 0, text, unknown=True))
     return found
 
@@ -62,17 +64,17 @@ def _instances(rows: np.ndarray) -> np.ndarray:
 
 
 def _finding(
-    where: str, told: TransactionalClient, number: int, names: Mapping[int, tuple[str, int]], *, fails: bool
+    where: str, one: TransactionalClient, number: int, names: Mapping[int, tuple[str, int]], *, fails: bool
 ) -> ApplicationFinding:
-    sends = told.sends[told.sends["transaction"] == number]
+    sends = one.sends[one.sends["transaction"] == number]
     witnesses = []
     for send in sends[sends["log_offset"] >= 0][:WITNESSES_MAX]:
         topic, partition = names[int(send["partition"])]
         offset = int(send["log_offset"])
-        text = f"{topic}/{partition}, offset {offset}: record {int(send['sequence'])} of client {told.client}"
+        text = f"{topic}/{partition}, offset {offset}: record {int(send['sequence'])} of client {one.client}"
         witnesses.append(ApplicationWitness(topic=topic, number=partition, log_offset=offset, text=text))
     reason = (
-        f"Transaction {number + 1} of client {told.client}, with {counted(len(sends), 'record')}, was neither committed nor "
+        f"Transaction {number + 1} of client {one.client}, with {counted(len(sends), 'record')}, was neither committed nor "
         "aborted when the test ended. Readers at read_committed wait at its first record until transaction.timeout.ms has "
         "passed, and never see its records."
     )

@@ -65,7 +65,7 @@ def outcome_of(judged: Judged, plan: Plan, *, forbid: Sequence[str]) -> VerdictO
     strict = judged.strict and judged.silent
     lines = [f"prozess: {how}: {_sentence(seen, asked if well else [], strict=strict)}", ""]
     for cell, anomaly in unwanted:
-        lines += _told(cell, anomaly, plan, forbidden_by_test=anomaly.outcome is not AnomalyOutcome.VIOLATED)
+        lines += _finding_lines(cell, anomaly, plan, forbidden_by_test=anomaly.outcome is not AnomalyOutcome.VIOLATED)
     for one in failing:
         lines += _of_application(one)
     by = "not judged (strict)" if strict else "not judged, and forbidden by the test (forbid)"
@@ -110,7 +110,7 @@ def _of_application(found: ApplicationFinding) -> Iterator[str]:
         yield f"    … {found.count:,} in all"
 
 
-def _told(cell: CellVerdict, anomaly: CellAnomaly, plan: Plan, *, forbidden_by_test: bool) -> Iterator[str]:
+def _finding_lines(cell: CellVerdict, anomaly: CellAnomaly, plan: Plan, *, forbidden_by_test: bool) -> Iterator[str]:
     settings = ", ".join(f"{axis.partition('.')[2].replace('_', '.')}={value}" for axis, value in _telling(cell))
     yield f"  {SIGNS[anomaly.outcome]} {brief(anomaly)} in {cell.name} ({settings})"
     if forbidden_by_test:
@@ -196,14 +196,14 @@ def hidden_in_threads() -> Iterator[None]:
     """Does the same for errors that end a thread meanwhile: pytest, or Python, shows them as they come."""
     before = threading.excepthook
 
-    def told(caught: threading.ExceptHookArgs) -> None:
+    def note(caught: threading.ExceptHookArgs) -> None:
         if caught.exc_value is not None:
             hide_our_frames(caught.exc_value)
             seen = (caught.exc_type, caught.exc_value, caught.exc_value.__traceback__, caught.thread)
             caught = threading.ExceptHookArgs(seen)
         before(caught)
 
-    threading.excepthook = told
+    threading.excepthook = note
     try:
         yield
     finally:

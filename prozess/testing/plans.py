@@ -60,36 +60,36 @@ class RecordedTest:
     limits: Limits = field(default_factory=Limits)
 
 
-def make_test_plan(told: RecordedTest) -> Plan:
+def make_test_plan(recorded: RecordedTest) -> Plan:
     """Returns the plan of a test. BadInput for a property that contradicts another: the client would have refused it, too."""
-    parts = _Parts(told)
+    parts = _Parts(recorded)
     return Plan(
         origin="recorded",
-        trial=told.name,
-        title=told.title or told.name,
+        trial=recorded.name,
+        title=recorded.title or recorded.name,
         scenarios=(),
         seed=0,
-        backend=told.backend,
-        variant=told.variant,
-        limits=told.limits,
+        backend=recorded.backend,
+        variant=recorded.variant,
+        limits=recorded.limits,
         settle_s=0,
         cells=tuple(parts.cells),
         excluded=(),
         partitions=tuple(parts.partitions),
         clients=tuple(parts.clients),
-        steps=tuple(told.steps),
+        steps=tuple(recorded.steps),
         controls=(),
         metrics=False,
-        doubts=(*told.doubts, *parts.doubts),
-        blind=told.blind,
+        doubts=(*recorded.doubts, *parts.doubts),
+        blind=recorded.blind,
     )
 
 
-def notes_of(told: RecordedTest) -> list[str]:
+def notes_of(recorded: RecordedTest) -> list[str]:
     """Returns notes on what is not judged although it happened: further groups of one topic."""
     notes = []
-    for topic in told.topics:
-        groups = _groups_on(topic.name, told.clients)
+    for topic in recorded.topics:
+        groups = _groups_on(topic.name, recorded.clients)
         for other in groups[1:]:
             notes.append(
                 f"{topic.name}: prozess checks what group {other!r} read, but not what it committed: it judges "
@@ -102,17 +102,17 @@ def notes_of(told: RecordedTest) -> list[str]:
 class _Parts:
     """Cells, partitions and clients, as they are numbered."""
 
-    def __init__(self, told: RecordedTest) -> None:
-        self._told = told
+    def __init__(self, recorded: RecordedTest) -> None:
+        self._recorded = recorded
         self.doubts: list[str] = []
         self.cells: list[Cell] = []
         self.partitions: list[PlannedPartition] = []
-        for topic in told.topics:
+        for topic in recorded.topics:
             self._add(topic)
         self.clients = self._clients()
 
     def _add(self, topic: RegisteredTopic) -> None:
-        number, clients = len(self.cells), self._told.clients
+        number, clients = len(self.cells), self._recorded.clients
         writers = [client for client in clients if topic.name in client.wrote]
         producer, transaction = self._written_by(topic, writers)
         groups = _groups_on(topic.name, clients)
@@ -126,7 +126,7 @@ class _Parts:
             topic=topic_configuration(topic),
             producer=producer,
             work=RecordedWork(
-                token=self._told.token,
+                token=self._recorded.token,
                 group=group,
                 transactions=None if transaction is None else TransactionsWork(configuration=transaction),
             ),
@@ -170,14 +170,14 @@ class _Parts:
                 "group; give all its members the same configuration"
             )
         group = group_of_members(members)
-        return GroupWork(configuration=group, session=group_session(group, self._told.variant))
+        return GroupWork(configuration=group, session=group_session(group, self._recorded.variant))
 
     # Clients.
 
     def _clients(self) -> list[PlannedClient]:
         every = tuple(p.partition for p in self.partitions)
         clients = [PlannedClient(client=SENTINEL_CLIENT, role="sentinel", name="sentinel", partitions=every)]
-        clients += [self._client(facts) for facts in self._told.clients]
+        clients += [self._client(facts) for facts in self._recorded.clients]
         more: list[PlannedClient] = []
         if grouped := self._of_cells(cell for cell in self.cells if cell.group is not None):
             more.append(PlannedClient(client=0, role="observer", name="observer-committed", partitions=grouped))
@@ -213,7 +213,7 @@ class _Parts:
 
     def _consumer(self, facts: RegisteredClient, name: str) -> PlannedClient:
         group_id = group_of(facts)
-        judged = {t.name: _groups_on(t.name, self._told.clients)[:1] for t in self._told.topics}
+        judged = {t.name: _groups_on(t.name, self._recorded.clients)[:1] for t in self._recorded.topics}
         cells = [
             c
             for c in self.cells

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from prozess.testing.summary import NotJudgedWarning, Told, write_summary
+from prozess.testing.summary import NotJudgedWarning, SummaryEntry, write_summary
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -40,7 +40,7 @@ _STRICT = "a test fails if it says nothing of what the application must do (defa
 _CLUSTERS: pytest.StashKey[Clusters] = pytest.StashKey()
 _RECORDING: pytest.StashKey[Recording] = pytest.StashKey()
 _RUNS: pytest.StashKey[Path] = pytest.StashKey()
-_TOLD: pytest.StashKey[Told] = pytest.StashKey()
+_SUMMARY: pytest.StashKey[SummaryEntry] = pytest.StashKey()
 _CLUSTER: pytest.StashKey[KafkaCluster] = pytest.StashKey()
 _ITEM: pytest.StashKey[pytest.Item] = pytest.StashKey()
 """The test that runs: a fixture of a session or a module is set up for the first test that asks for it."""
@@ -314,15 +314,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         result = yield
     except BaseException as error:
         if isinstance(error, Exception | pytest.fail.Exception) and _RECORDING in item.stash:
-            told = _conclude(item) or _where(item.stash[_RECORDING])
-            if told is not None:
-                item.add_report_section("call", "prozess", told)
+            section = _conclude(item) or _where(item.stash[_RECORDING])
+            if section is not None:
+                item.add_report_section("call", "prozess", section)
         raise
     if _RECORDING in item.stash:
         failure = _conclude(item)
         if failure is not None:
             pytest.fail(failure, pytrace=False)
-        carried = item.stash.get(_TOLD, None)
+        carried = item.stash.get(_SUMMARY, None)
         if carried is not None and carried["silent"]:
             adds = ", or ".join(dict.fromkeys(gap[3] for gap in carried["unjudged"]))
             item.warn(NotJudgedWarning(f"prozess judged nothing of what your application does; {adds}."))
@@ -344,13 +344,13 @@ def _conclude(item: pytest.Item) -> str | None:
         return f"prozess: unknown: the recorded history could not be judged: {error}\n  recorded:  {recording.run.path}"
     report = recording.run.path / "report.html"
     seen = [f"permitted, and seen: {text} ({report})" for text in outcome.costs]
-    told: Told = {
+    summary: SummaryEntry = {
         "clients": judged.verdict is not None,
         "silent": judged.silent,
         "seen": [*(seen if outcome.failure is None else ()), *(f"not judged: {text}" for text in outcome.notes)],
         "unjudged": [[", ".join(one.anomalies), one.where, one.why, one.add] for one in outcome.unjudged],
     }
-    item.stash[_TOLD] = told
+    item.stash[_SUMMARY] = summary
     return outcome.failure
 
 
@@ -367,8 +367,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Puts what was not judged into the report: a worker of xdist sends it to who writes the summary."""
     _hide_our_frames(item, call)
     report = yield
-    if call.when == "call" and _TOLD in item.stash:
-        report.prozess_told = item.stash[_TOLD]
+    if call.when == "call" and _SUMMARY in item.stash:
+        report.prozess_summary = item.stash[_SUMMARY]
     return report
 
 
@@ -444,9 +444,9 @@ def _clusters(config: pytest.Config) -> Clusters:
 def _runs(config: pytest.Config) -> Path:
     """Returns the directory for the runs of this process: each worker of xdist has its own."""
     if _RUNS not in config.stash:
-        told = config.getoption("--prozess-runs") or config.getini("prozess_runs")
-        if told:
-            base = Path(told) if Path(told).is_absolute() else config.rootpath / told
+        directory = config.getoption("--prozess-runs") or config.getini("prozess_runs")
+        if directory:
+            base = Path(directory) if Path(directory).is_absolute() else config.rootpath / directory
         else:
             base = Path(config._tmp_path_factory.getbasetemp()) / "prozess"  # type: ignore[attr-defined]
         worker = getattr(config, "workerinput", {}).get("workerid", "")

@@ -217,7 +217,7 @@ class Recording:
 
     def cell_of(self, role: str, name: str) -> int:
         """Returns the cell whose group, or whose first transactional.id, has this name. BadInput if there is none."""
-        plan = make_test_plan(self._told(()))
+        plan = make_test_plan(self._recorded(()))
         for client in plan.clients:
             has = client.group_id if role == "group-coordinator" else client.transactional_id
             if has == name and client.cell is not None:
@@ -235,9 +235,9 @@ class Recording:
             doubts += companion.conclude()
         seal_clients(self.run, timeout_s=DELIVER_S)
         doubts += self._still_at_work()
-        told = self._told(tuple(doubts))
-        self._fill_processed(told)
-        plan = make_test_plan(told)
+        recorded = self._recorded(tuple(doubts))
+        self._fill_processed(recorded)
+        plan = make_test_plan(recorded)
         if not plan.cells and not plan.steps and not plan.doubts:
             if not self.registry.clients:
                 self._finish(doubts)
@@ -246,20 +246,20 @@ class Recording:
         self._write_plan(tuple(doubts))
         finished = len(doubts)
         self._finish(doubts)
-        doubts += self._never_again(told)
+        doubts += self._never_again(recorded)
         if len(doubts) > finished:
             self._write_plan(tuple(doubts))
         if self._recorder is not None:
             self._recorder.close()
         judged = self._judge_contents()
-        found = [*commits_first(told), *(one for one in judged if isinstance(one, ApplicationFinding))]
-        found += open_transactions(self._transactional(), told.topics, expected=self.transactions_end)
+        found = [*commits_first(recorded), *(one for one in judged if isinstance(one, ApplicationFinding))]
+        found += open_transactions(self._transactional(), recorded.topics, expected=self.transactions_end)
         unjudged = unjudged_of(
-            told,
+            recorded,
             identities=self.identities,
             expectations=self.expectations,
             states=self.states,
-            doubts=self._doubtful(told),
+            doubts=self._doubtful(recorded),
         )
         unjudged += [one for one in judged if isinstance(one, Unjudged)]
         silent = bool(unjudged) and not self._says_something()
@@ -272,7 +272,7 @@ class Recording:
         findings = check_run(self.run, CheckOptions(engine="local", workers=2))
         verdict = judge_run(self.run, findings)
         self.run.keep_private()
-        notes = tuple(notes_of(told))
+        notes = tuple(notes_of(recorded))
         return Judged(
             self.run,
             verdict,
@@ -310,8 +310,8 @@ class Recording:
     def _says_something(self) -> bool:
         """Returns whether the test says anything of what its application must do with records."""
         marks = {mark for client in self.registry.clients for mark in client.how}
-        said = (self.expectations, self.states, self.identities, self.transactions_end)
-        return any(said) or bool(marks & {"identity", "processing"})
+        asked = (self.expectations, self.states, self.identities, self.transactions_end)
+        return any(asked) or bool(marks & {"identity", "processing"})
 
     def _heal(self) -> list[str]:
         """Heals the cluster, and returns why it could not be made whole."""
@@ -328,20 +328,20 @@ class Recording:
         """Audits the topics, and reads the nodes' files."""
         try:
             if self.session is None:
-                told: object = self._audit_elsewhere()
+                audited: object = self._audit_elsewhere()
             else:
-                told = self.session.call("finish", timeout_s=2 * LIMITS.audit_s + GRACE_S)
+                audited = self.session.call("finish", timeout_s=2 * LIMITS.audit_s + GRACE_S)
         except ProzessError as error:
             doubts.append(f"the topics could not be audited: {error}")
             return
-        incomplete = told.get("incomplete") if isinstance(told, dict) else None
+        incomplete = audited.get("incomplete") if isinstance(audited, dict) else None
         doubts += [f"the audit is incomplete: {why}" for why in (incomplete or ())[:3]]
 
     def _audit_elsewhere(self) -> dict[str, Any]:
         """Audits a cluster of somebody else's, at the addresses that the clients used."""
         from prozess.testing.recorded.client import recorded_login
 
-        plan = make_test_plan(self._told(()))
+        plan = make_test_plan(self._recorded(()))
         if not plan.cells or not self.registry.clients:
             return {}
         servers = {str(c.properties.get("bootstrap.servers", "")) for c in self.registry.clients}
@@ -357,8 +357,8 @@ class Recording:
         from prozess.workloads.runtime.clients import Clients
 
         with suppress(ClusterFailed, NotReady):  # then nothing is known of it, which the verdict says
-            told = describe_elsewhere(there.bootstrap_servers, plan.variant, SystemClock(), login)
-            write_json(self.run.cluster, told)
+            described = describe_elsewhere(there.bootstrap_servers, plan.variant, SystemClock(), login)
+            write_json(self.run.cluster, described)
         workload = Clients(plan, self.run, cluster=there, clock=SystemClock(), toolbox=TOOLBOX, servers=_fork_servers())
         try:
             limits = StageLimits(self.run, lambda *_, **__: None)
@@ -367,10 +367,10 @@ class Recording:
             workload.close()
         return {"incomplete": sorted(set(result.incomplete.values()))}
 
-    def _never_again(self, told: RecordedTest) -> list[str]:
+    def _never_again(self, recorded: RecordedTest) -> list[str]:
         """Programs of which nothing shows that they went on after what the test did to their cluster."""
         faults, metadata = (read_rows(self.run.rows, table, RECORDER_CLIENT)[0] for table in (FAULTS, METADATA))
-        return never_again(told, faults=faults, metadata=metadata)
+        return never_again(recorded, faults=faults, metadata=metadata)
 
     def _still_at_work(self) -> list[str]:
         """Clients of other processes that live: what they still do is not in the history."""
@@ -381,31 +381,33 @@ class Recording:
             if client.pid != own and process_status(client.pid) is not None
         ]
 
-    def _fill_processed(self, told: RecordedTest) -> None:
+    def _fill_processed(self, recorded: RecordedTest) -> None:
         """Marks records as processed for groups that said nothing of processing: who asks for the next record has
         processed the one before."""
         from prozess.testing.recorded.steps import fill_processed
 
-        for members in self._silent_groups(told):
+        for members in self._silent_groups(recorded):
             fill_processed(self.run, members, 0)
 
-    def _doubtful(self, told: RecordedTest) -> list[Doubt]:
+    def _doubtful(self, recorded: RecordedTest) -> list[Doubt]:
         """Returns what such groups may have committed past, and nobody knows whether they processed it."""
         from prozess.testing.recorded.steps import doubtful_records
 
-        return [doubt for members in self._silent_groups(told) for doubt in doubtful_records(self.run, members)]
+        return [doubt for members in self._silent_groups(recorded) for doubt in doubtful_records(self.run, members)]
 
     @staticmethod
-    def _silent_groups(told: RecordedTest) -> list[list[int]]:
+    def _silent_groups(recorded: RecordedTest) -> list[list[int]]:
         """Returns the members of each group of which none said anything of processing."""
-        plan = make_test_plan(told)
-        said = {c.client for c in told.clients if "processing" in c.how}
+        plan = make_test_plan(recorded)
+        processing = {c.client for c in recorded.clients if "processing" in c.how}
         members: dict[str | None, list[int]] = {}
         for client in plan.clients:
             if client.role == "recorded-member":
                 members.setdefault(client.group_id, []).append(client.client)
         judged = {c.group_id for c in plan.clients if c.role == "recorded-member" and c.partitions}
-        return [found for group_id, found in members.items() if group_id in judged and not said.intersection(found)]
+        return [
+            found for group_id, found in members.items() if group_id in judged and not processing.intersection(found)
+        ]
 
     def _transactional(self) -> list[TransactionalClient]:
         """Returns the rows of each recorded producer that has a transactional.id."""
@@ -425,12 +427,12 @@ class Recording:
         from prozess.testing.recorded.steps import greatest_commits
         from prozess.testing.recorded.topics import read_contents
 
-        told = {topic.name: topic for topic in self.registry.topics}
+        topics = {topic.name: topic for topic in self.registry.topics}
         named = [name for client in self.registry.clients if "identity" in client.how for name in client.wrote]
         identified = dict.fromkeys([*self.identities, *named])
         expected = [name for e in self.expectations for name in (e.input, e.output)]
         expected += [name for state in self.states for name in (state.input, state.table)]
-        wanted = [told[name] for name in dict.fromkeys([*identified, *expected])]
+        wanted = [topics[name] for name in dict.fromkeys([*identified, *expected])]
         if not wanted:
             return []
         try:
@@ -441,7 +443,7 @@ class Recording:
         groups = {client.client: group_of(client) for client in self.registry.clients}
 
         def past(record: Record) -> str:
-            dense = told[record.topic].first + record.partition
+            dense = topics[record.topic].first + record.partition
             who = {repr(groups[client]) for client, top in committed.items() if top.get(dense, -1) > record.offset}
             return f"committed by group {', '.join(sorted(who))}" if who else "committed by no group"
 
@@ -456,8 +458,8 @@ class Recording:
             return self.session.bootstrap_servers
         return str(next(c.properties.get("bootstrap.servers", "") for c in self.registry.clients))
 
-    def _told(self, doubts: tuple[str, ...]) -> RecordedTest:
-        told = RecordedTest(
+    def _recorded(self, doubts: tuple[str, ...]) -> RecordedTest:
+        recorded = RecordedTest(
             name=plan_name(self._test),
             title=self._test,
             topics=self.registry.topics,
@@ -468,15 +470,15 @@ class Recording:
             limits=LIMITS,
         )
         if self.session is None:
-            return replace(told, backend="attach", blind=True, variant=Variant(brokers=self._brokers()))
-        return replace(told, backend=self.session.plan.backend, variant=self.session.variant)
+            return replace(recorded, backend="attach", blind=True, variant=Variant(brokers=self._brokers()))
+        return replace(recorded, backend=self.session.plan.backend, variant=self.session.variant)
 
     def _brokers(self) -> int:
         """Returns the least number of brokers: copies are on different ones."""
         return max([1, *(len(a) for topic in self.registry.topics for a in topic.assignment)])
 
     def _write_plan(self, doubts: tuple[str, ...]) -> None:
-        text = make_test_plan(self._told(doubts)).model_dump_json(indent=1)
+        text = make_test_plan(self._recorded(doubts)).model_dump_json(indent=1)
         part = self.run.plan.with_suffix(".part")
         part.write_text(text, encoding="utf-8")
         part.replace(self.run.plan)

@@ -229,10 +229,10 @@ class ClusterSession:
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError) as error:
             raise self._gone() from error
-        said = self._await(lambda event: event.get("number") == number, f"the cluster's answer to {do}", timeout_s)
-        if "error" in said:
-            raise _ERRORS.get(said["kind"], ClusterFailed)(said["error"])
-        return said["result"]
+        answer = self._await(lambda event: event.get("number") == number, f"the cluster's answer to {do}", timeout_s)
+        if "error" in answer:
+            raise _ERRORS.get(answer["kind"], ClusterFailed)(answer["error"])
+        return answer["result"]
 
     def end(self) -> None:
         """Takes the cluster down. Safe to repeat."""

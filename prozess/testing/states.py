@@ -27,33 +27,34 @@ from prozess.testing.expectations import (
 )
 
 
-def judge_state(told: StateExpectation, contents: Mapping[str, Contents]) -> list[ApplicationFinding]:
+def judge_state(wanted: StateExpectation, contents: Mapping[str, Contents]) -> list[ApplicationFinding]:
     """Checks that for each key the last record of the table is what the fold of the input's records gives."""
-    source, table = contents[told.input], contents[told.table]
+    source, table = contents[wanted.input], contents[wanted.table]
     try:
         if why := source.incomplete or table.incomplete:
             raise UserFunction(why)
-        inputs, last = _by_key(told, source), _last_of_each_key(told, table)
-        expected = {key: _folded(told, records) for key, records in inputs.items()}
-        there = {key: _compared(told, record) for key, record in last.items()}
+        inputs, last = _by_key(wanted, source), _last_of_each_key(wanted, table)
+        expected = {key: _folded(wanted, records) for key, records in inputs.items()}
+        there = {key: _compared(wanted, record) for key, record in last.items()}
     except UserFunction as error:
-        return [ApplicationFinding(WRONG_STATE, told.name, 0, f"cannot be judged: {error}", unknown=True)]
+        return [ApplicationFinding(WRONG_STATE, wanted.name, 0, f"cannot be judged: {error}", unknown=True)]
     wrong = [key for key in dict.fromkeys([*expected, *there]) if expected.get(key) != there.get(key)]
     if not wrong:
         return []
     witnesses = [_witness(key, inputs.get(key, []), last.get(key), expected.get(key), there.get(key)) for key in wrong]
     reason = (
-        f"For {counted(len(wrong), 'key')}, the last record of {told.table} is not what the records of {told.input} give, by "
-        "the fold of the test: the application counted some of them twice, or not at all, or began again from nothing."
+        f"For {counted(len(wrong), 'key')}, the last record of {wanted.table} is not what the records of {wanted.input} "
+        "give, by the fold of the test: the application counted some of them twice, or not at all, or began again from "
+        "nothing."
     )
-    return [ApplicationFinding(WRONG_STATE, told.name, len(wrong), reason, tuple(witnesses[:WITNESSES_MAX]))]
+    return [ApplicationFinding(WRONG_STATE, wanted.name, len(wrong), reason, tuple(witnesses[:WITNESSES_MAX]))]
 
 
-def _by_key(told: StateExpectation, source: Contents) -> dict[bytes, list[Record]]:
+def _by_key(wanted: StateExpectation, source: Contents) -> dict[bytes, list[Record]]:
     found: dict[bytes, list[Record]] = defaultdict(list)
     for record in source.records:
         try:
-            key = record.key if told.key is None else told.key(record)
+            key = record.key if wanted.key is None else wanted.key(record)
         except Exception as error:
             raise UserFunction(f"key raised {type(error).__name__}: {error} for {record.place}") from error
         key = key.encode() if isinstance(key, str) else key
@@ -61,15 +62,15 @@ def _by_key(told: StateExpectation, source: Contents) -> dict[bytes, list[Record
             raise UserFunction(f"the key of {record.place} is {key!r}; give key=…, which returns text or bytes")
         found[key].append(record)
     for key, records in found.items():
-        if not told.any_order and len({record.partition for record in records}) > 1:
+        if not wanted.any_order and len({record.partition for record in records}) > 1:
             raise UserFunction(
-                f"records of the key {key!r} are in several partitions of {told.input}, and nothing orders those; give "
+                f"records of the key {key!r} are in several partitions of {wanted.input}, and nothing orders those; give "
                 "any_order=True if their order does not matter"
             )
     return found
 
 
-def _last_of_each_key(told: StateExpectation, table: Contents) -> dict[bytes, Record]:
+def _last_of_each_key(wanted: StateExpectation, table: Contents) -> dict[bytes, Record]:
     found: dict[bytes, Record] = {}
     for record in table.records:
         if record.key is None:
@@ -77,23 +78,23 @@ def _last_of_each_key(told: StateExpectation, table: Contents) -> dict[bytes, Re
         before = found.get(record.key)
         if before is not None and before.partition != record.partition:
             raise UserFunction(
-                f"the key {record.key!r} is in several partitions of {told.table}, and nothing orders those"
+                f"the key {record.key!r} is in several partitions of {wanted.table}, and nothing orders those"
             )
         if before is None or record.offset > before.offset:
             found[record.key] = record
     return found
 
 
-def _folded(told: StateExpectation, records: list[Record]) -> bytes | None:
+def _folded(wanted: StateExpectation, records: list[Record]) -> bytes | None:
     state: Any = None
     for record in records:
         try:
-            state = told.fold(state, record)
+            state = wanted.fold(state, record)
         except Exception as error:
             raise UserFunction(f"fold raised {type(error).__name__}: {error} for {record.place}") from error
     if state is None:
         return None
-    if told.identity is None:
+    if wanted.identity is None:
         state = state.encode() if isinstance(state, str) else state
         if not isinstance(state, bytes):
             raise UserFunction(
@@ -103,13 +104,13 @@ def _folded(told: StateExpectation, records: list[Record]) -> bytes | None:
     return text_to_compare(state, "fold", records[-1])
 
 
-def _compared(told: StateExpectation, record: Record) -> bytes | None:
+def _compared(wanted: StateExpectation, record: Record) -> bytes | None:
     """Returns what is compared of a record of the table; None if it is a tombstone."""
     if record.value is None:
         return None
-    if told.identity is None:
+    if wanted.identity is None:
         return text_to_compare(record.value, "the value", record)
-    return call_identity(told.identity, record, "identity")
+    return call_identity(wanted.identity, record, "identity")
 
 
 def _witness(

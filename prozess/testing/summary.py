@@ -20,7 +20,7 @@ class NotJudgedWarning(UserWarning):
     """A test says nothing of what the application must do, so that prozess judged Kafka's promises alone."""
 
 
-class Told(TypedDict):
+class SummaryEntry(TypedDict):
     """What the report of one test carries to the summary; a worker of xdist sends it as JSON."""
 
     clients: bool
@@ -35,24 +35,24 @@ class Told(TypedDict):
 def write_summary(terminalreporter: TerminalReporter) -> None:
     """Prints the tests that judged nothing of their application in a block of its own, then what was seen and permitted,
     and a line for each kind of gap."""
-    passed = [*_told(terminalreporter, "passed"), *_told(terminalreporter, "xpassed")]
-    ended = [*passed, *_told(terminalreporter, "failed"), *_told(terminalreporter, "xfailed")]
+    passed = [*_summaries(terminalreporter, "passed"), *_summaries(terminalreporter, "xpassed")]
+    ended = [*passed, *_summaries(terminalreporter, "failed"), *_summaries(terminalreporter, "xfailed")]
     if block := list(nothing_judged(ended)):
         terminalreporter.section("prozess: your application was not judged", yellow=True, bold=True)
         for line in block:
             terminalreporter.line(line)
-    lines = [f"{nodeid}: {text}" for nodeid, told in passed for text in told["seen"]]
-    lines += not_judged([*passed, *_told(terminalreporter, "failed")])
+    lines = [f"{nodeid}: {text}" for nodeid, noted in passed for text in noted["seen"]]
+    lines += not_judged([*passed, *_summaries(terminalreporter, "failed")])
     if lines:
         terminalreporter.section("prozess")
     for line in lines:
         terminalreporter.line(line)
 
 
-def nothing_judged(tests: Sequence[tuple[str, Told]]) -> Iterator[str]:
+def nothing_judged(tests: Sequence[tuple[str, SummaryEntry]]) -> Iterator[str]:
     """Yields the lines of the block: how many tests say nothing of their application, which, and what to add."""
-    recorded = [(nodeid, told) for nodeid, told in tests if told["clients"]]
-    silent = [(nodeid, told) for nodeid, told in recorded if told["silent"]]
+    recorded = [(nodeid, noted) for nodeid, noted in tests if noted["clients"]]
+    silent = [(nodeid, noted) for nodeid, noted in recorded if noted["silent"]]
     if not silent:
         return
     of = "test" if len(recorded) == 1 else "tests"
@@ -64,16 +64,16 @@ def nothing_judged(tests: Sequence[tuple[str, Told]]) -> Iterator[str]:
     yield from (f"  {nodeid}" for nodeid, _ in silent[:_LISTED_MAX])
     if len(silent) > _LISTED_MAX:
         yield f"  and {len(silent) - _LISTED_MAX} more"
-    adds = Counter(add for _, told in silent for add in {gap[3] for gap in told["unjudged"]})
+    adds = Counter(add for _, noted in silent for add in {gap[3] for gap in noted["unjudged"]})
     yield from (f"add: {add} ({count} of them)" for add, count in adds.most_common())
     yield "`--prozess-strict` fails such tests. `@pytest.mark.prozess(strict=False)` exempts one."
 
 
-def not_judged(tests: Sequence[tuple[str, Told]]) -> list[str]:
+def not_judged(tests: Sequence[tuple[str, SummaryEntry]]) -> list[str]:
     """Returns a line for each kind of gap, with the tests that it concerns: what nothing told, and what to add."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for nodeid, told in tests:
-        for anomalies, where, why, add in told["unjudged"]:
+    for nodeid, noted in tests:
+        for anomalies, where, why, add in noted["unjudged"]:
             found.setdefault((anomalies, add), {}).setdefault(nodeid, f"{where}: {why}")
     lines = []
     for (anomalies, add), nodeids in found.items():
@@ -84,6 +84,6 @@ def not_judged(tests: Sequence[tuple[str, Told]]) -> list[str]:
     return lines
 
 
-def _told(terminalreporter: TerminalReporter, how: str) -> list[tuple[str, Told]]:
+def _summaries(terminalreporter: TerminalReporter, how: str) -> list[tuple[str, SummaryEntry]]:
     reports = terminalreporter.getreports(how)
-    return [(report.nodeid, report.prozess_told) for report in reports if hasattr(report, "prozess_told")]
+    return [(report.nodeid, report.prozess_summary) for report in reports if hasattr(report, "prozess_summary")]

@@ -32,7 +32,7 @@ from prozess.workloads.record.sends import (
     completer,
     completer_at,
 )
-from prozess.workloads.settings import KeyedOptions, offsets_are_told, options_of
+from prozess.workloads.settings import KeyedOptions, offsets_are_reported, options_of
 
 # A send's row is written before produce() and completed in place by its delivery report; a row nobody completes is
 # INFO. So nothing that reached Kafka is missing from the history, whoever is killed when. What a partition's cap of
@@ -117,7 +117,7 @@ class LogProducer:
             client.now_ns,
             complete_one=complete_one,
             acknowledged=self._settled_without_error,
-            offsets_told=offsets_are_told(spec.properties),
+            offsets_told=offsets_are_reported(spec.properties),
         )
         self._issuing = Issuing(
             self._sends, client.now_ns, sender=spec.client, value_bytes=spec.value_bytes, most=ISSUE_MAX

@@ -19,7 +19,7 @@ from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
 from prozess.workloads.client import NowNs
 from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, library_version
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET, encoder_of_many, identities_of
-from prozess.workloads.settings import offsets_are_told, retries_allowed
+from prozess.workloads.settings import offsets_are_reported, retries_allowed
 
 # Rows of `sends` completed in place, and rows of `withheld`: what a producer records besides issuing.
 #
@@ -68,7 +68,7 @@ def completer_at(
     at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
     outcomes, certain_ns = outcomes_by_code(retries_allowed=retries_allowed(properties)), certain_within_ns(properties)
     invoked_at, unknown, ok, fail = _TIME.unpack_from, int(Outcome.INFO), int(Outcome.OK), int(Outcome.FAIL)
-    answered = offsets_are_told(properties)
+    answered = offsets_are_reported(properties)
     row: mmap.mmap | None = None
     first = end = 0
 
@@ -285,7 +285,7 @@ class Reports:
         offsets_told: bool = True,
     ) -> None:
         """`acknowledged`: told how many of each partition (dense id) were completed without error, but for those that went
-        to `complete_one`. `offsets_told`: see `prozess.workloads.settings.offsets_are_told`."""
+        to `complete_one`. `offsets_told`: see `prozess.workloads.settings.offsets_are_reported`."""
         self._sends, self._now_ns = sends, now_ns
         self._complete_one, self._acknowledged = complete_one, acknowledged
         self._offsets_told = offsets_told

@@ -103,14 +103,14 @@ class RecordedAIOKafkaProducer(AIOKafkaProducer):  # type: ignore[misc] # it has
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, **given: object) -> None:
-        told = _with_defaults(self.defaults, given)
-        properties, run = producer_properties(told), recording_of(self.recording)
-        super().__init__(**told)
+        settings = _with_defaults(self.defaults, given)
+        properties, run = producer_properties(settings), recording_of(self.recording)
+        super().__init__(**settings)
         self._life = RecordedLife(run, "producer", properties, isolation=Isolation.NOT_A_READER)
         self._rows = RowWriter(run.rows, SENDS, self._life.client)
         self._known: dict[str, RegisteredTopic] = {}
         self._turns: dict[TopicPartition, asyncio.Lock] = {}
-        self._sealed, self._offsets_told = False, properties["acks"] != "0"
+        self._sealed, self._offsets_reported = False, properties["acks"] != "0"
         self._add = self._message_accumulator.add_message
         self._message_accumulator.add_message = self._add_recorded
         remember_client(run, self)
@@ -129,10 +129,10 @@ class RecordedAIOKafkaProducer(AIOKafkaProducer):  # type: ignore[misc] # it has
             size = NONE if value is None else len(value)
             info = int(Outcome.INFO)
             self._rows.append(now_ns(), MISSING, NONE, sequence, NONE, key_id(key), dense, info, 0, size)
-            told = with_identity(headers, identity(self._life.client, dense, sequence, self._life.token))
+            own_headers = with_identity(headers, identity(self._life.client, dense, sequence, self._life.token))
             try:
                 future: asyncio.Future[Any] = await self._add(
-                    tp, key, value, timeout, timestamp_ms=timestamp_ms, headers=told
+                    tp, key, value, timeout, timestamp_ms=timestamp_ms, headers=own_headers
                 )
             except BaseException:
                 self._complete(sequence, Outcome.FAIL, NONE)  # it never entered the accumulator
@@ -155,7 +155,7 @@ class RecordedAIOKafkaProducer(AIOKafkaProducer):  # type: ignore[misc] # it has
         crash_at("before", "deliver")
         if not self._sealed:
             offset = future.result().offset
-            self._complete(sequence, Outcome.OK, offset if self._offsets_told and offset >= 0 else NONE)
+            self._complete(sequence, Outcome.OK, offset if self._offsets_reported and offset >= 0 else NONE)
         crash_at("after", "deliver")
 
     def _complete(self, sequence: int, outcome: Outcome, offset: int) -> None:
@@ -186,9 +186,9 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, *topics: str, **given: object) -> None:
-        told = _with_defaults(self.defaults, given)
-        properties, run = consumer_properties(told), recording_of(self.recording)
-        super().__init__(**told)
+        settings = _with_defaults(self.defaults, given)
+        properties, run = consumer_properties(settings), recording_of(self.recording)
+        super().__init__(**settings)
         committed = properties["isolation.level"] == "read_committed"
         isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         self._life = RecordedLife(run, "consumer", properties, isolation=isolation)
@@ -306,7 +306,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     async def _commit_recorded(self, assignment: object, offsets: Mapping[TopicPartition, Any]) -> object:
         """Records one commit request, whether `commit` or aiokafka itself makes it."""
-        places = [Place(tp.topic, tp.partition, told.offset) for tp, told in offsets.items()]
+        places = [Place(tp.topic, tp.partition, position.offset) for tp, position in offsets.items()]
         ended = self._rows.begin_request(places, mode=SYNC if self._asked else AUTO)
         try:
             answer = await self._request(assignment, offsets)
@@ -407,8 +407,8 @@ def _with_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dic
 
 
 def _servers(given: Mapping[str, Any]) -> str:
-    told = given.get("bootstrap_servers", "localhost")
-    every = [told] if isinstance(told, str) else list(told)
+    servers = given.get("bootstrap_servers", "localhost")
+    every = [servers] if isinstance(servers, str) else list(servers)
     return ",".join(server if ":" in server else f"{server}:9092" for text in every for server in text.split(","))
 
 

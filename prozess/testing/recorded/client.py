@@ -73,13 +73,13 @@ def now_ns() -> int:
 
 def recording_of(directory: Path | None) -> RunDirectory:
     """Returns the directory in which a client records. BadInput if no test records."""
-    told = directory or (Path(os.environ[RECORDING_VARIABLE]) if RECORDING_VARIABLE in os.environ else None)
-    if told is None or not told.is_dir():
+    found = directory or (Path(os.environ[RECORDING_VARIABLE]) if RECORDING_VARIABLE in os.environ else None)
+    if found is None or not found.is_dir():
         raise BadInput(
             f"No test records in this process ({RECORDING_VARIABLE} names no directory). Take the class from the fixture "
             "`recorded_producer` or `recorded_consumer`, or start the process from such a test."
         )
-    return RunDirectory(told)
+    return RunDirectory(found)
 
 
 def _is_text(value: object) -> bool:
@@ -253,11 +253,11 @@ def identity_of_command(registry: Registry, value: object) -> tuple[int, int] | 
     return sender, sequence
 
 
-def with_identity(headers: Headers, value: bytes, told: bytes | None = None) -> list[tuple[str, Any]]:
+def with_identity(headers: Headers, value: bytes, taken_for: bytes | None = None) -> list[tuple[str, Any]]:
     """Returns the headers of a record to be sent, ours last. Ours that came with a record that was read are dropped.
     `told`: what the application takes the record for."""
     given: Iterable[tuple[str, Any]] = headers.items() if isinstance(headers, Mapping) else headers or ()
-    ours = [(HEADER_NAME, value)] if told is None else [(HEADER_NAME, value), (IDENTITY_NAME, told)]
+    ours = [(HEADER_NAME, value)] if taken_for is None else [(HEADER_NAME, value), (IDENTITY_NAME, taken_for)]
     return [*((name, held) for name, held in given if name not in OUR_HEADERS), *ours]
 
 

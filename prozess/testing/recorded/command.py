@@ -36,7 +36,7 @@ from prozess.testing.recorded.consumer_rows import GROUP, ConsumerSpans, is_incr
 from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import HEADER_NAME, key_id
 from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, AssignmentRows, ProcessedRows, in_order
-from prozess.workloads.settings import offsets_are_told
+from prozess.workloads.settings import offsets_are_reported
 from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, ConfirmedNumbers, Tool, encoded
 
 # What a program of any language says of itself, as rows of the history: the events of Kafka's verifiable clients.
@@ -130,14 +130,14 @@ class CommandProducer(CommandLines):
         """The sends that were announced and have no outcome yet: n → when, at the earliest, and the size of the value."""
         self._sent_to: int | None = None
         """The partition (dense id) of the last acknowledgement."""
-        self._offsets_told = offsets_are_told(life.registry.clients[life.client - 1].properties)
+        self._offsets_reported = offsets_are_reported(life.registry.clients[life.client - 1].properties)
         self._take = {
             "producer_send": self._announce,
             "producer_send_success": lambda tool, event: self._sent(tool, event, Outcome.OK),
             "producer_send_error": lambda tool, event: self._sent(tool, event, Outcome.INFO),
             "tool_data": self._compare,
         }
-        self._told = self._announcements = 0
+        self._reported = self._announcements = 0
         self._told_ns = MISSING
 
     def _announce(self, tool: Tool, event: Mapping[str, Any]) -> bool:
@@ -151,8 +151,8 @@ class CommandProducer(CommandLines):
     def _compare(self, tool: Tool, event: Mapping[str, Any]) -> bool:
         """Compares what the program counted with what it told: a send without an end may still be under way."""
         sent = event.get("sent")
-        if isinstance(sent, int) and sent > self._told:
-            self._doubt(f"it sent {sent:,} records, and told of {self._told:,} how their sends ended")
+        if isinstance(sent, int) and sent > self._reported:
+            self._doubt(f"it sent {sent:,} records, and told of {self._reported:,} how their sends ended")
         return True
 
     def note_end(self, *, killed: bool, code: int) -> None:
@@ -161,7 +161,7 @@ class CommandProducer(CommandLines):
         if not killed and self._announced:
             self._doubt(f"it announced {len(self._announced):,} sends and did not tell how they ended")
         self._write_open()
-        each = self._announcements - len(self._announced) >= self._told
+        each = self._announcements - len(self._announced) >= self._reported
         if self._told_ns == MISSING or self._stopped_ns is None or (self._announcements and each):
             return  # who announces each send says when it has something to send, and `stuck` judges it
         if self._stopped_ns - self._told_ns >= STALLED_NS:
@@ -191,7 +191,7 @@ class CommandProducer(CommandLines):
         self._sends.append(
             begun_ns,
             tool.read_ns,
-            place.offset if ok and self._offsets_told else NONE,
+            place.offset if ok and self._offsets_reported else NONE,
             sequence,
             NONE,
             key_id(encoded(key)),
@@ -200,7 +200,7 @@ class CommandProducer(CommandLines):
             NO_CODE if ok else UNREPORTED_ERROR,
             len(str(event["value"])),
         )
-        self._told, self._told_ns = self._told + 1, tool.read_ns
+        self._reported, self._told_ns = self._reported + 1, tool.read_ns
         return True
 
     def close(self) -> None:

@@ -126,7 +126,7 @@ class RecordedConsumer(Consumer):
         self._life.registry.note(self._life.client, "how", "subscribe")
         self._life.becomes(Role.MEMBER)
 
-        def told(event: int, callback: Rebalanced | None) -> Rebalanced:
+        def recording(event: int, callback: Rebalanced | None) -> Rebalanced:
             def rebalanced(consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
                 with self._rows.rebalanced(event, partitions):
                     if callback is not None and not self._ended:
@@ -137,9 +137,9 @@ class RecordedConsumer(Consumer):
         with self._while_there():
             super().subscribe(
                 list(topics),
-                on_assign=told(ASSIGN, on_assign),
-                on_revoke=told(REVOKE, on_revoke),
-                on_lost=told(LOST, on_lost or on_revoke),
+                on_assign=recording(ASSIGN, on_assign),
+                on_revoke=recording(REVOKE, on_revoke),
+                on_lost=recording(LOST, on_lost or on_revoke),
                 **more,
             )
 

@@ -82,11 +82,11 @@ class ConsumerRows:
         with self._lock:
             first = self._reads.count
             for message in messages:
-                told = header_of(message)
+                header = header_of(message)
                 if not self._sealed:
-                    dense, offset = self._read(message, told, read_ns)
+                    dense, offset = self._read(message, header, read_ns)
                     reached[dense] = offset + 1
-                if told is not None:
+                if header is not None:
                     held = cast(list[tuple[str, Any]], message.headers() or [])
                     message.set_headers([pair for pair in held if pair[0] not in OUR_HEADERS])
             if reached:
@@ -96,12 +96,12 @@ class ConsumerRows:
             if self._auto:
                 self._commits.may_commit(reached, since_ns=asked_ns)
 
-    def _read(self, message: Message, told: bytes | None, read_ns: int) -> tuple[int, int]:
+    def _read(self, message: Message, header: bytes | None, read_ns: int) -> tuple[int, int]:
         """Writes the row of a record, and returns its partition and offset."""
         dense, offset = self._dense(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
         span = self._spans.given(dense, offset)
-        sender, sent_partition, sequence, flags = identity_in(told, self._life.token)
-        if told is None and (found := identity_of_command(self._life.registry, message.value())) is not None:
+        sender, sent_partition, sequence, flags = identity_in(header, self._life.token)
+        if header is None and (found := identity_of_command(self._life.registry, message.value())) is not None:
             (sender, sequence), flags = found, 0
         epoch = message.leader_epoch()
         whose = (read_ns, offset, sequence, key_id(_bytes(message.key())), NONE, sender, dense, sent_partition)
@@ -130,13 +130,13 @@ class ConsumerRows:
     def _columns(self, messages: Sequence[Message]) -> dict[str, np.ndarray]:
         """Returns these records as columns for `ProcessedRows.begin`."""
         where = [(self._dense(str(m.topic()), int(m.partition() or 0)), int(m.offset() or 0)) for m in messages]
-        told = np.array([self._given.get(at, (NONE, NONE, NONE)) for at in where], dtype=np.int64).reshape(-1, 3)
+        given = np.array([self._given.get(at, (NONE, NONE, NONE)) for at in where], dtype=np.int64).reshape(-1, 3)
         return {
             "log_offset": np.array([offset for _, offset in where], dtype=np.int64),
-            "sequence": told[:, 1],
-            "sender": told[:, 0].astype(np.int32),
+            "sequence": given[:, 1],
+            "sender": given[:, 0].astype(np.int32),
             "partition": np.array([dense for dense, _ in where], dtype=np.int32),
-            "span": told[:, 2].astype(np.int32),
+            "span": given[:, 2].astype(np.int32),
         }
 
     # Assignments and positions.

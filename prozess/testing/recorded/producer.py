@@ -121,7 +121,7 @@ class RecordedProducer(Producer):
                 return super().produce(topic, value, key, number)
             dense = facts.first + number
             sequence = self._issue(dense, raw_key, value)
-            told = with_identity(headers, identity(self._life.client, dense, sequence, self._life.token), thing)
+            own_headers = with_identity(headers, identity(self._life.client, dense, sequence, self._life.token), thing)
             self._unreported += 1
             try:
                 super().produce(
@@ -131,7 +131,7 @@ class RecordedProducer(Producer):
                     partition=number,
                     on_delivery=partial(self._reported, dense, sequence, deliver),
                     timestamp=timestamp,
-                    headers=told,
+                    headers=own_headers,
                 )
             except BaseException as error:
                 self._refused(sequence, error)
@@ -201,57 +201,57 @@ class RecordedProducer(Producer):
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Initialises transactions, as confluent_kafka does."""
-        told = self._told()
+        transaction = self._transaction()
         with self._lock:
-            told.initialising()
+            transaction.initialising()
         try:
             with self._asked.asking(ObservationKind.CALLED, may_last=True):
                 super().init_transactions(timeout)
         except KafkaException as error:
             if not error.args[0].retriable():  # the same call again is another one
                 with self._lock:
-                    told.not_initialised(error.args[0])
+                    transaction.not_initialised(error.args[0])
             raise
         with self._lock:
-            told.initialised()
+            transaction.initialised()
 
     def begin_transaction(self) -> None:
         """Begins a transaction, as confluent_kafka does."""
-        told = self._told()
+        transaction = self._transaction()
         with self._lock:
-            told.begin(self._rows.count)
+            transaction.begin(self._rows.count)
         try:
             super().begin_transaction()
         except KafkaException as error:
-            told.ended(Outcome.FAIL, error.args[0].code())
+            transaction.ended(Outcome.FAIL, error.args[0].code())
             raise
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commits the transaction, as confluent_kafka does."""
-        told = self._told()
+        transaction = self._transaction()
         with self._lock:
-            told.ending(COMMIT)
+            transaction.ending(COMMIT)
         try:
             with self._asked.asking(ObservationKind.CALLED, may_last=True):
                 super().commit_transaction(timeout)
         except KafkaException as error:
-            told.failed(error.args[0])
+            transaction.failed(error.args[0])
             raise
-        told.ended(Outcome.OK, 0)
+        transaction.ended(Outcome.OK, 0)
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Aborts the transaction, as confluent_kafka does."""
-        told = self._told()
+        transaction = self._transaction()
         with self._lock:
-            told.ending(ABORT)
+            transaction.ending(ABORT)
         try:
             with self._asked.asking(ObservationKind.CALLED, may_last=True):
                 super().abort_transaction(timeout)
         except KafkaException as error:
-            told.failed(error.args[0])
+            transaction.failed(error.args[0])
             raise
         # After a commit even a confirmed abort proves nothing (KIP-360).
-        told.ended(Outcome.INFO if told.commit_invoked else Outcome.FAIL, 0)
+        transaction.ended(Outcome.INFO if transaction.commit_invoked else Outcome.FAIL, 0)
 
     def send_offsets_to_transaction(
         self,
@@ -261,12 +261,12 @@ class RecordedProducer(Producer):
     ) -> None:
         """Sends offsets in the transaction, as confluent_kafka does. Those of a recorded consumer are recorded as its
         commit."""
-        consumer, told = consumer_of(group_metadata), self._told()
+        consumer, transaction = consumer_of(group_metadata), self._transaction()
         if consumer is not None:
-            told.offsets.append(consumer.committing_in_transaction(positions))
+            transaction.offsets.append(consumer.committing_in_transaction(positions))
         super().send_offsets_to_transaction(positions, group_metadata, timeout)
 
-    def _told(self) -> "_Transactions":
+    def _transaction(self) -> "_Transactions":
         if self._transactions is None:  # librdkafka says so, too, but not what was missing
             self._transactions = self._make_transactions()
         return self._transactions

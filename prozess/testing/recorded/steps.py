@@ -51,7 +51,7 @@ class ApplicationStep:
     """A commit covered only some of it, or an offset was stored: the application tells them apart."""
     effects: bool = False
     """The application showed an effect of the step before all of it was covered by a commit."""
-    told: bool = False
+    noted: bool = False
     """The application showed an effect of the step after all of it was covered by a commit."""
 
     @property
@@ -61,7 +61,7 @@ class ApplicationStep:
         those may have been done."""
         if not self.covered and not self.in_parts:
             return True
-        return self.told or not (self.uncovered or self.in_parts or self.effects)
+        return self.noted or not (self.uncovered or self.in_parts or self.effects)
 
 
 _AT_WORK: dict[Worker, dict[int, ApplicationStep]] = {}
@@ -143,13 +143,13 @@ class ApplicationSteps:
             self._registry.note(self._client, "how", "effects")
         if step.uncovered or not step.covered:
             step.effects = True
-        elif not step.told:
-            step.told = True
+        elif not step.noted:
+            step.noted = True
             if self._hazards < HAZARDS_MAX:
                 self._hazards += 1
                 partition, offset = next(iter(step.covered.items()))
-                told = {"partition": partition, "offset": offset, "records": step.after - step.first, "what": what}
-                self._registry.note(self._client, "hazards", json.dumps(told))
+                hazard = {"partition": partition, "offset": offset, "records": step.after - step.first, "what": what}
+                self._registry.note(self._client, "hazards", json.dumps(hazard))
 
     def own(self) -> ApplicationStep | None:
         """Returns the open step of this thread."""
@@ -217,12 +217,12 @@ def produced(topic: str) -> None:
 def unfinished(run: RunDirectory, client: int, *, given: int) -> Unfinished:
     """Returns which of the `given` rows of a client's `reads` belong to steps that did not end by themselves."""
     path = _path(run, client)
-    told = path.with_suffix(".json")
-    if told.exists():
-        said = json.loads(told.read_text(encoding="utf-8"))
+    results = path.with_suffix(".json")
+    if results.exists():
+        stored = json.loads(results.read_text(encoding="utf-8"))
         return Unfinished(
-            tuple((int(a), int(b)) for a, b in said["failed"]),
-            tuple((int(a), int(b), str(why)) for a, b, why in said["doubtful"]),
+            tuple((int(a), int(b)) for a, b in stored["failed"]),
+            tuple((int(a), int(b), str(why)) for a, b, why in stored["doubtful"]),
         )
     if not path.exists():
         return Unfinished()

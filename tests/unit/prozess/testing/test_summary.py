@@ -14,7 +14,7 @@ def told(*gaps, silent=True, seen=(), clients=True):
 
 class Report:
     def __init__(self, nodeid, carried):
-        self.nodeid, self.prozess_told = nodeid, carried
+        self.nodeid, self.prozess_summary = nodeid, carried
 
 
 class Terminal:
