@@ -322,7 +322,7 @@ class Machine(TrialEngine):
     """Gives the verdicts it is told to, one for each run; None = none."""
 
     def __init__(self, directory, verdicts, took_s=1.0):
-        super().__init__(directory, FakeClock(), StopRequest(), attempts=directory.attempts())
+        super().__init__(directory, FakeClock(), StopRequest(), (), attempts=directory.attempts())
         self.verdicts, self.took_s, self.runs = list(verdicts), took_s, 0
 
     def run(self, job, look=None):
