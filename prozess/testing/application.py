@@ -450,7 +450,7 @@ class RecordedCommand(RunningApplication):
     def said(self, event: str) -> int:
         """Returns how many lines with this name it has printed so far, in all of its lives."""
         return sum(
-            event.get("name") == event for event in map(parse_event, self.output.read_bytes().splitlines()) if event
+            one.get("name") == event for one in map(parse_event, self.output.read_bytes().splitlines()) if one
         )
 
     def wait_said(self, event: str, *, count: int, timeout_s: float = 60.0) -> None:

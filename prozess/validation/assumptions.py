@@ -24,7 +24,7 @@ _UNCLEAN = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class MissingSettings:
     """Settings of one thing, such as the topic, that no file has."""
 
     of: str
@@ -46,17 +46,17 @@ class Untold:
         if not self.by_default:
             return f"{', '.join(self.anomalies)}: {can} depends on {self.question}. No file says this. Give {self.give}"
         names = [setting.partition("=")[0] for setting in self.settings]
-        told = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
         what = f"{', '.join(self.anomalies)}: {can}" if self.anomalies else f"whether {self.question}"
         which = "them" if len(names) > 1 else "it"
-        return f"{what} depends on {told} of {self.of}. No file sets {which}. Give {self.give}, {_WAY_OUT}"
+        return f"{what} depends on {listed} of {self.of}. No file sets {which}. Give {self.give}, {_WAY_OUT}"
 
     def assumed(self) -> str:
         """Returns a sentence for people, for the case that the user says that Kafka's defaults hold."""
         return f"{', '.join(self.settings)} of {self.of}: Kafka's defaults, because you say so (--kafka-defaults)"
 
 
-def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Untold]:
+def missing_settings(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[MissingSettings]:
     """Yields the settings of topic and brokers that no file has. `resting`: the anomalies that would be possible with fewer
     copies, or with an unclean election."""
     found = []
@@ -68,7 +68,7 @@ def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Unto
         if "topic.unclean_leader_election_enable" not in parts.origins:
             found.append(f"{_UNCLEAN}=false")
     if found:
-        yield Untold(
+        yield MissingSettings(
             TOPIC,
             tuple(found),
             resting,
@@ -79,7 +79,7 @@ def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Unto
         return
     yield from _retention(parts)
     if parts.consumer is not None:
-        yield Untold(
+        yield MissingSettings(
             "the brokers (for __consumer_offsets)",
             (*_defaults(parts, *OFFSETS.settings, "offsets.retention.minutes"), f"{_UNCLEAN}=false"),
             OFFSETS.rests,
@@ -87,7 +87,7 @@ def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Unto
             _BROKER,
         )
     if parts.transactional:
-        yield Untold(
+        yield MissingSettings(
             "the brokers (for __transaction_state)",
             _defaults(parts, *TRANSACTIONS.settings),
             (),
@@ -96,11 +96,11 @@ def untold(parts: ConfigurationParts, resting: tuple[str, ...]) -> Iterator[Unto
         )
 
 
-def _retention(parts: ConfigurationParts) -> Iterator[Untold]:
+def _retention(parts: ConfigurationParts) -> Iterator[MissingSettings]:
     """Yields how long the topic keeps records, where a consumer depends on it and the topic does not say it."""
     if parts.consumer is None or parts.compacted or "retention.ms" in (parts.servers.topic or {}):
         return
-    yield Untold(
+    yield MissingSettings(
         TOPIC,
         (f"retention.ms={default_of('retention.ms', properties_of('topic', 'java', parts.version))}",),
         OF_RECORDS,
@@ -109,12 +109,12 @@ def _retention(parts: ConfigurationParts) -> Iterator[Untold]:
     )
 
 
-def of_application(parts: ConfigurationParts) -> Iterator[Untold]:
+def of_application(parts: ConfigurationParts) -> Iterator[MissingSettings]:
     """Yields what no file of brokers can say: which client library it is, and how the application commits."""
     commit = parts.base.get("group.commit")
     by_default = "producer.enable_idempotence" not in parts.origins and not parts.transactional
-    if parts.producer is not None and not parts.client_told and by_default:
-        yield Untold(
+    if parts.producer is not None and not parts.client_given and by_default:
+        yield MissingSettings(
             "the client",
             ("enable.idempotence=true",),
             ("duplicate", "reordered"),
@@ -122,8 +122,8 @@ def of_application(parts: ConfigurationParts) -> Iterator[Untold]:
             "--client java or --client librdkafka, or set enable.idempotence",
             by_default=False,
         )
-    if parts.consumer is not None and not parts.client_told and commit == "auto":
-        yield Untold(
+    if parts.consumer is not None and not parts.client_given and commit == "auto":
+        yield MissingSettings(
             "the client",
             ("enable.auto.commit=true",),
             ("unprocessed",),
@@ -133,7 +133,7 @@ def of_application(parts: ConfigurationParts) -> Iterator[Untold]:
             by_default=False,
         )
     if parts.consumer is not None and commit == "sync-after" and "commits" not in parts.origins:
-        yield Untold(
+        yield MissingSettings(
             "the application",
             ("enable.auto.commit=false",),
             ("unprocessed",),
@@ -145,7 +145,7 @@ def of_application(parts: ConfigurationParts) -> Iterator[Untold]:
 
 def assumptions(parts: ConfigurationParts) -> Iterator[str]:
     """Yields what the prediction takes for granted, as sentences."""
-    if not parts.version_told:
+    if not parts.version_given:
         yield f"brokers of Kafka {parts.version}: no file says their version. Older ones have more defects (--kafka-version)"
     if parts.servers.topic is None and parts.servers.broker is not None:
         yield (
@@ -225,19 +225,19 @@ class Risks:
     def remarks(self, today: date) -> list[str]:
         """Returns sentences about entries that accept nothing: their day has passed, or the configuration has no such
         weakness. To be called when everything was asked for."""
-        told = []
+        lines = []
         for entry in self.entries:
             if today > entry.until:
-                told.append(
+                lines.append(
                     f"{entry.origin}: {entry.rule} was accepted until {entry.until}. That day has passed, so "
                     "it counts again. Change the configuration, or accept it until a later day"
                 )
             elif entry not in self._matched:
-                told.append(
+                lines.append(
                     f"{entry.origin}: {entry.rule} is accepted, but your configuration does not have this "
                     "weakness: remove the entry"
                 )
-        return told
+        return lines
 
 
 def read_risks(path: Path, known: Collection[str]) -> Risks:

@@ -263,8 +263,8 @@ def concerns(parts: ConfigurationParts, *, defaults_hold: bool) -> tuple[Concern
 
 def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concern]:
     base, origins, servers = parts.base, parts.origins, parts.servers
-    factor_told = "topic.replication_factor" in origins or defaults_hold
-    minimum_told = "topic.min_insync_replicas" in origins or servers.broker is not None or defaults_hold
+    factor_given = "topic.replication_factor" in origins or defaults_hold
+    minimum_given = "topic.min_insync_replicas" in origins or servers.broker is not None or defaults_hold
     factor = _Value(
         base["topic.replication_factor"],
         _blame("replication.factor", base["topic.replication_factor"], origins.get("topic.replication_factor")),
@@ -275,8 +275,8 @@ def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concer
     )
     alone = parts.producer is None and parts.consumer is None  # topic and brokers, whoever the clients are
     waits = alone or (parts.producer is not None and base["producer.acks"] == "all")
-    if factor_told:
-        yield from _of_topic(parts, factor, minimum if minimum_told else None, waits=waits)
+    if factor_given:
+        yield from _of_topic(parts, factor, minimum if minimum_given else None, waits=waits)
     for framework_topic in FRAMEWORK_TOPICS:
         yield from _of_framework(parts, framework_topic)
     if servers.broker is None and not defaults_hold:
@@ -423,8 +423,8 @@ def _of_internal(parts: ConfigurationParts, topic: InternalTopic) -> Iterator[Co
 def _of_framework(parts: ConfigurationParts, topic: FrameworkTopic) -> Iterator[Concern]:
     """Yields the concerns about the topics of a framework, as far as a file sets them: where none does, Connect has
     three copies, and Streams what the brokers have."""
-    told = {name: setting for reading in parts.readings for name, setting in reading.internal.items()}
-    factor, minimum = (_set(name, told) for name in (topic.factor, topic.minimum))
+    internal_settings = {name: setting for reading in parts.readings for name, setting in reading.internal.items()}
+    factor, minimum = (_set(name, internal_settings) for name in (topic.factor, topic.minimum))
 
     def concern(rule: str, what: str, change: str, *blame: _Value) -> Concern:
         return Concern(
@@ -463,8 +463,8 @@ def _of_framework(parts: ConfigurationParts, topic: FrameworkTopic) -> Iterator[
         yield from _too_few(parts, FRAMEWORK_ID, f"{topic.name} cannot be created: {topic.stands}", factor)
 
 
-def _set(name: str, told: dict[str, Setting]) -> _Value | None:
-    setting = told.get(name)
+def _set(name: str, internal_settings: dict[str, Setting]) -> _Value | None:
+    setting = internal_settings.get(name)
     if setting is None or not setting.value.isdecimal():  # -1: what the brokers have
         return None
     return _Value(int(setting.value), _blame(name, setting.value, setting.origin))

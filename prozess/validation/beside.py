@@ -143,8 +143,8 @@ def _profiles(reading: Reading, readings: Sequence[Reading], profiles: Sequence[
         for path in _candidates(reading.path.parent, family)
         if (found := family.files.fullmatch(path.name)) and found[1]
     }
-    told = profiles or [name for each in readings for name in each.active_profiles]
-    for name in dict.fromkeys(told):
+    active = profiles or [name for each in readings for name in each.active_profiles]
+    for name in dict.fromkeys(active):
         if name not in known and name not in family.no_profiles:
             near = difflib.get_close_matches(name, sorted(known), n=1)
             meant = f"did you mean {near[0]}?" if near else f"they have {', '.join(sorted(known)) or 'none'}"

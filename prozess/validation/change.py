@@ -102,8 +102,8 @@ class SettingChange:
 
 
 def _shown(value: str | None, setting: Setting | None) -> str:
-    told = "nothing" if value is None else value or "''"
-    return told if setting is not None or value is None else f"{told}, the default"
+    shown = "nothing" if value is None else value or "''"
+    return shown if setting is not None or value is None else f"{shown}, the default"
 
 
 @dataclass(frozen=True)
@@ -205,20 +205,20 @@ class Change:
         gained = sum(after is Standing.PROMISED and before is not Standing.PROMISED for before, after in pairs)
         kept = sum(before is after is Standing.PROMISED for before, after in pairs)
         rolls = sum(remark.rule.startswith("roll:") for remark in self.remarks)
-        told = [number_of(len(self.settings), "setting") + (" differs" if len(self.settings) == 1 else " differ")]
-        told += [f"{number_of(kept, 'promise')} kept, {lost} lost, {gained} gained"]
-        told += [f"{number_of(rolls, 'setting')} of the brokers must be rolled out by restarts"] if rolls else []
-        return "; ".join(told)
+        parts = [number_of(len(self.settings), "setting") + (" differs" if len(self.settings) == 1 else " differ")]
+        parts += [f"{number_of(kept, 'promise')} kept, {lost} lost, {gained} gained"]
+        parts += [f"{number_of(rolls, 'setting')} of the brokers must be rolled out by restarts"] if rolls else []
+        return "; ".join(parts)
 
 
 OPERATIONS = ("roll:", "alter:", "restart:", "refused:", "reassign:")
 """How the rules of remarks begin that say what is to be done. They do not decide the exit code."""
-ToldLine = tuple[Level, str, str]
+ChangeLine = tuple[Level, str, str]
 
 
 def _operation(
     change: SettingChange, of_broker: Mapping[str, Mapping[str, object]], version: str
-) -> Iterator[ToldLine]:
+) -> Iterator[ChangeLine]:
     """Yields (level, rule, sentence) of what makes one changed setting take effect."""
     if change.scope in ("producer", "consumer"):
         yield Level.NOTE, "restart", f"Restart the {change.scope}s: clients read their settings when they start"
@@ -237,7 +237,7 @@ def _operation(
 
 def _of_broker(
     change: SettingChange, of_broker: Mapping[str, Mapping[str, object]], version: str
-) -> Iterator[ToldLine]:
+) -> Iterator[ChangeLine]:
     known = of_broker.get(change.name)
     mode = None if known is None else known.get("update")
     if known is None:
@@ -264,7 +264,7 @@ def _of_broker(
         yield from _refused(change, version)
 
 
-def _refused(change: SettingChange, version: str) -> Iterator[ToldLine]:
+def _refused(change: SettingChange, version: str) -> Iterator[ChangeLine]:
     before, after = change.before or "", change.after or ""
     if change.name in THREADS and before.isdecimal() and after.isdecimal():
         was, now = int(before), int(after)

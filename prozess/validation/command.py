@@ -89,8 +89,8 @@ def validate(
     accepted."""
     risks = Risks() if given.accept is None else read_risks(given.accept, acceptable())
     prediction = Prediction(translate(given), given.kafka_defaults, risks, today or _today())
-    told = format == "text" and not options.as_json
-    if told:
+    as_text = format == "text" and not options.as_json
+    if as_text:
         first = first_lines(prediction)
         show_first_lines(first)
         show_prediction(prediction, shown=first)
@@ -98,11 +98,11 @@ def validate(
     if budget.seconds > 0 and not prediction.unclear:
         from prozess.validation.running import carry_out  # it imports what runs Kafka, and what reads histories
 
-        done = carry_out(prediction, budget, options if told else replace(options, print_verdict=False))
+        done = carry_out(prediction, budget, options if as_text else replace(options, print_verdict=False))
     comparison = done.comparison(prediction)
     if options.as_json:
         to_json(comparison)
-    elif not told:
+    elif not as_text:
         remarks = [*remarks_of(prediction, strict=budget.strict), *remarks_of_trials(comparison)]
         conclusion = closing_line(comparison) if comparison.runs else f"{len(remarks)} remarks, and no trial was run"
         sys.stdout.write(FORMATS[format](remarks, conclusion))
@@ -115,7 +115,7 @@ def validate(
         code = ExitCode.VIOLATED
     elif budget.strict and prediction.unseen and code is ExitCode.HELD:
         code = ExitCode.UNKNOWN
-    if code is not comparison.exit_code and told:
+    if code is not comparison.exit_code and as_text:
         show_strict(prediction)
     return int(code)
 
@@ -229,7 +229,7 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     for client, part, run in ((clients["producer"], sender, runs), (clients["consumer"], members, True)):
         if part is not None:
             part.unclear += doubts_of_client(client, given.client_version, version, refuse_unpublished, runs=run)
-            doubt_across(part, servers, version, told=servers.broker is not None or given.kafka_defaults)
+            doubt_across(part, servers, version, given_by_somebody=servers.broker is not None or given.kafka_defaults)
     return ConfigurationParts(
         servers,
         sender,
@@ -237,8 +237,8 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         version,
         tuple(readings),
         client_version=given.client_version,
-        client_told=_tells_client(given, readings, producer, consumer, version),
-        version_told=bool(origin) or live is not None,
+        client_given=_tells_client(given, readings, producer, consumer, version),
+        version_given=bool(origin) or live is not None,
     )
 
 
@@ -251,16 +251,16 @@ def _version(given: ValidationInput, readings: Sequence[Reading], live: LiveClus
         reading.unclear += reading.no_version
     if live is not None:
         return live.version, ""
-    told = next((each.kafka_version for each in readings if each.kafka_version is not None), None)
+    given_version = next((each.kafka_version for each in readings if each.kafka_version is not None), None)
     usual = LAST_WITH_ZOOKEEPER if "zookeeper.connect" in (settings_of(readings, "broker") or {}) else DEFAULT_VERSION
-    return (usual, "") if told is None else (told, "a file")
+    return (usual, "") if given_version is None else (given_version, "a file")
 
 
 def _nothing_found(given: ValidationInput, readings: Sequence[Reading]) -> str:
-    told = "; ".join(reading.summary() for reading in readings)
+    summaries = "; ".join(reading.summary() for reading in readings)
     doubts = [each.sentence() for reading in readings for each in reading.unclear[:2]]
     return (
-        f"No settings of a producer, a consumer, a topic or brokers were found in {told}. "
+        f"No settings of a producer, a consumer, a topic or brokers were found in {summaries}. "
         + (f"Not understood: {'; '.join(doubts)}. " if doubts else "")
         + "Give the file that has them, or write those that matter down with Kafka's names in a .properties "
         "file (--producer, --consumer)."
@@ -311,8 +311,8 @@ def _tells_client(
 def _refuse_two_sources(given: ValidationInput) -> None:
     of_brokers = [name for name in ("broker", "compose", "cluster") if getattr(given, name) is not None]
     if len(of_brokers) > 1:
-        told = " and ".join(f"--{name}" for name in of_brokers)
-        raise BadInput(f"{told} each say what the brokers are. Give one of them.")
+        options_given = " and ".join(f"--{name}" for name in of_brokers)
+        raise BadInput(f"{options_given} each say what the brokers are. Give one of them.")
     if given.cluster_topic is not None and given.cluster is None:
         raise BadInput(
             f"--cluster-topic {given.cluster_topic!r} is read from a running cluster. Give --cluster HOST:PORT."

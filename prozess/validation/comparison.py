@@ -476,7 +476,12 @@ class Comparison:
         if AnomalyOutcome.VIOLATED in outcomes:
             return ExitCode.VIOLATED
         judged = all(run.judged for run in self.runs)
-        if AnomalyOutcome.UNKNOWN in outcomes or not judged or self.prediction.doubts or self.prediction.untold:
+        if (
+            AnomalyOutcome.UNKNOWN in outcomes
+            or not judged
+            or self.prediction.doubts
+            or self.prediction.missing_settings
+        ):
             return ExitCode.UNKNOWN
         return ExitCode.HELD
 
@@ -521,11 +526,11 @@ def _of_weaknesses(provoked: Sequence[Provoked]) -> str:
     if not provoked:
         return "no weakness is known that could be shown"
     counts = Counter(of.state for of in provoked)
-    told = (
+    seen = (
         f"{counts[WeaknessState.SHOWN]} of {len(provoked)} {'weakness' if len(provoked) == 1 else 'weaknesses'} shown"
     )
     rest = [f"{counts[state]} {state}" for state in (WeaknessState.NOT_SHOWN, WeaknessState.NOT_TRIED) if counts[state]]
-    return ", ".join([told, *rest])
+    return ", ".join([seen, *rest])
 
 
 def _worse(one: AnomalySummary | None, other: AnomalySummary) -> AnomalySummary:

@@ -43,8 +43,8 @@ def _verdict(prediction: Prediction) -> str:
     curable = [name for name in weak if name in prediction.curable]
     points = len(curable) + len(prediction.concerns)
     lose = any(name in OF_LOSS for name in curable)
-    told = ["records may be lost, and a change rules it out"] if lose else []
-    told = told or (
+    findings = ["records may be lost, and a change rules it out"] if lose else []
+    findings = findings or (
         [f"{number_of(points, 'weak point')}, and a change rules {'it' if points == 1 else 'them'} out"]
         if points
         else []
@@ -52,12 +52,12 @@ def _verdict(prediction: Prediction) -> str:
     if prediction.doubts:
         count = len(prediction.doubts)
         which = "1 thing was" if count == 1 else f"{count} things were"
-        return "; ".join([f"? unknown: {which} not understood, and nothing is promised", *told])
-    if prediction.untold:
-        names = {name for one in prediction.untold for name in one.anomalies}
-        return "; ".join([f"? unknown in part: {', '.join(sorted(names)[:2])} … rest on what no file says", *told])
-    if told:
-        return f"! weak: {told[0]}"
+        return "; ".join([f"? unknown: {which} not understood, and nothing is promised", *findings])
+    if prediction.missing_settings:
+        names = {name for one in prediction.missing_settings for name in one.anomalies}
+        return "; ".join([f"? unknown in part: {', '.join(sorted(names)[:2])} … rest on what no file says", *findings])
+    if findings:
+        return f"! weak: {findings[0]}"
     limits = ["but for known defects"] if prediction.defects else []
     limits += (
         [f"but for what depends on a {' and a '.join(prediction.not_judged)}, and you gave none"]
@@ -69,8 +69,8 @@ def _verdict(prediction: Prediction) -> str:
 
 def _judged(prediction: Prediction) -> str:
     parts = prediction.parts
-    version = f"Kafka {parts.version}" + ("" if parts.version_told else " (assumed: no file says which)")
-    guessed = "" if parts.client_told else " (assumed: no file says which)"
+    version = f"Kafka {parts.version}" + ("" if parts.version_given else " (assumed: no file says which)")
+    guessed = "" if parts.client_given else " (assumed: no file says which)"
     clients = [
         f"{part} {parts.base[f'{scope}.client']}{guessed}"
         for part, scope in (("producer", "producer"), ("consumer", "group"))
@@ -93,12 +93,14 @@ def _lost(prediction: Prediction) -> str:
     judged = {name for names in prediction.not_judged.values() for name in names}
     unjudged = [name for name in OF_LOSS if name in judged]
     never = [name for name in OF_LOSS if name in promised and name not in defects]
-    told = [f"possible: {', '.join(may)}"] if may else []
-    told += [f"by a known defect: {', '.join(defects)}"] if defects else []
-    told += [f"unknown: {', '.join(unknown)}"] if unknown else []
-    told += [f"never: {', '.join(never)}"] if never else []
-    told += [f"not judged without a {' and a '.join(prediction.not_judged)}: {', '.join(unjudged)}"] if unjudged else []
-    return "; ".join(told)
+    named = [f"possible: {', '.join(may)}"] if may else []
+    named += [f"by a known defect: {', '.join(defects)}"] if defects else []
+    named += [f"unknown: {', '.join(unknown)}"] if unknown else []
+    named += [f"never: {', '.join(never)}"] if never else []
+    named += (
+        [f"not judged without a {' and a '.join(prediction.not_judged)}: {', '.join(unjudged)}"] if unjudged else []
+    )
+    return "; ".join(named)
 
 
 def _why(prediction: Prediction) -> Iterator[tuple[str, str]]:
@@ -111,8 +113,8 @@ def _why(prediction: Prediction) -> Iterator[tuple[str, str]]:
     for sentence in causes[: max(left, 1)]:
         yield "why", sentence
     if not doubts and not causes:
-        for untold in prediction.untold[:1]:
-            yield "why", untold.unknown()
+        for missing in prediction.missing_settings[:1]:
+            yield "why", missing.unknown()
     more = max(0, len(doubts) - CAUSES_MAX) + max(0, len(causes) - max(left, 1))
     if more:
         yield "why", f"and {number_of(more, 'other cause')}, below"

@@ -68,11 +68,11 @@ class Lifetime:
 
 def lifetimes(parts: ConfigurationParts, *, defaults_hold: bool) -> Iterator[Concern]:
     """Yields what is forgotten, or given up, too soon. What nobody told is left out unless Kafka's defaults hold."""
-    servers_told = parts.servers.broker is not None or defaults_hold
+    servers_given = parts.servers.broker is not None or defaults_hold
     only_producer = parts.producer is not None and parts.consumer is None  # who reads what it writes is not asked
     if not parts.compacted and not only_producer:
-        yield from _of_records(parts, servers_told)
-    if servers_told and parts.consumer is not None:
+        yield from _of_records(parts, servers_given)
+    if servers_given and parts.consumer is not None:
         yield from _of_offsets(parts)
     if parts.compacted and (kept := tombstones(parts)) is not None and kept.shorter_than(AWAY_MAX_MS):
         yield _concern(
@@ -85,7 +85,7 @@ def lifetimes(parts: ConfigurationParts, *, defaults_hold: bool) -> Iterator[Con
             denies=("tombstone-lost",),
             permitted_by=("tombstone-lost/slow-audit", "tombstone-lost/replica-away"),
         )
-    if servers_told and parts.producer is not None:
+    if servers_given and parts.producer is not None:
         yield from _of_producers(parts)
     if parts.producer is not None:
         yield from _given_up(parts)
@@ -174,9 +174,9 @@ def in_words(ms: int | None) -> str:
     return f"{ms / 1000:g} s"
 
 
-def _of_records(parts: ConfigurationParts, servers_told: bool) -> Iterator[Concern]:
+def _of_records(parts: ConfigurationParts, servers_given: bool) -> Iterator[Concern]:
     kept = records(parts)
-    if (kept.origin or servers_told) and kept.shorter_than(AWAY_MAX_MS):
+    if (kept.origin or servers_given) and kept.shorter_than(AWAY_MAX_MS):
         yield _concern(
             "lifetime/records",
             f"what is older than {in_words(kept.value)} is deleted, whether somebody has read it or not: a consumer "

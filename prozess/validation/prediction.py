@@ -32,13 +32,13 @@ from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Tristate
 from prozess.validation.assumptions import (
     TOPIC,
+    MissingSettings,
     Risk,
     Risks,
-    Untold,
     assumptions,
+    missing_settings,
     of_application,
     transactions_before_v2,
-    untold,
 )
 from prozess.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
 from prozess.validation.lifetimes import RULES as LIFETIMES
@@ -168,7 +168,7 @@ class Prediction:
     @property
     def unknown(self) -> tuple[Guarantee, ...]:
         """Returns what no rule could permit of what is known, where something is not: it may be promised, and may not."""
-        resting = {name for one in self.untold for name in one.anomalies}
+        resting = {name for one in self.missing_settings for name in one.anomalies}
         whole = {guarantee.anomaly for guarantee in self.not_permitted} if self.doubts else set()
         return tuple(TABLE[name] for name in self._given if name in resting | whole)
 
@@ -178,7 +178,7 @@ class Prediction:
         somebody told."""
         doubted = {weakness.guarantee.anomaly for weakness in self.weaknesses}
         doubted |= {name for concern in self.concerns for name in concern.denies}
-        doubted |= {name for one in self.untold for name in one.anomalies}
+        doubted |= {name for one in self.missing_settings for name in one.anomalies}
         return tuple(TABLE[name] for name in self._given if name not in doubted)
 
     @cached_property
@@ -211,11 +211,11 @@ class Prediction:
         return tuple(_defects(self.plan, self.parts, promised))
 
     @cached_property
-    def _untold(self) -> tuple[Untold, ...]:
+    def _missing(self) -> tuple[MissingSettings, ...]:
         weak = {weakness.guarantee.anomaly for weakness in self.weaknesses}
         worst = {weakness.guarantee.anomaly for weakness in _weaknesses(self.plan, self.parts, worst=True)}
         found = [
-            *untold(self.parts, tuple(name for name in self._given if name in worst - weak)),
+            *missing_settings(self.parts, tuple(name for name in self._given if name in worst - weak)),
             *of_application(self.parts),
         ]
         return tuple(
@@ -224,23 +224,23 @@ class Prediction:
         )
 
     @property
-    def untold(self) -> tuple[Untold, ...]:
+    def missing_settings(self) -> tuple[MissingSettings, ...]:
         """Returns what nobody told, where promises rest on it: they are unknown."""
-        return tuple(one for one in self._untold if one.anomalies and not self._by_default(one))
+        return tuple(one for one in self._missing if one.anomalies and not self._by_default(one))
 
     @property
-    def unseen(self) -> tuple[Untold, ...]:
+    def unseen(self) -> tuple[MissingSettings, ...]:
         """Returns what nobody told, and no promise rests on: whether it is a weakness of availability is unknown."""
-        return tuple(one for one in self._untold if one.by_default and not one.anomalies and not self._by_default(one))
+        return tuple(one for one in self._missing if one.by_default and not one.anomalies and not self._by_default(one))
 
-    def _by_default(self, one: Untold) -> bool:
+    def _by_default(self, one: MissingSettings) -> bool:
         return self.kafka_defaults and one.by_default
 
     @property
     def assumed(self) -> list[str]:
         """Returns what is taken for granted, for a person."""
-        told = [one.assumed() for one in self._untold if self._by_default(one)]
-        return [*told, *conditions(self.parts, defaults_hold=self.kafka_defaults), *assumptions(self.parts)]
+        assumed = [one.assumed() for one in self._missing if self._by_default(one)]
+        return [*assumed, *conditions(self.parts, defaults_hold=self.kafka_defaults), *assumptions(self.parts)]
 
     @cached_property
     def curable(self) -> frozenset[str]:
@@ -281,7 +281,7 @@ class Prediction:
         """Returns the fault tolerance of the topic. None: how many copies there are nobody told."""
         if any(
             one.of == TOPIC and setting.startswith(("replication", "min."))
-            for one in (*self.untold, *self.unseen)
+            for one in (*self.missing_settings, *self.unseen)
             for setting in one.settings
         ):
             return None
@@ -394,7 +394,7 @@ def _defects(plan: Plan, parts: ConfigurationParts, promised: Iterable[str]) -> 
     found: dict[str, dict[str, str]] = {}
     for cell in plan.cells:
         configuration, happened = _expected(plan, cell, parts)
-        clients = {configuration.librdkafka} if parts.client_told else {True, False}
+        clients = {configuration.librdkafka} if parts.client_given else {True, False}
         for name in (name for name in TABLE if name in names and TABLE[name].applies(cell.traits)):
             of_each = (open_defects(name, replace(configuration, librdkafka=c), happened) for c in sorted(clients))
             for rule in chain.from_iterable(of_each):

@@ -60,15 +60,15 @@ def remarks_of(prediction: Prediction, *, strict: bool) -> Iterator[Remark]:
         sentence = weak_sentence(prediction, weakness) if changes else f"{name} is possible: {causes(prediction, name)}"
         yield Remark(_level(rule, failures), rule, sentence, _origin(origin))
     for concern in prediction.concerns:
-        told = _IN_BRACKETS.search(" ".join(concern.blame))
-        origin = "" if told is None else told[1]
+        bracket = _IN_BRACKETS.search(" ".join(concern.blame))
+        origin = "" if bracket is None else bracket[1]
         yield Remark(_level(concern.rule, failures), concern.rule, concern.sentence(), origin)
     for one in prediction.defects:
         yield Remark(_level(one.defect.id, failures), one.defect.id, one.sentence())
     for doubt in prediction.doubts:
         yield Remark(Level.WARNING, doubt.rule or f"unclear:{doubt.name}", doubt.sentence(), _origin(doubt.origin))
-    for untold in (*prediction.untold, *prediction.unseen):
-        yield Remark(Level.WARNING, f"untold:{untold.of}", untold.unknown())
+    for missing in (*prediction.missing_settings, *prediction.unseen):
+        yield Remark(Level.WARNING, f"missing-settings:{missing.of}", missing.unknown())
 
 
 def remarks_of_trials(comparison: Comparison) -> Iterator[Remark]:

@@ -105,7 +105,7 @@ def lacking(
     found = {
         name: [whys[fault.label] for fault in of_group if fault.label in whys] for name, of_group in faults.items()
     }
-    return {name: told[0] for name, told in found.items() if told}
+    return {name: reasons[0] for name, reasons in found.items() if reasons}
 
 
 def _mixed(step: Step) -> MixFault | None:

@@ -239,7 +239,7 @@ def _wrong_of_brokers(settings: Settings, known: Mapping[str, Property]) -> Iter
 _BROKER = "variant.properties."
 
 
-def doubt_across(client: Translated, servers: Translated, version: str, *, told: bool) -> None:
+def doubt_across(client: Translated, servers: Translated, version: str, *, given_by_somebody: bool) -> None:
     """Notes where a client's settings may exceed the brokers' limits. BadInput for what the brokers' own settings refuse.
     `told`: did somebody say what the brokers are set to, so that what is not among it is Kafka's default?"""
     known = properties_of("broker", "java", version)
@@ -251,7 +251,7 @@ def doubt_across(client: Translated, servers: Translated, version: str, *, told:
             continue
         origin = client.origins.get(key, name)
         rule = f"must be at {'least' if below else 'most'} {limit}, {bound}"
-        if given is not None or told:
+        if given is not None or given_by_somebody:
             where = servers.origins.get(_BROKER + limit, "its default")
             raise BadInput(f"{origin}: {name} = {value} {rule} ({where}): {refused}. Change one of the two.")
         why = f"= {value} {rule} unless the brokers have another limit, and no file says whether they have: {refused}"

@@ -84,14 +84,14 @@ def _refuse_what_is_not_read(readings: Sequence[Reading]) -> None:
 
 def _take_what_is_created(readings: Sequence[Reading]) -> None:
     """Takes what a framework makes its topics with for the topic's settings, unless a file says what the topic is set to."""
-    told = next((reading for reading in readings if "topic" in reading.scopes), None)
+    topic_file = next((reading for reading in readings if "topic" in reading.scopes), None)
     for reading in readings:
         for name, setting in reading.creates.items():
-            if told is None:
+            if topic_file is None:
                 reading.put("topic", name, setting.value, setting.origin)
-            elif (other := told.scopes["topic"].get(name)) is None or other.value != setting.value:
+            elif (other := topic_file.scopes["topic"].get(name)) is None or other.value != setting.value:
                 has = "does not" if other is None else f"has {other.value}"
-                why = f"makes topics with {name}={setting.value}, and {told.path} {has}: a new topic gets it"
+                why = f"makes topics with {name}={setting.value}, and {topic_file.path} {has}: a new topic gets it"
                 reading.doubt(f"topic.creation.default.{name}", setting.origin, why)
             else:
                 reading.aside.append(f"topic.creation.default.{name}")
@@ -128,8 +128,8 @@ def _refuse_what_is_said_twice(readings: Sequence[Reading]) -> None:
     for scope in SCOPES:
         several = [reading for reading in readings if scope in reading.scopes]
         if len(several) > 1:
-            told = " and ".join(str(reading.path) for reading in several)
-            raise BadInput(f"{told} each say what the {scope} is set to, and only one can be meant. Give one of them.")
+            paths = " and ".join(str(reading.path) for reading in several)
+            raise BadInput(f"{paths} each say what the {scope} is set to, and only one can be meant. Give one of them.")
 
 
 def settle(reading: Reading, clients: Mapping[Scope, Client], version: str, releases: Mapping[Scope, str]) -> None:
@@ -170,11 +170,12 @@ def settle(reading: Reading, clients: Mapping[Scope, Client], version: str, rele
 
 def nothing_understood(reading: Reading) -> str:
     """Returns the error message for a file in which nothing was understood."""
-    told = "; ".join(each.sentence() for each in reading.unclear[:3])
+    reasons = "; ".join(each.sentence() for each in reading.unclear[:3])
     more = f" ({len(reading.unclear) - 3} more)" if len(reading.unclear) > 3 else ""
     return (
         f"{reading.path} is read as {reading.format}, and nothing in it is a setting that prozess understands"
-        f"{f': {told}{more}' if told else ''}. Write the settings that matter down with Kafka's names in a .properties file."
+        f"{f': {reasons}{more}' if reasons else ''}. Write the settings that matter down with Kafka's names in a "
+        ".properties file."
     )
 
 
@@ -205,10 +206,10 @@ def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting]
     from prozess.clusters.existing.adoption import live_settings
 
     refuse_bad_servers(servers, "--cluster")
-    told = live_settings(servers, topic, login_here() or _login_of(clients))
-    found = brokers_together(told.brokers, told.releases, servers, version)
-    of_topic = None if topic is None else _settings(told.topic, f"{servers}, topic {topic}")
-    return replace(found, topic=of_topic, notes=(*found.notes, *told.notes))
+    live = live_settings(servers, topic, login_here() or _login_of(clients))
+    found = brokers_together(live.brokers, live.releases, servers, version)
+    of_topic = None if topic is None else _settings(live.topic, f"{servers}, topic {topic}")
+    return replace(found, topic=of_topic, notes=(*found.notes, *live.notes))
 
 
 def brokers_together(

@@ -82,8 +82,8 @@ def show_strict(prediction: Prediction) -> None:
         )
         sign = CLOSING[ExitCode.VIOLATED]
     else:
-        told = "; ".join(one.unknown() for one in prediction.unseen)
-        text, sign = f"--strict is unknown, exit code 2: {told}", CLOSING[ExitCode.UNKNOWN]
+        unseen = "; ".join(one.unknown() for one in prediction.unseen)
+        text, sign = f"--strict is unknown, exit code 2: {unseen}", CLOSING[ExitCode.UNKNOWN]
     console().print(f"{sign} {escape(text)}", soft_wrap=True)
 
 
@@ -183,9 +183,9 @@ def to_json(comparison: Comparison) -> None:
             }
             for concern in prediction.concerns
         ],
-        "untold": [
+        "missing_settings": [
             {"of": one.of, "settings": one.settings, "anomalies": one.anomalies}
-            for one in (*prediction.untold, *prediction.unseen)
+            for one in (*prediction.missing_settings, *prediction.unseen)
         ],
         "assumed": prediction.assumed,
         "not_judged": prediction.not_judged,
@@ -268,15 +268,15 @@ def _promises(prediction: Prediction) -> Iterator[tuple[str, str]]:
         yield "unclear", doubt.sentence()
     if prediction.doubts:
         yield "unknown", _doubted(prediction)
-    for untold in (*prediction.untold, *prediction.unseen):
-        yield "unknown", untold.unknown()
+    for missing in (*prediction.missing_settings, *prediction.unseen):
+        yield "unknown", missing.unknown()
     for part, names in prediction.not_judged.items():
         yield "not judged", f"{', '.join(names)}: these depend on a {part}, and you gave none (--{part})"
 
 
 def _doubted(prediction: Prediction) -> str:
     """Each anomaly stands on one line: what depends on a setting that no file has, too, is on that setting's."""
-    later = {name for untold in prediction.untold for name in untold.anomalies}
+    later = {name for missing in prediction.missing_settings for name in missing.anomalies}
     names = [guarantee.anomaly for guarantee in prediction.unknown if guarantee.anomaly not in later]
     if not names:
         return f"prozess promises nothing, {way_out(prediction)}"
@@ -298,10 +298,10 @@ def way_out(prediction: Prediction) -> str:
 def _weaknesses(prediction: Prediction) -> Iterator[tuple[str, str]]:
     anomalies = list(dict.fromkeys(weakness.guarantee.anomaly for weakness in prediction.weaknesses))
     weak = [name for name in anomalies if name in prediction.curable]
-    told = [(_rules(prediction, name), weak_sentence(prediction, _first(prediction, name))) for name in weak]
-    told += [((concern.rule,), concern.sentence()) for concern in prediction.concerns]
+    sentences = [(_rules(prediction, name), weak_sentence(prediction, _first(prediction, name))) for name in weak]
+    sentences += [((concern.rule,), concern.sentence()) for concern in prediction.concerns]
     accepted = []
-    for rules, sentence in told:
+    for rules, sentence in sentences:
         risks = [prediction.accepted.get(rule) for rule in rules]
         if all(risks):
             why = "; ".join(dict.fromkeys(risk.sentence() for risk in risks if risk is not None))
@@ -327,9 +327,9 @@ def _change(prediction: Prediction) -> Iterator[tuple[str, str]]:
     if changes:
         kept = {weakness.guarantee.anomaly for weakness in left}
         gone = [name for name in dict.fromkeys(w.guarantee.anomaly for w in prediction.weaknesses) if name not in kept]
-        said = ", ".join(change_in_words(change) for change in changes)
+        named = ", ".join(change_in_words(change) for change in changes)
         rules_out = f"rules out {', '.join(gone)}" if gone else "leaves fewer causes"
-        yield "change", f"{said}: {rules_out}"
+        yield "change", f"{named}: {rules_out}"
 
 
 def weak_sentence(prediction: Prediction, weakness: Weakness) -> str:

@@ -56,16 +56,16 @@ class ConfigurationParts:
         readings: tuple[Reading, ...] = (),
         *,
         client_version: str | None = None,
-        client_told: bool = True,
-        version_told: bool = True,
+        client_given: bool = True,
+        version_given: bool = True,
     ) -> None:
-        """`version`: of the brokers. `client_version`: of the client library, None: nobody told. `client_told`: did somebody
+        """`version`: of the brokers. `client_version`: of the client library, None: nobody told. `client_given`: did somebody
         tell which library it is, or a name that only one has? Else it is taken to be Kafka's own.
-        `version_told`: did somebody tell the brokers' version?"""
+        `version_given`: did somebody tell the brokers' version?"""
         self.servers, self.producer, self.consumer, self.version = servers, producer, consumer, version
         self.readings = readings
-        self.client_version, self.client_told = client_version, client_told
-        self.version_told = version_told
+        self.client_version, self.client_given = client_version, client_given
+        self.version_given = version_given
 
     @property
     def unclear(self) -> tuple[Unclear, ...]:
@@ -84,8 +84,8 @@ class ConfigurationParts:
             if reading.stands_in
         ]
         parts = [part for part in (self.producer, self.consumer) if part is not None]
-        told = [unclear for part in parts for unclear in part.unclear if unclear.rule == OTHER_CLIENT]
-        return tuple(dict.fromkeys(run + told))
+        other = [unclear for part in parts for unclear in part.unclear if unclear.rule == OTHER_CLIENT]
+        return tuple(dict.fromkeys(run + other))
 
     @property
     def base(self) -> dict[str, Any]:
@@ -294,8 +294,8 @@ def _steps(parts: ConfigurationParts) -> list[Step]:
     has_group, has_transactions = parts.consumer is not None, parts.transactional
     kept = []
     for step in load_trial(FAULTS_OF).steps:
-        told = step.model_dump_json()
-        if ("member(" in told and not has_group) or ('"take_over"' in told and not has_transactions):
+        text = step.model_dump_json()
+        if ("member(" in text and not has_group) or ('"take_over"' in text and not has_transactions):
             continue
         kept.append(_of_zookeeper(step) if parts.zookeeper else step)
     return kept
@@ -355,8 +355,8 @@ def doubts_of_client(
                 f"is {client_version}: prozess knows the properties and the defects of {librdkafka_version()} alone; the "
                 f"trials run {client_version}"
             )
-            if told := later_fixes_note(client_version):
-                why += f". Its CHANGELOG names defects that later releases fixed: {told}; see docs/versions.md"
+            if fixes := later_fixes_note(client_version):
+                why += f". Its CHANGELOG names defects that later releases fixed: {fixes}; see docs/versions.md"
             yield Unclear("librdkafka", origin, why, OTHER_CLIENT)
         return
     yield from doubts_of_kafka(client_version, origin, ask)

@@ -110,22 +110,22 @@ class Service:
     @property
     def roles(self) -> set[str]:
         """Returns its roles; without process.roles it is a broker."""
-        told = self.settings.get("process.roles")
-        return {"broker"} if told is None else {role.strip() for role in told.value.split(",")}
+        setting = self.settings.get("process.roles")
+        return {"broker"} if setting is None else {role.strip() for role in setting.value.split(",")}
 
     @property
     def cluster(self) -> frozenset[str]:
         """Returns by what it finds its cluster: voters or ZooKeeper's servers; empty: it does not say."""
         names = ("controller.quorum.voters", "controller.quorum.bootstrap.servers", "zookeeper.connect")
-        told = next((self.settings[name].value for name in names if name in self.settings), "")
-        return frozenset(part.strip() for part in told.split(",") if part.strip())
+        listed = next((self.settings[name].value for name in names if name in self.settings), "")
+        return frozenset(part.strip() for part in listed.split(",") if part.strip())
 
     @property
     def replicas(self) -> int:
         """Returns how many containers there are of it."""
         deploy = self.document.get("deploy")
-        told = self.document.get("scale", deploy.get("replicas") if isinstance(deploy, Mapping) else None)
-        return told if isinstance(told, int) and told > 1 else 1
+        replicas = self.document.get("scale", deploy.get("replicas") if isinstance(deploy, Mapping) else None)
+        return replicas if isinstance(replicas, int) and replicas > 1 else 1
 
     @property
     def mounts(self) -> Iterator[Mount]:
@@ -177,11 +177,11 @@ class Service:
 
     def _of_disk(self) -> Iterator[tuple[str, str]]:
         name = next((name for name in ("log.dirs", "log.dir") if name in self.settings), None)
-        told = _LOG_DIRECTORIES[self.image.maker] if name is None else self.settings[name].value
-        if placeholder_in(told):
-            yield "log.dirs", f"is {told}: whether it outlives the container is not known"
+        directories = _LOG_DIRECTORIES[self.image.maker] if name is None else self.settings[name].value
+        if placeholder_in(directories):
+            yield "log.dirs", f"is {directories}: whether it outlives the container is not known"
             return
-        for directory in filter(None, (each.strip() for each in told.split(","))):
+        for directory in filter(None, (each.strip() for each in directories.split(","))):
             over = [mount for mount in self.mounts if PurePosixPath(directory).is_relative_to(mount.target)]
             mount = max(over, key=lambda each: len(each.target), default=None)
             if mount is None or not mount.lasts:
@@ -238,11 +238,11 @@ def _overrides(command: str) -> dict[str, str]:
     words = [part for word in words for part in (shlex.split(word) if " --override " in f" {word} " else [word])]
     found = {}
     for place, word in enumerate(words):
-        told = word.removeprefix("--override=") if word.startswith("--override=") else None
+        override = word.removeprefix("--override=") if word.startswith("--override=") else None
         if word == "--override" and place + 1 < len(words):
-            told = words[place + 1]
-        if told is not None:
-            name, _, value = told.partition("=")
+            override = words[place + 1]
+        if override is not None:
+            name, _, value = override.partition("=")
             found[name] = value
     return found
 
@@ -265,8 +265,8 @@ def read_compose(path: Path, service: str | None = None) -> Reading:
     ]
     if not servers:
         if found.unclear:
-            told = "; ".join(each.sentence() for each in found.unclear[:3])
-            raise BadInput(f"{refuse_no_service(path)} Not understood: {told}.")
+            reasons = "; ".join(each.sentence() for each in found.unclear[:3])
+            raise BadInput(f"{refuse_no_service(path)} Not understood: {reasons}.")
         raise refuse_no_service(path)
     names = [each.name for each in servers]
     if service is not None and service not in names:

@@ -196,8 +196,8 @@ def _take_connector(reading: Reading, name: str, setting: Setting, found: Mappin
 
 
 def _override(reading: Reading, name: str, setting: Setting, own: re.Match[str], found: Mapping[str, Setting]) -> None:
-    told = re.search("Sink|Source", found["connector.class"].value)
-    if own[1] not in _parts_of(found) and not told:
+    direction = re.search("Sink|Source", found["connector.class"].value)
+    if own[1] not in _parts_of(found) and not direction:
         why = f"sets a {own[1]}, and whether the connector has one its class does not say"
         reading.doubt(name, setting.origin, why)
     else:

@@ -391,8 +391,8 @@ def read_library(library: Library, sections: Sections, path: Path, wanted: Itera
     scopes = _scopes(library, sections, wanted)
     for name, (spelt, value) in sections.both.items():
         own = tuple(scope for scope in CLIENT_SCOPES if name in library.options[scope])
-        told = tuple(scope for scope in own if scope in scopes) or own
-        _file(filing, library, name, spelt, value, told, weaker=bool(sections.of))
+        targets = tuple(scope for scope in own if scope in scopes) or own
+        _file(filing, library, name, spelt, value, targets, weaker=bool(sections.of))
     for scope in CLIENT_SCOPES:
         if scope in scopes:
             for name, default in library.defaults[scope].items():

@@ -169,15 +169,17 @@ class Others:
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Raises BadInput, which names the format and what to take out of the file."""
-        told, takes_out = self._format(document, path) or ("a file", "")
-        raise BadInput(f"{path} is {told}, which prozess does not read. {takes_out or _IN_PROPERTIES}.")
+        named, takes_out = self._format(document, path) or ("a file", "")
+        raise BadInput(f"{path} is {named}, which prozess does not read. {takes_out or _IN_PROPERTIES}.")
 
     def _format(self, document: FileValue, path: Path) -> tuple[str, str] | None:
         found = entries(document, path)
         kind = next((setting.value for name, setting in found if name == "kind"), None)
         if kind is not None and any(name == "apiVersion" for name, _ in found):
             return f"a {kind} of Kubernetes", ""
-        return next(((told, out) for told, sign, out in _SEEN if any(sign.fullmatch(name) for name, _ in found)), None)
+        return next(
+            ((named, out) for named, sign, out in _SEEN if any(sign.fullmatch(name) for name, _ in found)), None
+        )
 
 
 _WRAPPERS = ("librdkafka", "rdkafka", "confluent_kafka", "confluent-kafka")
@@ -262,9 +264,9 @@ def _scopes(names: Iterable[str], wanted: Iterable[Scope]) -> tuple[ClientScope,
         return (asked[0],)
     producer, consumer = names_of("producer", "librdkafka"), names_of("consumer", "librdkafka")
     found = set(names)
-    told: list[ClientScope] = ["producer"] if found & (producer - consumer) else []
-    told += ["consumer"] if found & (consumer - producer) else []
-    return tuple(told) or CLIENT_SCOPES
+    scopes: list[ClientScope] = ["producer"] if found & (producer - consumer) else []
+    scopes += ["consumer"] if found & (consumer - producer) else []
+    return tuple(scopes) or CLIENT_SCOPES
 
 
 def _file(filing: Filing, scopes: tuple[ClientScope, ...], name: str, spelt: str, value: object) -> None:

@@ -62,11 +62,11 @@ class Active:
     """The profiles that are active, and whether anybody said so."""
 
     names: frozenset[str]
-    told: bool
+    chosen_by_somebody: bool
     """Said on the command line, by the name of a file, or in the file (spring.profiles.active)."""
 
     @staticmethod
-    def of(documents: Sequence[Mapping[str, Setting]], chosen: Sequence[str], *, told: bool) -> "Active":
+    def of(documents: Sequence[Mapping[str, Setting]], chosen: Sequence[str], *, chosen_by_somebody: bool) -> "Active":
         """`chosen` counts more than what a file says; groups and `include` are followed."""
         names = list(chosen)
         groups: dict[str, list[str]] = {}
@@ -74,7 +74,7 @@ class Active:
             for name, setting in document.items():
                 if not chosen and name == "spring.profiles.active" and not placeholder_in(setting.value):
                     names += _words(setting.value)
-                    told = True
+                    chosen_by_somebody = True
                 elif name == "spring.profiles.include":
                     names += _words(setting.value)
                 elif name.startswith("spring.profiles.group."):
@@ -85,7 +85,7 @@ class Active:
             if name not in found:
                 found.add(name)
                 names += groups.get(name, [])
-        return Active(frozenset(found or {"default"}), told)
+        return Active(frozenset(found or {"default"}), chosen_by_somebody)
 
 
 def document_counts(document: Mapping[str, Setting], active: Active) -> bool | str:
@@ -101,7 +101,7 @@ def document_counts(document: Mapping[str, Setting], active: Active) -> bool | s
 def _holds(condition: str, active: Active) -> bool | str:
     if re.search(r"[&|()]", condition) or placeholder_in(condition):
         return f"is in a document for the profiles {condition!r}, a condition that prozess does not read"
-    if not active.told:
+    if not active.chosen_by_somebody:
         return (
             f"is in a document for the profile {condition!r}, and no file says which profile is active: say --profile"
         )
@@ -216,8 +216,8 @@ class Spring:
         found: list[tuple[str, Setting]] = []
         documents = [dict(entries(each, path)) for each in _documents(document)]
         documents = [_with_json(each, path, reading) for each in documents]
-        active = Active.of(documents, self.chosen, told=bool(self.chosen) or profile is not None)
-        reading.active_profiles = tuple(sorted(active.names)) if active.told else ()
+        active = Active.of(documents, self.chosen, chosen_by_somebody=bool(self.chosen) or profile is not None)
+        reading.active_profiles = tuple(sorted(active.names)) if active.chosen_by_somebody else ()
         reading.known_profiles += [*_profiles_of(documents), *([] if profile is None else [profile[1]])]
         for settings in documents:
             mine = [(_canonical(name), setting) for name, setting in settings.items() if not _of_profiles(name)]

@@ -75,23 +75,25 @@ def weakest(
         nodes = dict(brokers) | (dict(controllers or {}) if name in OF_CONTROLLERS else {})
         values = {node: settings.get(name) for node, settings in nodes.items()}
         default = default_of(name, known) if name in known else None
-        told = {node: default if setting is None else trimmed(setting.value) for node, setting in values.items()}
-        if len(set(told.values())) > 1 and not OF_ONE_NODE.match(name):
-            _differ(found, name, values, told)
+        values_of = {node: default if setting is None else trimmed(setting.value) for node, setting in values.items()}
+        if len(set(values_of.values())) > 1 and not OF_ONE_NODE.match(name):
+            _differ(found, name, values, values_of)
     return found
 
 
-def _differ(found: Together, name: str, values: Mapping[str, Setting | None], told: Mapping[str, str | None]) -> None:
+def _differ(
+    found: Together, name: str, values: Mapping[str, Setting | None], values_of: Mapping[str, str | None]
+) -> None:
     origin = next(setting.origin for setting in values.values() if setting is not None)
-    listed = ", ".join(_each(told))
-    weight = {node: _weight(name, value) for node, value in told.items()}
+    listed = ", ".join(_each(values_of))
+    weight = {node: _weight(name, value) for node, value in values_of.items()}
     known = {node: weight_ for node, weight_ in weight.items() if weight_ is not None}
-    if len(known) < len(told):
+    if len(known) < len(values_of):
         found.doubts.append((name, origin, f"differs between brokers ({listed}): make them alike"))
         return
     weak = min(known, key=lambda node: known[node])
-    setting, value = values[weak], told[weak]
-    assert value is not None, (name, told)
+    setting, value = values[weak], values_of[weak]
+    assert value is not None, (name, values_of)
     found.notes.append(
         f"{name} differs between brokers ({listed}): the weakest decides, {value or 'which does not set it'}"
     )
@@ -115,9 +117,9 @@ def _weight(name: str, value: str | None) -> float | None:
         return None
 
 
-def _each(told: Mapping[str, str | None]) -> Iterator[str]:
+def _each(texts: Mapping[str, str | None]) -> Iterator[str]:
     by_value: dict[str | None, list[str]] = {}
-    for node, value in told.items():
+    for node, value in texts.items():
         by_value.setdefault(value, []).append(node)
     for value, nodes in by_value.items():
         yield f"{value or 'not set'}: {' '.join(nodes)}"

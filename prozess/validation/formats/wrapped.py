@@ -91,8 +91,8 @@ class WrappedFiles:
     def _read(self, inner: _Inner, path: Path, wanted: tuple[Scope, ...]) -> Reading:
         scopes = wanted
         if inner.format is self._plain and len(wanted) > 1:
-            told = next((scope for word, scope in _OF_SCOPE.items() if word in inner.name.name.lower()), None)
-            scopes = wanted if told is None else (told,)
+            named = next((scope for word, scope in _OF_SCOPE.items() if word in inner.name.name.lower()), None)
+            scopes = wanted if named is None else (named,)
         reading = inner.format.read(inner.document, inner.name, scopes)
         _give_lines(reading, inner, path)
         for name, why in inner.doubts:
@@ -198,7 +198,7 @@ def _mappings(value: object) -> list[FileMapping]:
 def _give_lines(reading: Reading, inner: _Inner, path: Path) -> None:
     """Names the manifest in place of the file inside, with the line there."""
 
-    def told(origin: str) -> str:
+    def location(origin: str) -> str:
         matched = re.fullmatch(rf"{re.escape(str(inner.name))}:(\d+)(.*)", origin)
         if matched is not None and inner.line is not None:
             return f"{path}:{inner.line + int(matched[1])}, {inner.spelt}{matched[2]}"
@@ -206,10 +206,10 @@ def _give_lines(reading: Reading, inner: _Inner, path: Path) -> None:
 
     for settings in (*reading.scopes.values(), reading.own, reading.internal, reading.creates):
         for name, setting in settings.items():
-            settings[name] = Setting(setting.value, told(setting.origin), setting.note)
-    reading.unclear[:] = [replace(one, origin=told(one.origin)) for one in reading.unclear]
+            settings[name] = Setting(setting.value, location(setting.origin), setting.note)
+    reading.unclear[:] = [replace(one, origin=location(one.origin)) for one in reading.unclear]
     if reading.commits is not None and reading.commits.origin.startswith(str(inner.name)):
-        reading.commits = Setting(reading.commits.value, told(reading.commits.origin))
+        reading.commits = Setting(reading.commits.value, location(reading.commits.origin))
 
 
 def _beside(one: Reading, other: Reading) -> Reading:

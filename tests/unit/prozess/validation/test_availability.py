@@ -175,14 +175,14 @@ def test_of_brokers_that_nobody_told_of_nothing_is_blamed_and_all_that_rests_on_
     assert alone.concerns == ()
     assert alone.fault_tolerance is None
     assert {"lost", "dirty-read"} <= {guarantee.anomaly for guarantee in alone.unknown}
-    said = [untold.unknown() for untold in alone.untold]
+    said = [untold.unknown() for untold in alone.missing_settings]
     assert said[0].endswith(
         "whether they can happen depends on replication.factor, min.insync.replicas and unclean.leader.election.enable of "
         "the topic. No file sets them. Give --topic with them, or --cluster and --cluster-topic, or say "
         "--kafka-defaults if your cluster has Kafka's own defaults"
     )
     defaults = predicted({"acks": "all"}, consumer=GROUP, topic=None, broker=None, kafka_defaults=True)
-    assert (defaults.untold, defaults.unseen, defaults.unknown) == ((), (), ())
+    assert (defaults.missing_settings, defaults.unseen, defaults.unknown) == ((), (), ())
     assert [c.rule for c in defaults.concerns] == ["availability/replication-factor-1", "internal-offsets/min-insync-1"]
     assert defaults.concerns[0].blame == ("replication.factor=1 (Kafka's default)",)
 

@@ -600,7 +600,7 @@ def test_the_last_line_of_what_did_not_hold_never_says_that_it_held(outcome, sai
 
 def test_what_rests_on_what_nobody_told_is_unknown_in_the_last_line_too():
     untold = predicted({"acks": "all"}, topic=None, broker=None)
-    assert untold.untold
+    assert untold.missing_settings
     seen = {name: AnomalySummary(AnomalyOutcome.HELD) for name in untold.judged}
     line = closing_line(Comparison(untold, (Observed(seen),), (), ()))
     assert line.startswith("unknown: whether ")

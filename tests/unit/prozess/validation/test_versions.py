@@ -95,12 +95,12 @@ def test_a_transaction_longer_than_the_brokers_allow_is_refused_where_they_are_t
         translate_servers(None, of({}), VERSION, None),
     )
     with pytest.raises(BadInput, match=said):
-        doubt_across(client, servers, VERSION, told=True)
-    doubt_across(client, servers, VERSION, told=False)
+        doubt_across(client, servers, VERSION, given_by_somebody=True)
+    doubt_across(client, servers, VERSION, given_by_somebody=False)
     assert [each.name for each in client.unclear] == ["transaction.timeout.ms"]
     longer = translate_servers(None, of({"transaction.max.timeout.ms": "1000000"}), VERSION, None)
     client = translate_producer(of(TRANSACTIONAL), "java", VERSION)
-    doubt_across(client, longer, VERSION, told=True)
+    doubt_across(client, longer, VERSION, given_by_somebody=True)
     assert not client.unclear
 
 
@@ -115,7 +115,7 @@ def test_a_session_outside_the_brokers_limits_is_refused(session, limits, said):
     given = of({"session.timeout.ms": session, "heartbeat.interval.ms": "1000"})
     member = translate_consumer(given, "java", VERSION, commits="none")
     with pytest.raises(BadInput, match=f"{said}.*INVALID_SESSION_TIMEOUT"):
-        doubt_across(member, translate_servers(None, of(limits), VERSION, None), VERSION, told=True)
+        doubt_across(member, translate_servers(None, of(limits), VERSION, None), VERSION, given_by_somebody=True)
 
 
 # --- brokers and topics
