@@ -449,9 +449,7 @@ class RecordedCommand(RunningApplication):
 
     def said(self, event: str) -> int:
         """Returns how many lines with this name it has printed so far, in all of its lives."""
-        return sum(
-            one.get("name") == event for one in map(parse_event, self.output.read_bytes().splitlines()) if one
-        )
+        return sum(one.get("name") == event for one in map(parse_event, self.output.read_bytes().splitlines()) if one)
 
     def wait_said(self, event: str, *, count: int, timeout_s: float = 60.0) -> None:
         """Waits until it has printed this many lines with this name. NotReady after the limit, or if it ends before."""
