@@ -134,6 +134,11 @@ def _called(app: typer.Typer) -> int:
         )
         return int(ExitCode.BAD_INPUT)
     except Exception as error:  # noqa: BLE001 - the last resort: say it in a sentence, keep the traceback in a file
+        if KeyboardInterrupt.__name__ in str(
+            error
+        ):  # pydantic makes a SchemaError of one that comes while it builds a model
+            typer.echo("Interrupted.", err=True)
+            return int(ExitCode.UNKNOWN)
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
             where = f" while writing {error.filename}" if error.filename else ""
             typer.echo(

@@ -169,7 +169,7 @@ def _where(run: RunDirectory) -> list[str]:
 
 
 _OURS = f"{installation.PACKAGE}/"
-_HOOKS = str(installation.PACKAGE / "harness" / "app" / "pytest_plugin.py")
+_HOOKS = str(installation.PACKAGE / "testing" / "plugin.py")
 """Its wrappers stand around every test, whoever raised."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 _INSTALLED = ("/site-packages/", "/dist-packages/")

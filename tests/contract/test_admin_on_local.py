@@ -19,7 +19,7 @@ from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.install.jars import ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.protocol.admin import Admin
-from prozess.harness.plan import catalogue
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady
 from prozess.harness.plan.planning import make_plan
@@ -35,7 +35,7 @@ plan = make_plan(parse_trial({
     "variant": {"kafka_version": version, "properties": {
         "broker.session.timeout.ms": 4000, "transaction.partition.verification.enable": "false"}},
 }, source="the test"), seed=1)
-cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
+cluster = backend_named("local").make(plan, run, clock=clock)
 seen = {}
 
 def refusal(call):

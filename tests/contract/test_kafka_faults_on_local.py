@@ -17,7 +17,7 @@ from pathlib import Path
 from prozess.clusters.protocol.admin import Admin
 from prozess.nemesis.crash_recovery import hold_alive
 from prozess.nemesis.nemesis import Nemesis
-from prozess.harness.plan import catalogue
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.plan.planning import make_plan
@@ -35,7 +35,7 @@ plan = make_plan(parse_trial({
     "variant": {"controllers": 3, "properties": {"broker.session.timeout.ms": 4000}},
 }, source="the test"), seed=1)
 run.plan.write_text(plan.model_dump_json())
-cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
+cluster = backend_named("local").make(plan, run, clock=clock)
 steps = json.loads(sys.argv[2])
 
 def own(resource):

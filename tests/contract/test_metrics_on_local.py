@@ -20,7 +20,7 @@ import json, os, socket, sys
 from pathlib import Path
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.metrics import MetricsObserver
-from prozess.harness.plan import catalogue
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.interfaces import TopicSpec
@@ -35,7 +35,7 @@ plan = make_plan(parse_trial({
     "name": "contract", "title": "", "topics": {"partitions": 2}, "base": {"topic.replication_factor": 3},
     "variant": {"kafka_version": version, "properties": {"broker.session.timeout.ms": 4000}},
 }, source="the test"), seed=1)
-cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
+cluster = backend_named("local").make(plan, run, clock=clock)
 seen = {}
 
 def cpu_s(pid):

@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.protocol.admin import Admin
-from prozess.harness.plan import catalogue
+from prozess.clusters.registry import backend_named
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.interfaces import NodeState, TopicSpec
@@ -30,7 +30,7 @@ plan = make_plan(parse_trial({
     "name": "contract", "title": "", "topics": {"partitions": 2}, "base": {"topic.replication_factor": 3},
     "variant": json.loads(sys.argv[2]),
 }, source="the test"), seed=1)
-cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
+cluster = backend_named("local").make(plan, run, clock=clock)
 nodes = {node.node_id: node for node in cluster.nodes}
 seen = {}
 

@@ -197,7 +197,10 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in names} == {"prozess"}
-    expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "prozess").glob("*.py")} | {"prozess/py.typed"}
+    own = (path for path in (ROOT / "prozess").iterdir() if not path.is_symlink())
+    expected = {"prozess/py.typed"} | {path.relative_to(ROOT).as_posix() for path in own if path.suffix == ".py"}
+    for product in (path.name for path in (ROOT / "prozess").iterdir() if path.is_dir() and not path.is_symlink()):
+        expected |= files_below(f"prozess/{product}") if product != "__pycache__" else set()
     for folder in PACKAGES:
         expected |= {f"prozess/{name}" for name in files_below(folder)}
     for folder in ("trials", "compose"):

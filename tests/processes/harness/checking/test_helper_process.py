@@ -16,7 +16,7 @@ from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.checking import kernels
 from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.checking.helper_process import HelperProcess, can_be_sent
-from prozess.harness.checking.kernels import Unit, check_locally
+from prozess.harness.checking.kernels import Unit, check_locally, unit_checker
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import HarnessFailed, HistoryUnreadable
 from prozess.harness.history.reader import History
@@ -79,13 +79,13 @@ def test_a_checker_that_lies_where_only_this_process_looks_is_found(run, tmp_pat
     own = importlib.import_module("own_kernel_of_a_user")
     lost = select(["lost"])
     mine = replace(lost, partition={"lost": replace(lost.partition["lost"], kernel=own.kernel)})
-    with HelperProcess(run, mine) as helper:
+    with HelperProcess(unit_checker, run, mine) as helper:
         (found,) = helper.check([Unit(3, None, 1)])
     assert (found.result.count, found.result.judged) == (4_711, 3)
 
 
 def test_what_a_task_raises_is_raised_where_it_was_asked_for(run, tmp_path):
-    with HelperProcess(RunDirectory(tmp_path / "none"), select()) as helper:
+    with HelperProcess(unit_checker, RunDirectory(tmp_path / "none"), select()) as helper:
         for _ in range(2):  # and the next task is still answered
             with pytest.raises(HistoryUnreadable, match=r"plan\.json"):
                 helper.check([Unit(0, None, 1)])
@@ -93,7 +93,7 @@ def test_what_a_task_raises_is_raised_where_it_was_asked_for(run, tmp_path):
 
 
 def test_a_process_that_is_killed_is_told_of_with_a_way_out(run):
-    with HelperProcess(run, select()) as helper:
+    with HelperProcess(unit_checker, run, select()) as helper:
         assert helper.check([Unit(0, None, 1)])
         (pid,) = helpers()
         os.kill(pid, signal.SIGKILL)
@@ -106,9 +106,9 @@ import sys
 from pathlib import Path
 from prozess.checkers.registry import select
 from prozess.harness.checking.helper_process import HelperProcess
-from prozess.harness.checking.kernels import Unit
+from prozess.harness.checking.kernels import Unit, unit_checker
 from prozess.harness.run_directory import RunDirectory
-with HelperProcess(RunDirectory(Path(sys.argv[1])), select(["lost"])) as helper:
+with HelperProcess(unit_checker, RunDirectory(Path(sys.argv[1])), select(["lost"])) as helper:
     helper.check([Unit(0, None, 1)])
     print(helper._process.pid, flush=True)
     sys.stdin.read()

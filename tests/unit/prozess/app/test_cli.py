@@ -65,6 +65,15 @@ def test_help_says_of_each_command_what_it_does_in_words_that_fit_a_terminal(mon
     assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
+def test_an_interrupt_that_a_library_makes_an_error_of_is_an_interrupt(monkeypatch, capsys):
+    def raises(*_, **__):
+        raise ValueError('Error building "model" validator:\n  KeyboardInterrupt: ')
+
+    monkeypatch.setattr(command, "APP", raises)
+    assert called(monkeypatch) == ExitCode.UNKNOWN
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
 def test_help_lists_every_command_in_a_section(monkeypatch, capsys):
     called(monkeypatch, "--help")
     shown = capsys.readouterr().out
