@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.paths import ROOT
 
-_OF_OURS = re.compile(r"(?:^|[\s/\"])(?:harness|clusters|nemesis|workloads|checkers|prozess/testing|prozess/app)/\w[\w/]*\.py")
+_OF_OURS = re.compile(
+    r"(?:^|[\s/\"])(?:harness|clusters|nemesis|workloads|checkers|prozess/testing|prozess/app)/\w[\w/]*\.py"
+)
 HEAD = """
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "socket.timeout.ms": 1000}
 def the_application(client, *given, **more):
