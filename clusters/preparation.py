@@ -25,7 +25,7 @@ def prepare_processes(plan: Plan, note: Note, close: CloseConsumer) -> None:
     if plan.method_steps:
         agent = ensure_agent(METHODS_AGENT, progress=note)
         refuse_missing_methods(plan)
-        refuse_bad_rules(plan, agent=agent, java=find_java().executable)
+        refuse_bad_rules(plan, agent=agent, java=java.executable)
 
 
 def prepare_containers(plan: Plan, note: Note, close: CloseConsumer) -> None:

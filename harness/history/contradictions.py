@@ -21,6 +21,7 @@ from prozess.harness.history.lives import Columns, Lives, TransactionsAtHand, am
 from prozess.harness.history.meant import doubtful_messages
 from prozess.harness.history.orders import KnownEpochs, behind_in_log, doubtful_faults, span_begins
 from prozess.harness.history.reader import History
+from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
@@ -233,13 +234,10 @@ class _Sought:
                 wrong = np.zeros(len(values), dtype=bool)
             if column.name in never_none:
                 none = values == (MISSING if column.unit == "ns" else NONE)
-                wrong |= none if column.name != "span" else none & ~self._shares(rows)
+                wrong |= (
+                    none if column.name != "span" else none & ~among(rows["client"].astype(np.int64), self._sharing)
+                )
             self._report(table, rows, wrong, f"{column.name} has a value that nothing has")
-
-    def _shares(self, rows: Columns) -> np.ndarray:
-        """Returns a mask of the rows whose client is in a share group."""
-        clients = [c for c, one in self._stands_for.items() if (p := self._planned.get(one)) and p.role == _SHARES]
-        return among(rows["client"].astype(np.int64), np.array(sorted(clients), dtype=np.int64))
 
     def _intervals(self, table: Table, rows: Columns) -> None:
         for begin, end in _INTERVALS.get(table.name, ()):
@@ -334,7 +332,16 @@ class _Sought:
     @cached_property
     def _transactional(self) -> np.ndarray:
         """The clients that send in transactions alone, ascending."""
-        mine = {c for c, planned in self._planned.items() if planned.transactional_id is not None and planned.producer}
+        return self._clients_of(lambda planned: planned.transactional_id is not None and planned.producer is not None)
+
+    @cached_property
+    def _sharing(self) -> np.ndarray:
+        """The members of share groups, ascending."""
+        return self._clients_of(lambda planned: planned.role == _SHARES)
+
+    def _clients_of(self, kind: Callable[[PlannedClient], bool]) -> np.ndarray:
+        """Returns the planned clients of a kind, and those that stand for them, ascending."""
+        mine = {client for client, planned in self._planned.items() if kind(planned)}
         return np.array(sorted(mine | {c for c, p in self._stands_for.items() if p in mine}), dtype=np.int64)
 
     @cached_property

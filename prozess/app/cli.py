@@ -134,9 +134,8 @@ def _called(app: typer.Typer) -> int:
         )
         return int(ExitCode.BAD_INPUT)
     except Exception as error:  # noqa: BLE001 - the last resort: say it in a sentence, keep the traceback in a file
-        if KeyboardInterrupt.__name__ in str(
-            error
-        ):  # pydantic makes a SchemaError of one that comes while it builds a model
+        # pydantic makes a SchemaError of an interrupt that comes while it builds a model.
+        if KeyboardInterrupt.__name__ in str(error):
             typer.echo("Interrupted.", err=True)
             return int(ExitCode.UNKNOWN)
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):

@@ -11,7 +11,8 @@ from prozess.harness.errors import BadInput, MissingTool
 EngineName = Literal["local", "spark"]
 AUTO = "auto"
 """The engine that a person names who does not mind: Spark where it is installed, else threads."""
-ENGINES: tuple[str, ...] = (AUTO, *get_args(EngineName))
+_NAMES: tuple[EngineName, ...] = get_args(EngineName)
+ENGINES: tuple[str, ...] = (AUTO, *_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,11 @@ def engine_name(text: str) -> EngineName:
     command that installs it, for Spark where it is not installed."""
     if text == AUTO:
         return "spark" if has_spark() else "local"
-    for name in get_args(EngineName):
+    for name in _NAMES:
         if name == text:
             if name == "spark":
                 refuse_without_spark("--engine spark", "--engine local checks with threads.")
-            found: EngineName = name
-            return found
+            return name
     raise BadInput(f"--engine {text!r} is not known. Known: {', '.join(sorted(ENGINES))}.")
 
 

@@ -572,6 +572,3 @@ class Done:
         """Compares what was seen with the prediction. Without a run, nothing was tried."""
         provoked = () if self.provocation is None else self.provocation.outcome(self.attempts)
         return Comparison(prediction, tuple(self.observed), provoked, self.wanted, self.left_out)
-
-
-# `prozess validate`: predict, then run trials of exactly this configuration under every fault, then compare the two.

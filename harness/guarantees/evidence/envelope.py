@@ -236,7 +236,7 @@ def _groups(plan: Plan, clients: Columns) -> dict[int, str]:
     """Client, and whoever took its place → its group.id."""
     planned = {c.client: c.group_id for c in plan.clients if c.group_id is not None}
     taken = zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True)
-    return planned | {client: planned[client_in] for client, client_in in taken if client_in in planned}
+    return planned | {client: planned[stood_for] for client, stood_for in taken if stood_for in planned}
 
 
 def _may_lead(timeline: Timeline, node: int, from_ns: int, until_ns: int) -> bool:
