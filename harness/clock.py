@@ -26,7 +26,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`."""
+        """Waits for `seconds`, and returns."""
         ...
 
 

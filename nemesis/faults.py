@@ -169,10 +169,10 @@ class HarmingFault(Fault[P]):
         def strike(node: Node) -> str:
             if self.kills_first:
                 node.kill()
-            said = node.harm(self.harm(context, node, parameters))
+            detail = node.harm(self.harm(context, node, parameters))
             if self.starts(parameters):
                 node.start()
-            return said
+            return detail
 
         with ThreadPoolExecutor(len(context.targets), thread_name_prefix=self.name) as pool:
             done = [(node.name, pool.submit(strike, node)) for node in context.targets]
@@ -180,7 +180,7 @@ class HarmingFault(Fault[P]):
 
     def verify(self, context: FaultContext, parameters: P) -> Sequence[Effect]:
         if self.starts(parameters):
-            return [Effect(node=name, effect=Tristate.YES, detail=said) for name, said in self._done.items()]
+            return [Effect(node=name, effect=Tristate.YES, detail=detail) for name, detail in self._done.items()]
         watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in context.targets]
         return [
             effect if effect.detail or effect.effect is not Tristate.YES else _unseen(effect)

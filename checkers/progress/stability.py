@@ -142,27 +142,27 @@ def _learned_ns(history: CellHistory) -> int:
 
 def _first_owned_ns(history: CellHistory, partition: int) -> np.ndarray:
     """Returns when members were assigned a partition."""
-    told = history.tables["assignments"]
-    done_ns = told["done_ns"][(told["partition"] == partition) & (told["event"] == ASSIGN)]
+    assignments = history.tables["assignments"]
+    done_ns = assignments["done_ns"][(assignments["partition"] == partition) & (assignments["event"] == ASSIGN)]
     return np.asarray(done_ns[done_ns != MISSING])
 
 
 def _comings_and_goings(history: CellHistory, members: Members) -> tuple[np.ndarray, np.ndarray]:
     """Returns (begin_ns, end_ns) of each time in which members may have come or gone. The loop runs over members."""
-    told, group = history.tables["assignments"], group_of(history.cell)
+    assignments, group = history.tables["assignments"], group_of(history.cell)
     session, limit = group.session.timeout_ms * NS_PER_MS, group.configuration.max_poll_interval_ms * NS_PER_MS
     polls = polls_of_members(history)
     spans: list[tuple[int, int]] = []
     for slot, one in enumerate(members.ids.tolist()):
-        mine = told["client"] == one
+        mine = assignments["client"] == one
         started, ended = int(members.started_ns[slot]), int(members.ended_ns[slot])
-        callbacks = np.sort(told["started_ns"][mine])
+        callbacks = np.sort(assignments["started_ns"][mine])
         spans.append((started, int(callbacks[0]) if len(callbacks) else ended))
         noticed = session if group.configuration.static_membership or not members.complete[slot] else 0
         spans.append((ended, ended + noticed))
-        for row in np.flatnonzero(mine & (told["event"] == CLOSE)).tolist():  # one for each partition
-            left = int(told["done_ns"][row])
-            spans.append((int(told["started_ns"][row]), (ended if left == MISSING else left) + noticed))
+        for row in np.flatnonzero(mine & (assignments["event"] == CLOSE)).tolist():  # one for each partition
+            left = int(assignments["done_ns"][row])
+            spans.append((int(assignments["started_ns"][row]), (ended if left == MISSING else left) + noticed))
         beats = members.beats[one]
         gaps = np.flatnonzero(np.diff(beats) > GAP_NS)
         spans += [(int(a), int(b) + session) for a, b in zip(beats[gaps], beats[gaps + 1], strict=True)]

@@ -237,8 +237,8 @@ def refuse_java(plan: Plan, login: Login | None) -> None:
 
 def with_login(attach: AttachOptions, login: Login | None) -> AttachOptions:
     """Adds to a plan's options what it may tell of how its clients log in."""
-    told, names = ({}, ()) if login is None else (login.writable, login.withheld)
-    return attach.model_copy(update={"client_properties": told, "withheld": names})
+    properties, names = ({}, ()) if login is None else (login.writable, login.withheld)
+    return attach.model_copy(update={"client_properties": properties, "withheld": names})
 
 
 def refused_login(error: Exception, login: Login | None) -> BadInput:

@@ -1,4 +1,4 @@
-"""Who lived when, and which transactions there were: what rows of a history are compared with
+"""When each client lived, and which transactions there were: rows of a history are compared with this
 (`prozess.harness.history.contradictions`)."""
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,5 @@
-"""Which rows of `messages` no proxy can have written: the plan says which messages each step means, and what it does to them
-(`prozess.harness.history.contradictions`)."""
+"""Finds rows of `messages` that no proxy can have written. The plan says which messages a step means, and what it does to
+them (`prozess.harness.history.contradictions`)."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 

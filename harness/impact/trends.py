@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 NIGHTS_MIN = 3
-"""So many earlier nights are needed before a number counts as worse than they were."""
+"""The number of earlier nights that a number must be compared with before it counts as worse."""
 WORSE_BY = 1.5
 """Beyond the median of the earlier nights by this factor, and beyond the worst of them, is worse."""
 

@@ -88,7 +88,8 @@ class MessageExpected(Counted):
 
 
 class LeaderExpected(Lasting):
-    """Who leads a partition, at some time from when the step begins to when the next one does, as the controllers' log says.
+    """Expects a leader of a partition, at some time from when the step begins to when the next one does. The controllers' log
+    says who led.
 
     Give one of `node`, `moved` and `nobody`.
     """
@@ -134,7 +135,7 @@ class ControllerExpected(Lasting):
 
 
 class IsrExpected(Lasting):
-    """Which brokers are the ISR of a partition, at some time from when the step begins to when the next one does, as the
+    """Expects brokers as the ISR of a partition, at some time from when the step begins to when the next one does, as the
     controllers' log says. Give `brokers`, or `at_most`."""
 
     what: Literal["isr"] = "isr"

@@ -76,12 +76,12 @@ def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:
 def _seconds(run: RunDirectory) -> dict[str, float]:
     """Returns how long parts took; nothing of a run of which nobody noted it."""
     path = run.path / "seconds.json"
-    told = read_object(path) if path.exists() else {}
-    if not all(isinstance(took_s, int | float) for took_s in told.values()):
+    seconds = read_object(path) if path.exists() else {}
+    if not all(isinstance(took_s, int | float) for took_s in seconds.values()):
         raise HistoryUnreadable(
             f"{path} must map parts of a run to seconds, and does not. Remove it, and report again."
         )
-    return told
+    return seconds
 
 
 def read_verdict(run: RunDirectory) -> TrialVerdict:

@@ -113,8 +113,8 @@ def clients_on_trial(plan: Plan) -> list[str]:
     named = [library for library in plan.libraries if library.version not in (None, plan.variant.kafka_version)]
     lines = list(map(str, named))
     for library in named:
-        if library.client == "librdkafka" and (told := later_fixes_note(str(library.version))):
-            lines.append(f"{library} has defects that later releases fixed: {told}; see docs/versions.md")
+        if library.client == "librdkafka" and (fixes := later_fixes_note(str(library.version))):
+            lines.append(f"{library} has defects that later releases fixed: {fixes}; see docs/versions.md")
     for client in plan.clients:
         if client.library is None:
             continue
@@ -177,10 +177,10 @@ def kafka_told(run: RunDirectory, plan: Plan) -> str:
     """Versions and metadata mode, as the cluster told them; of a trial whose cluster never came up, as planned."""
     versions, mode = list(plan.variant.kafka_versions), str(plan.variant.metadata_mode)
     if run.cluster.exists():
-        told = read_object(run.cluster)
-        alone = [told["kafka_version"]] if told.get("kafka_version") else []
-        of_nodes = told.get("kafka_versions", {}).values()
-        versions, mode = sorted({*map(str, of_nodes)}, key=version_numbers) or alone, told.get("metadata_mode") or ""
+        cluster = read_object(run.cluster)
+        alone = [cluster["kafka_version"]] if cluster.get("kafka_version") else []
+        of_nodes = cluster.get("kafka_versions", {}).values()
+        versions, mode = sorted({*map(str, of_nodes)}, key=version_numbers) or alone, cluster.get("metadata_mode") or ""
     elif plan.origin != "trial" or catalogue.BACKENDS.named(plan.backend).protocol_only:
         versions, mode = [], ""
     return ", ".join(filter(None, (" and ".join(versions) or "of an unknown version", mode)))

@@ -129,8 +129,8 @@ def _effective(context: FaultContext, resource: str) -> Mapping[str, str | None]
 
 
 def _has(context: FaultContext, resource: str, properties: Mapping[str, str]) -> Observation:
-    told = _effective(context, resource)
-    now = {key: told.get(key) for key in properties}
+    effective = _effective(context, resource)
+    now = {key: effective.get(key) for key in properties}
     return Tristate(int(now == dict(properties))), f"{resource} has {_words(now)}"
 
 

@@ -100,8 +100,8 @@ def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
         view.begin(plan, run.path)
         isolation = seconds.measure("prepare", lambda: prepare_machine(plan, options.isolation, view))
         seconds.measure("versions", lambda: _stamp(run, plan))
-        if told := concurrent_runs_note(run):
-            view.note(told)
+        if note := concurrent_runs_note(run):
+            view.note(note)
         spark = SparkAhead(options, view)
 
         def on_event(event: dict[str, Any]) -> None:

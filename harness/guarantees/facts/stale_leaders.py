@@ -199,8 +199,9 @@ def leader_changed_during_the_send(envelope: Envelope, witnesses: np.ndarray) ->
 
 
 def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Whoever leads may not have known it when the send began, or was deposed after: it refuses what comes before it knows,
-    and takes what comes after. The first leader too, and one that a fault stopped and that leads again in the same epoch."""
+    """Finds sends that a leader may have refused, because it did not know that it leads when the send began, or was deposed
+    after. It refuses what comes before it knows, and takes what comes after. The first leader too, and one that a fault
+    stopped and that leads again in the same epoch."""
     timeline = envelope.timeline
     if not timeline.known:
         return constant(UNKNOWN, len(witnesses))
@@ -432,7 +433,8 @@ BEHIND_CASES = (EarlyCase.BEHIND_OPEN.value, EarlyCase.BEHIND_ABORTED.value)
 
 
 def an_open_one_ended_by_a_late_request(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same of a witness of `early-read`: of the record, or of the one of an open transaction behind which it was read."""
+    """Finds witnesses of `early-read` whose transaction a late request may have ended: that of the record, or the open one
+    behind which it was read."""
     asked = witnesses.copy()
     behind = np.isin(witnesses["case"], BEHIND_CASES)
     for name, other in (("client", "other_client"), ("log_offset", "other_offset"), ("begin_ns", "other_ns")):

@@ -163,7 +163,7 @@ def _refused(envelope: Envelope, found: np.ndarray, min_insync: int) -> np.ndarr
 
 
 def _flushed(fault: FaultRecord) -> FaultRecord:
-    """The same, had every record been synced before it was acknowledged: a wiped disk is wiped all the same."""
+    """Returns the fault as it is when every record is synced before its acknowledgement. A wiped disk stays wiped."""
     if fault.nature is None or not fault.nature.loses_unflushed:
         return fault
     return replace(fault, nature=replace(fault.nature, destroys=False))

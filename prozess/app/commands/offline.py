@@ -112,11 +112,11 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON inst
     from prozess.clusters.doctor import probes
     from prozess.harness.report.terminal import show_probes
 
-    told = probes()
+    found = probes()
     if as_json:
-        typer.echo(json.dumps([asdict(probe) for probe in told], indent=1))
+        typer.echo(json.dumps([asdict(probe) for probe in found], indent=1))
     else:
-        show_probes(told)
+        show_probes(found)
 
 
 @app.command(rich_help_panel=MACHINE)

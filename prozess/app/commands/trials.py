@@ -95,7 +95,7 @@ def plan(
                 err=True,
             )
         else:
-            refuse_plan(made, isolation=isolation, progress=lambda told: typer.echo(told, err=True))
+            refuse_plan(made, isolation=isolation, progress=lambda text: typer.echo(text, err=True))
     except HarnessFailed as error:
         typer.echo(f"prozess could not find out whether this machine can run all of it: {error}", err=True)
     if as_json:

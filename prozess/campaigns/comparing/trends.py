@@ -26,10 +26,10 @@ from prozess.harness.report.words import VERDICT_SIGNS
 def runs_among(places: Sequence[str]) -> list[Path | StoredRun]:
     """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
     are in directories here, and none has a verdict."""
-    told = [location_of(place) for place in places]
-    here = [place for place in told if isinstance(place, Path)]
+    locations = [location_of(place) for place in places]
+    here = [place for place in locations if isinstance(place, Path)]
     found: list[Path | StoredRun] = [*run_directories(here)] if here else []
-    stored = [run for place in told if isinstance(place, str) for run in runs_below(place)]
+    stored = [run for place in locations if isinstance(place, str) for run in runs_below(place)]
     if not stored and not any((run / "verdict.json").is_file() for run in found if isinstance(run, Path)):
         raise nothing_judged(found)
     return [*found, *stored]
@@ -86,8 +86,8 @@ class NightChart:
         """The chart in words, for readers who cannot see it."""
         first, last = self.points[0], self.points[-1]
         nights = f"{len(self.points)} nights" if len(self.points) > 1 else "one night"
-        told = f"{self.name}, {self.unit}, {nights}: from {first[3]:,.1f} ({first[2]}) to {last[3]:,.1f} ({last[2]})"
-        return f"{told}; at most {self.highest:,.1f}"
+        course = f"{self.name}, {self.unit}, {nights}: from {first[3]:,.1f} ({first[2]}) to {last[3]:,.1f} ({last[2]})"
+        return f"{course}; at most {self.highest:,.1f}"
 
 
 def night_charts(measures: Sequence[Measure]) -> list[NightChart]:

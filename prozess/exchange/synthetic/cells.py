@@ -677,16 +677,16 @@ def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Col
     """Yields who led and who was in sync; and what brokers told, where that was planted to go back."""
     counts = {n: int(c[partition.rank]) for n, c in cell.counts.items()}
     yield _states(partition, [(FIRST_NS - 1, NODES[1], ALL), (FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
-    told = len(partition.edits.answered)
+    answers = len(partition.edits.answered)
     yield {
-        "client": np.full(2 * told, NONE),
-        "time_ns": np.arange(2 * told) * STEP_NS,
+        "client": np.full(2 * answers, NONE),
+        "time_ns": np.arange(2 * answers) * STEP_NS,
         "kind": MetadataKind.PARTITION,
         "source": MetadataSource.SAMPLE,
         "partition": partition.partition,
         "node": FALLEN_NODE,
         "leader": NODES[0],
-        "leader_epoch": np.tile([EPOCH, FALLEN_EPOCH], told),
+        "leader_epoch": np.tile([EPOCH, FALLEN_EPOCH], answers),
         "isr": ALL,
         "replicas": ALL,
         "elr": 0,

@@ -292,8 +292,8 @@ def _write_others(
                 _put(writer, "processed", tables.processed(cell, partition, first, last))
         rows += writer.rows
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
-    told = [members.empty_callbacks(cell) for cell in cells if cell.kind == "group"]
-    _write_all(run, "assignments", (*told, *(c for pair in groups for c in members.assignments(*pair))))
+    callbacks = [members.empty_callbacks(cell) for cell in cells if cell.kind == "group"]
+    _write_all(run, "assignments", (*callbacks, *(c for pair in groups for c in members.assignments(*pair))))
     _write_all(run, "positions", (tables.positions(*pair, audits.values()) for pair in pairs))
     _write_all(run, "heartbeats", (waits.own_heartbeats(cells), *(tables.heartbeats(cell) for cell in cells)))
     transacting = [cell for cell in cells if cell.kind == "transactions"]

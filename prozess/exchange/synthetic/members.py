@@ -1,4 +1,4 @@
-"""Makes what members of the group of a generated cell were told: who owned which partition, and when nobody came or went.
+"""Makes the callbacks of a generated group's members: who owned which partition, and when nobody came or went.
 
 One member, the newcomer, has its first callback only when all records are written, and gets no partition. From then on
 nobody comes or goes, and each partition has an owner, until the newcomer leaves. Second owners are planted before this
@@ -53,17 +53,17 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     """Rows of `assignments`: its owners', in turn, and those of a second one where that was planted."""
     owner, now, last = owner_of(cell, partition), movers(cell, partition), last_owner_of(cell, partition)
     before, moved = np.append(owner, now)[:-1], moved_ns(cell, partition)
-    told = [(FIRST_NS, owner, ASSIGN)]
+    events = [(FIRST_NS, owner, ASSIGN)]
     if cell.counts["unowned"][partition.rank]:
-        told += [(cell.calm_ns, owner, REVOKE), (cell.calm_end_ns + SECOND_NS // 2, owner, ASSIGN)]
-    told += [
+        events += [(cell.calm_ns, owner, REVOKE), (cell.calm_end_ns + SECOND_NS // 2, owner, ASSIGN)]
+    events += [
         (cell.drain_ns - SECOND_NS // 4, last, REVOKE)
         if cell.counts["orphaned"][partition.rank]
         else (cell.close_ns, last, CLOSE)
     ]
     begin = spots_of(cell, "two-owners", partition) * STEP_NS
     second = np.full(len(begin), second_owner_of(cell, partition))
-    begin_ns, client, event = np.array(told, dtype=np.int64).T
+    begin_ns, client, event = np.array(events, dtype=np.int64).T
     yield _callbacks(
         cell,
         partition.partition,
