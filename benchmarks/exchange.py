@@ -37,7 +37,7 @@ from prozess.harness.checking.findings import FINDINGS_SCHEMA, findings_from_arr
 from prozess.harness.checking.kernels import check_partition, in_order
 from prozess.harness.history.parquet import to_numpy
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.run_directory import RunDirectory
 from prozess.spark_checkers.engine import HistoryLocation, check_with_spark
 from prozess.spark_checkers.session import start_session

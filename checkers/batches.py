@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from prozess.harness.interfaces import CopyFacts
+from prozess.harness.interfaces.checking import CopyFacts
 from prozess.harness.schema import NONE
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20

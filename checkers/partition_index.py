@@ -20,11 +20,12 @@ from prozess.checkers.lookup import (
     ordinary_keys,
 )
 from prozess.checkers.partition_log import Log, LogIdentities
+from prozess.harness.columns import of_clients, stretch, taken
 from prozess.harness.errors import Contradicted
 from prozess.harness.history.participants import nobody_audited
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients, stretch, taken
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role
 
 # Where the tombstones of a partition stand, as their producers were told. They excuse that nothing is left of a key.
 

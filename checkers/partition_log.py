@@ -6,8 +6,8 @@ import numpy as np
 
 from prozess.checkers.alignment import rows_where, strictly_ascends
 from prozess.checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_previous, lazy
+from prozess.harness.columns import stretch, taken
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import stretch, taken
 
 
 class Log:

@@ -1,24 +1,21 @@
 """Defines every table and column of a history: its kind, its unit and its meaning. Tables hold integers only; names are
 in dictionaries beside them."""
 
-import contextlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, Literal, TypeVar
-
-import numpy as np
+from typing import Literal
 
 OFFSET_MAX = 2**48
 """No log has so many records: a million a second take nine years. Kafka numbers them in 64 bits, and a greater number is
 somebody's mistake."""
+RECORDER_CLIENT = 1_000_000
+"""The client id of the run stage's own rows, beyond every planned client. Ids from here up are no clients of the trial."""
 
 # What a column and a table of a history are, and the two forms of a row.
 
 
 Kind = Literal["i8", "i4"]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +37,20 @@ class Table:
     columns: tuple[Column, ...]
     partitioned: bool = False
 
-    @cached_property
-    def row_dtype(self) -> np.dtype[np.void]:
-        """The dtype of a row as it is written while the trial runs: the columns in order, padding to 8 bytes, then
-        `mark` (index + 1)."""
-        padding = [("pad", "<i4")] if self._padded else []
-        return np.dtype([*((c.name, "<" + c.kind) for c in self.columns), *padding, ("mark", "<i8")])
-
     @property
-    def _padded(self) -> bool:
+    def padded(self) -> bool:
+        """Whether 4 bytes follow the columns of a written row, so that the next row begins at a multiple of 8."""
         return sum(c.kind == "i4" for c in self.columns) % 2 == 1
 
     @cached_property
     def row_format(self) -> str:
         """Returns the format of the same row for `struct`: one value for each column, then the mark."""
-        return "<" + "".join({"i8": "q", "i4": "i"}[c.kind] for c in self.columns) + "4x" * self._padded + "q"
+        return "<" + "".join({"i8": "q", "i4": "i"}[c.kind] for c in self.columns) + "4x" * self.padded + "q"
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns in the Parquet form: `client` first."""
         return ("client", *(c.name for c in self.columns))
-
-    def empty(self) -> dict[str, np.ndarray]:
-        """Returns arrays of length 0, in the Parquet form."""
-        kinds = {"client": "i4"} | {c.name: c.kind for c in self.columns}
-        return {name: np.empty(0, dtype=kind) for name, kind in kinds.items()}
 
 
 def table(name: str, meaning: str, *columns: tuple[str, Kind, str, str], partitioned: bool = False) -> Table:
@@ -72,84 +58,6 @@ def table(name: str, meaning: str, *columns: tuple[str, Kind, str, str], partiti
     # 8-byte columns first keeps every value aligned in the mapped file.
     ordered = sorted((Column(*c) for c in columns), key=lambda c: c.kind != "i8")
     return Table(name, meaning, tuple(ordered), partitioned)
-
-
-class SharedRows(dict[str, np.ndarray]):
-    """Rows that several users in one process share. What is computed from them is kept with them."""
-
-    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
-        super().__init__(columns)
-        self.made: dict[Any, Any] = {}
-
-
-class Clustered:
-    """The rows of each partition of a table that is not clustered itself. They are sorted once."""
-
-    def __init__(self, partition: np.ndarray) -> None:
-        # A radix sort (16 bits) is several times faster, and dense ids are that small.
-        small = len(partition) > 0 and partition.min() >= 0 and partition.max() < 1 << 16
-        self._order = np.argsort(partition.astype(np.uint16) if small else partition, kind="stable")
-        ordered = partition[self._order]
-        starts = np.flatnonzero(
-            np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])
-        )
-        self._values, self._bounds = ordered[starts], np.append(starts, len(ordered))
-
-    def rows_of(self, partition: int) -> np.ndarray:
-        """Returns the rows (intp) of a partition, in the order in which they were written."""
-        index = int(np.searchsorted(self._values, partition))
-        if index == len(self._values) or self._values[index] != partition:
-            return self._order[:0]
-        return self._order[self._bounds[index] : self._bounds[index + 1]]
-
-
-def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
-    """Returns which of these rows (intp) belong to one partition, in their order."""
-    if not isinstance(rows, SharedRows):
-        return np.flatnonzero(rows["partition"] == partition)
-    return once(rows, Clustered, lambda: Clustered(rows["partition"])).rows_of(partition)
-
-
-_TAKEN_AT_ONCE = 1 << 12
-"""Of so many numbers, to look at the least and the greatest takes longer than all else."""
-
-
-def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:
-    """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
-    if not len(table) or not len(client):
-        return np.full(len(client), unknown, dtype=np.int64)
-    if client.dtype == np.int32 and len(client) <= _TAKEN_AT_ONCE:
-        with contextlib.suppress(IndexError):
-            return np.asarray(table.take(client.view(np.uint32)))  # without a sign, what is below 0 is above all others
-    elif int(client.min()) >= 0 and int(client.max()) < len(table):
-        return np.asarray(table[client])
-    known = (client >= 0) & (client < len(table))
-    return np.where(known, table[np.where(known, client, 0)], unknown)
-
-
-def stretch(rows: np.ndarray) -> np.ndarray | slice:
-    """Returns rows that strictly ascend; as a slice, if they follow one another without a gap, so that taking them copies
-    nothing."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
-
-
-def taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns `values[rows]`, for rows that strictly ascend. It copies nothing if they follow one another without a gap."""
-    chosen: np.ndarray = values[stretch(rows)]
-    return chosen
-
-
-def once(rows: Mapping[str, np.ndarray], name: object, make: Callable[[], T]) -> T:
-    """Returns what `make` computes from these rows. It is computed once if the rows are shared. Two threads may both
-    compute it, with the same result."""
-    if not isinstance(rows, SharedRows):
-        return make()
-    if name not in rows.made:
-        rows.made[name] = make()
-    found: T = rows.made[name]
-    return found
 
 
 # The tables that clients write: what they sent, read, processed, committed and looked up.

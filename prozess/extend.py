@@ -12,19 +12,17 @@ from prozess.harness.interfaces import (
     AdminProtocol,
     AnyFault,
     Capability,
-    CellHistory,
     ClientNode,
     Cluster,
     Effect,
     Fault,
     FaultContext,
-    KernelResult,
     Node,
     NodeState,
-    PartitionHistory,
     Undo,
     UndoAction,
 )
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESS, WITNESSES_MAX, make_witnesses
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec

@@ -34,7 +34,7 @@ from prozess.harness.checking.kernels import (
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.reader import History
 from prozess.harness.impact.cost import FaultTime, Impact, groups_of, join_impacts, measure, measure_locally
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prozess.harness.recording.metrics import HEADERS, MICRO, PATH, Attribute, code_of, reads, values
+from prozess.harness.recording.jolokia import HEADERS, PATH, Attribute, reads, values
+from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import Parse
 from prozess.harness.schema import METRICS, NONE

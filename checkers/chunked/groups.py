@@ -22,7 +22,7 @@ from prozess.checkers.groups.processing import (
 )
 from prozess.checkers.lookup import differs_from_previous, distinct, identity_keys
 from prozess.harness.checking.checker import Columns, Source
-from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
 
 UNPROCESSED, REPROCESSED = "unprocessed", "reprocessed"

@@ -49,7 +49,7 @@ from prozess.checkers.progress.acknowledgements import SendWaits, waits_of
 from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker, PartitionPart, Source
 from prozess.harness.checking.kernels import check_partition, failed
 from prozess.harness.history.parquet import UNBOUNDED
-from prozess.harness.interfaces import Finding, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import Finding, KernelResult, PartitionHistory
 from prozess.harness.schema import MISSING
 
 # The package's docstring draws how a partition is cut. The rules are in `prozess.checkers.chunked.pieces`.

@@ -15,9 +15,10 @@ from prozess.checkers.log.leadership import short_of_replicas
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log, grouped_by_client
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.columns import of_clients
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
 _NOTHING = np.empty(0, dtype=np.int64)
 _LEAST = np.iinfo(np.int64).min

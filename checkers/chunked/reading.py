@@ -13,7 +13,7 @@ from prozess.checkers.reading.applications import driven_readers
 from prozess.checkers.reading.lateness import join_late, late, late_of
 from prozess.checkers.reading.positions import lives_of, stalled
 from prozess.harness.checking.checker import Source
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import STALLED_NS, WITNESSES_MAX, join_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import NONE, Role

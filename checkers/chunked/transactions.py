@@ -34,7 +34,7 @@ from prozess.checkers.transactions.index import (
 )
 from prozess.checkers.transactions.isolation import Edges, aborted_reads, wr_edges, ww_edges
 from prozess.harness.checking.checker import CellShare, Look, TakenRows
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 
 FACTS = "transactions"
 NEAR = 256

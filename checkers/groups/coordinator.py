@@ -12,9 +12,10 @@ from prozess.checkers.groups.assignments import (
     over_partitions,
     session_ns,
 )
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.columns import rows_of
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, GroupCase, join_witnesses, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, ObservationKind, Outcome, rows_of
+from prozess.harness.schema import MISSING, ObservationKind, Outcome
 
 _BEFORE_ALL = -1
 

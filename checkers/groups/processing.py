@@ -24,10 +24,11 @@ from prozess.checkers.groups.coordinator import Commits
 from prozess.checkers.lookup import UNREADABLE, Lookup, ascends, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log, grouped_by_client
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.columns import rows_of
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, rows_of
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
 # What a group's retry topic says of the records whose processing failed: which were handed on, by whom, and how often.
 #

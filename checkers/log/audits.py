@@ -5,7 +5,7 @@ import numpy as np
 
 from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.schema import NONE, Isolation
 

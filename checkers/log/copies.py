@@ -7,7 +7,7 @@ import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.harness.errors import Contradicted
-from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CopyFacts, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     SnapshotCase,

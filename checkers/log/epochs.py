@@ -4,14 +4,15 @@ import numpy as np
 
 from prozess.checkers.alignment import rows_where
 from prozess.checkers.lookup import differs_from_previous
-from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.columns import of_clients
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     EpochCase,
     join_witnesses,
     make_witnesses,
 )
-from prozess.harness.schema import MetadataKind, MetadataSource, Role, of_clients
+from prozess.harness.schema import MetadataKind, MetadataSource, Role
 
 
 def epoch_regression(history: PartitionHistory) -> KernelResult:

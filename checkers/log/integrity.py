@@ -8,10 +8,11 @@ import numpy as np
 from prozess.checkers.alignment import rows_that
 from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
-from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.columns import of_clients
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import NONE, Isolation, Outcome, of_clients
+from prozess.harness.schema import NONE, Isolation, Outcome
 
 # These kernels do not ask whether a finding was permitted. They are O(n) where observers agree with the log. Only what
 # does not agree is sorted.

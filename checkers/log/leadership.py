@@ -8,10 +8,10 @@ import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
-from prozess.harness.recording.codes import lives_of, made_anew_ns
 from prozess.harness.recording.metrics import MICRO, code_of
+from prozess.harness.recording.topic_lives import lives_of, made_anew_ns
 from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
 
 # What the controllers' own log says. Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says

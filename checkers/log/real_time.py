@@ -9,9 +9,10 @@ import numpy as np
 from prozess.checkers.alignment import rows_that, rows_where
 from prozess.checkers.lookup import UNREADABLE, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.columns import of_clients, taken
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, RealTimeCase, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, Role, of_clients, taken
+from prozess.harness.schema import MISSING, NONE, Role
 
 _NEVER, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 

@@ -10,12 +10,13 @@ import numpy as np
 from prozess.checkers.alignment import rows_that
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import ClientIndex, PartitionIndex
-from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration, is_bad
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.columns import of_clients
+from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.plan.work import ErrorsWork, work_as
-from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, of_clients
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
 
 
 def phantom(history: PartitionHistory) -> KernelResult:
@@ -285,6 +286,12 @@ def _own_sends(history: CellHistory) -> Iterable[tuple[PartitionIndex, np.ndarra
     for partition in history.partitions.values():
         index = PartitionIndex.of(partition)
         yield index, np.flatnonzero(index.sends["client"] != SENTINEL_CLIENT)
+
+
+def is_bad(sequence: np.ndarray, *, every: int) -> np.ndarray:
+    """Returns which sequences of a client that provokes errors by bad records are bad, as bool[n]: every `every`-th,
+    the last of each."""
+    return np.asarray(sequence % every == every - 1)
 
 
 def _bad(history: CellHistory, index: PartitionIndex, rows: np.ndarray) -> np.ndarray:

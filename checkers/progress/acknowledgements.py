@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.progress.awake import BEAT_GAP_NS, Span, asked_of, longest_awake, while_asked
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     ProgressCase,

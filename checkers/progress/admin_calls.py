@@ -3,7 +3,8 @@
 import numpy as np
 
 from prozess.checkers.progress.awake import longest_awake
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.columns import empty_rows
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ProgressCase, join_witnesses, make_witnesses
 from prozess.harness.schema import HEARTBEATS, NONE, OBSERVATIONS, ObservationKind
 
@@ -20,8 +21,8 @@ def unanswered(history: CellHistory) -> KernelResult:
     Example: the bound is 50 s. A call at 10 s was answered at 61 s: a witness. One at 80 s had no answer when the recording
     ended at 100 s: it says nothing, and is not judged.
     """
-    calls = history.tables.get("calls", OBSERVATIONS.empty())
-    beats = np.sort(history.tables.get("own_heartbeats", HEARTBEATS.empty())["time_ns"])
+    calls = history.tables.get("calls", empty_rows(OBSERVATIONS))
+    beats = np.sort(history.tables.get("own_heartbeats", empty_rows(HEARTBEATS))["time_ns"])
     bound_ns = history.bounds.admin_call_ns
     long = calls["value"] >= bound_ns
     judged = long | (calls["kind"] == ObservationKind.ADMIN_ANSWERED.value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.schema import NONE, RECORDED_ROLES, ObservationKind
 
 BEAT_GAP_NS = NS_PER_S

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.progress.awake import BEAT_GAP_NS
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.columns import empty_rows
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     ProgressCase,
@@ -33,8 +34,8 @@ def leaderless(history: CellHistory) -> KernelResult:
     15 s nor 20 s are enough, and there is none. Witness: `other_client` had led in epoch `sequence`, and `reader` could
     have from `begin_ns` to `end_ns`; `case` STOOD_STILL where the machine may have. Incomplete without the controllers' log.
     """
-    table, bound = history.tables.get("metadata", METADATA.empty()), history.bounds.new_leader_ns
-    beats = np.unique(history.tables.get("heartbeats", HEARTBEATS.empty())["time_ns"])
+    table, bound = history.tables.get("metadata", empty_rows(METADATA)), history.bounds.new_leader_ns
+    beats = np.unique(history.tables.get("heartbeats", empty_rows(HEARTBEATS))["time_ns"])
     still = beats[:-1][np.diff(beats) > BEAT_GAP_NS], beats[1:][np.diff(beats) > BEAT_GAP_NS]
     found, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number, partition in history.partitions.items():

@@ -17,10 +17,11 @@ from prozess.checkers.groups.assignments import (
     polls_of_members,
 )
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.columns import once
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, once
+from prozess.harness.schema import MISSING, NONE
 
 NEVER_NS = 2**62
 GAP_NS = NS_PER_S

@@ -6,7 +6,7 @@ import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import MetadataKind, MetadataSource

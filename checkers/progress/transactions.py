@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from prozess.checkers.progress.awake import asked_of, longest_awake, while_asked
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ProgressCase, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, NONE, ObservationKind, Role
 

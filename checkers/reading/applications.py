@@ -9,7 +9,7 @@ import numpy as np
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
 from prozess.checkers.progress.awake import Span, asked_of, while_asked
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import StallCase, make_witnesses
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, ReadFlag

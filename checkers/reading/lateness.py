@@ -12,8 +12,9 @@ from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import slots_of
 from prozess.checkers.reading.receipts import NEVER, Receipts
+from prozess.harness.columns import of_clients, taken
 from prozess.harness.config.configuration import DeliveryBound
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     LateCase,
@@ -26,7 +27,7 @@ from prozess.harness.interfaces.witnesses import (
     no_witnesses,
     percentiles,
 )
-from prozess.harness.schema import MISSING, NONE, of_clients, taken
+from prozess.harness.schema import MISSING, NONE
 
 # When clients stood still, by the gaps between their heartbeats. What is late because its observer stood still proves
 # nothing.

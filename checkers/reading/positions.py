@@ -22,7 +22,8 @@ from prozess.checkers.reading.applications import (
     witness_of,
 )
 from prozess.checkers.transactions.index import NEVER, CellIndex
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.columns import of_clients
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     SCAN_NS,
     STALLED_NS,
@@ -34,7 +35,7 @@ from prozess.harness.interfaces.witnesses import (
 )
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.recording.metrics import MICRO, code_of
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role
 
 DIRTY_GONE = 0
 """Case of `dirty-read`: no record stands where it was read."""

@@ -25,11 +25,12 @@ from prozess.checkers.lookup import UNREADABLE, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.transactions.index import ABORT, COMMIT, CellIndex, NoticedTransactions, Transactions
 from prozess.checkers.transactions.isolation import finding_of_reads
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.columns import of_clients, taken
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, EarlyCase, join_witnesses, make_witnesses
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import TransactionsWork
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, taken
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
 _NOT_OPEN = np.iinfo(np.int64).min
 _KINDS = (EarlyCase.BEHIND_OPEN, EarlyCase.BEHIND_ABORTED)

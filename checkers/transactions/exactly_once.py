@@ -12,7 +12,7 @@ import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, CopyCase, join_witnesses, make_witnesses
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, Role
 

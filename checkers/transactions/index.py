@@ -25,8 +25,9 @@ from prozess.checkers.lookup import (
 )
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.checking.checker import ShareKey, TakenRows
-from prozess.harness.interfaces import CellHistory
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, once
+from prozess.harness.columns import of_clients, once
+from prozess.harness.interfaces.checking import CellHistory
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
 T = TypeVar("T")
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.checkers.transactions.index import CellIndex, NoticedTransactions
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.columns import of_clients
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, EarlyCase, join_witnesses, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, Isolation, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -30,7 +30,7 @@ from prozess.clusters.machine.server_properties import ZOOKEEPER_JVM_FLAGS as ZO
 from prozess.clusters.machine.servers import PORTS
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from prozess.harness.errors import BadInput
-from prozess.harness.recording.metrics import agent_flags
+from prozess.harness.recording.jolokia import agent_flags
 
 NETWORKS = ("data", "observer")
 HOLDER = "{}-network"

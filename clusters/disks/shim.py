@@ -26,7 +26,7 @@ from prozess.harness.config.impairments import ClockShift
 from prozess.harness.errors import HarnessFailed, ProzessError
 from prozess.harness.installation import make_cache, sha256_of
 from prozess.harness.interfaces import Node, NodeState
-from prozess.harness.recording.metrics import HEADERS, PATH
+from prozess.harness.recording.jolokia import HEADERS, PATH
 from prozess.harness.schema import Tristate
 
 SOURCE = Path(__file__).with_name("shim.c")

@@ -42,7 +42,7 @@ from prozess.clusters.protocol.client import Cursor, Malformed
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.installation import make_cache
-from prozess.harness.recording.metrics import agent_flags
+from prozess.harness.recording.jolokia import agent_flags
 
 KAFKA_MAIN = "kafka.Kafka"
 

@@ -27,8 +27,9 @@ from prozess.clusters.protocol.requests import (
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces.cluster import ObservedCluster, OpenTransaction
-from prozess.harness.recording import metrics
-from prozess.harness.recording.metrics import HEADERS, JSON, PATH, Attribute, errors_metric, is_number
+from prozess.harness.recording import jolokia
+from prozess.harness.recording.jolokia import HEADERS, JSON, PATH, Attribute, is_number
+from prozess.harness.recording.metrics import errors_metric
 from prozess.harness.schema import NONE, Isolation
 
 
@@ -296,20 +297,20 @@ def attributes_of(roles: Iterable[str], *, with_zookeeper: bool = False) -> tupl
 
 def reads(attributes: Sequence[Attribute]) -> list[JSON]:
     """The body of one request to a server: its attributes, and the pattern of errors last."""
-    return [*metrics.reads(attributes), {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}]
+    return [*jolokia.reads(attributes), {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}]
 
 
 def values(attributes: Sequence[Attribute], answers: Sequence[JSON]) -> dict[str, float | None]:
     """The value of each metric, from the answers to `reads(attributes)`: see `jolokia.values`.
 
     Errors appear by `errors_metric` once they happened."""
-    asked = len(metrics.reads(attributes))
-    told = metrics.values(attributes, answers[:asked])
+    asked = len(jolokia.reads(attributes))
+    found = jolokia.values(attributes, answers[:asked])
     for answer in answers[asked:]:
         value = answer.get("value")
         if answer.get("status") == 200 and isinstance(value, Mapping):
-            told |= _errors(value)
-    return told
+            found |= _errors(value)
+    return found
 
 
 def _errors(by_mbean: JSON) -> dict[str, float | None]:

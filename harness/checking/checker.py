@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from prozess.harness.columns import empty_rows
 from prozess.harness.history.parquet import UNBOUNDED, PartitionRows, TableFile
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory, CellKernel, Finding, Kernel, PartitionHistory, PartRows
+from prozess.harness.interfaces.checking import CellHistory, CellKernel, Finding, Kernel, PartitionHistory, PartRows
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import TABLES
 
@@ -104,7 +105,7 @@ class Source:
     @staticmethod
     def empty(table: str) -> Columns:
         """Returns a table without rows."""
-        return TABLES[table].empty()
+        return empty_rows(TABLES[table])
 
 
 def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from prozess.harness.errors import HistoryUnreadable, StorageFull
 from prozess.harness.history.parquet import from_numpy, from_strings, to_numpy
-from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import BINNED
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.result_tables import FINDINGS, WINDOWS, WITNESSES, ResultTable

@@ -16,7 +16,7 @@ from prozess.harness.checking.checker import (
     ShareKey,
 )
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.plan.plan import Cell
 
 Each = Callable[[Sequence[Job | Look]], Sequence[object]]

@@ -36,7 +36,7 @@ from prozess.harness.checking.helper_process import HelperProcess, can_be_sent
 from prozess.harness.checking.memory import give_back
 from prozess.harness.errors import CONTRADICTION, Contradicted
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     BINNED,
     WINDOW,

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from prozess.harness.values import Frozen
@@ -111,12 +110,6 @@ PROVOCATIONS: Mapping[Error, Provocation] = {
     ),
     "bad-configuration": Provocation(code=-186, by_broker=False, of_record=True),
 }
-
-
-def is_bad(sequence: np.ndarray, *, every: int) -> np.ndarray:
-    """Returns which sequences of a client that provokes errors by bad records are bad, as bool[n]: every `every`-th,
-    the last of each."""
-    return np.asarray(sequence % every == every - 1)
 
 
 # `None` means "not set: whatever the client or broker defaults to".

@@ -23,11 +23,11 @@ from prozess.harness.history.orders import KnownEpochs, behind_in_log, doubtful_
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.recording.codes import read_texts
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     MISSING,
     NONE,
     OFFSET_MAX,
+    RECORDER_CLIENT,
     TABLES,
     FaultPhase,
     Isolation,

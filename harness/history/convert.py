@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.joining import FilePart
 from prozess.harness.history.manifest import seal_recorded
@@ -285,13 +286,13 @@ def _start_ns(run: RunDirectory, clients: Mapping[str, Sequence[int]]) -> int:
 
 def _planned_tables(plan: Plan, dictionaries: Dictionaries) -> dict[str, np.ndarray]:
     """Returns the rows of the tables that come from the plan."""
-    partitions = np.zeros(len(plan.partitions), dtype=TABLES["partitions"].row_dtype)
+    partitions = np.zeros(len(plan.partitions), dtype=row_dtype(TABLES["partitions"]))
     for row, planned in zip(partitions, plan.partitions, strict=True):
         row["partition"], row["number"], row["cell"] = planned.partition, planned.number, planned.cell
         row["topic"] = dictionaries.code("topic", planned.topic_name)
         row["replicas"] = broker_mask(planned.assignment)
         row["preferred_leader"] = planned.assignment[0] if planned.assignment else NONE
-    cells = np.zeros(len(plan.cells), dtype=TABLES["cells"].row_dtype)
+    cells = np.zeros(len(plan.cells), dtype=row_dtype(TABLES["cells"]))
     for row, cell in zip(cells, plan.cells, strict=True):
         row["cell"], row["name"] = cell.cell, dictionaries.code("cell", cell.name)
     return {"partitions": partitions, "cells": cells}

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from prozess.harness.columns import empty_rows, stretch
 from prozess.harness.errors import HistoryUnreadable, StorageFull
 from prozess.harness.history.joining import FilePart, join_files
 from prozess.harness.history.row_groups import NotClustered, Part, Run, parts_of, runs_of, shared_metadata
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table, stretch
+from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
 READ_WHOLE_ROWS = 1 << 16
 """Up to this many rows, one call for all columns costs less than a call for each."""
@@ -215,7 +216,7 @@ class TableFile:
 
     def _decoded(self, columns: Sequence[str], parts: Sequence[int]) -> dict[str, np.ndarray]:
         if not parts:
-            return {name: self.table.empty()[name] for name in columns}
+            return {name: empty_rows(self.table)[name] for name in columns}
         stretches = self._stretches(parts)
         lengths = [last - first for _, first, last in stretches]
         if len(stretches) == 1 and lengths[0] < self._group_lengths[stretches[0][0]]:
@@ -308,7 +309,7 @@ class TableFile:
 
     @cached_property
     def _dtypes(self) -> dict[str, np.dtype[Any]]:
-        return {name: values.dtype for name, values in self.table.empty().items()}
+        return {name: values.dtype for name, values in empty_rows(self.table).items()}
 
     def _values(self, column: str, groups: Sequence[int]) -> list[int | None]:
         """Returns the one value that a column has in each of these row groups, by the statistics; None where it has several.
@@ -348,7 +349,7 @@ class PartitionColumns(Mapping[str, np.ndarray]):
             if name not in self._file.table.column_names:
                 raise KeyError(name)
             if not self._parts:
-                self._held = self._file.table.empty()
+                self._held = empty_rows(self._file.table)
             elif self._length <= READ_WHOLE_ROWS:
                 self._held = self._file.read(self._file.table.column_names, self._parts)
             else:
@@ -437,7 +438,7 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
                 self._held[name] = np.broadcast_to(constant, self._length)
             else:
                 parts = [self._file.read([name], [part])[name][rows] for part, rows in self._chosen]
-                self._held[name] = np.concatenate([self._file.table.empty()[name], *parts])
+                self._held[name] = np.concatenate([empty_rows(self._file.table)[name], *parts])
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -661,4 +662,4 @@ def ensure_every_table(run: RunDirectory) -> None:
     for name, table in TABLES.items():
         if not table_path(run, name).exists():
             with TableWriter(run, table) as writer:
-                writer.write(table.empty())
+                writer.write(empty_rows(table))

@@ -7,14 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
+from prozess.harness.columns import of_clients, taken
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.interfaces import CopyFacts
+from prozess.harness.interfaces.checking import CopyFacts
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     MISSING,
     NONE,
     READS,
+    RECORDER_CLIENT,
     FaultPhase,
     Isolation,
     ObservationKind,
@@ -22,9 +23,7 @@ from prozess.harness.schema import (
     ReadFlag,
     Role,
     Tristate,
-    of_clients,
     role_named,
-    taken,
 )
 
 # Through which sentinel an audit read.

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.columns import Clustered, SharedRows, empty_rows
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.parquet import PartitionColumns, TableFile
 from prozess.harness.history.participants import (
@@ -26,14 +27,13 @@ from prozess.harness.history.participants import (
     log_starts,
     nodes_out,
 )
-from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, CopyFacts, PartitionHistory
 from prozess.harness.plan.bounds import bounds_of
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import LostRows, RunDirectory, read_object
-from prozess.harness.schema import NONE, TABLES, Clustered, ObservationKind, SharedRows
+from prozess.harness.schema import NONE, RECORDER_CLIENT, TABLES, ObservationKind
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 CELL_ROWS_HELD = 20_000_000
@@ -215,7 +215,7 @@ class History:
         if len(parts) < 2:
             return reads
         near = [part for part in parts if file.offsets_of(part)[0] <= offset <= file.offsets_of(part)[1]]
-        return file.read(["log_offset", "sender", "client"], near) if near else file.table.empty()
+        return file.read(["log_offset", "sender", "client"], near) if near else empty_rows(file.table)
 
     def cell_history(
         self, cell: int, only: PartitionHistory | None = None, known: Mapping[str, Any] | None = None

@@ -15,6 +15,7 @@ import numpy as np
 
 from prozess.harness.checking.kernels import shared_out
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.columns import of_clients
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, fault_records
 from prozess.harness.guarantees.verdict.sentences import node_name
 from prozess.harness.history.parquet import TableFile
@@ -24,7 +25,7 @@ from prozess.harness.plan.plan import parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.run_directory import RunDirectory, read_object, read_resolved
-from prozess.harness.schema import MISSING, Outcome, Tristate, of_clients
+from prozess.harness.schema import MISSING, Outcome, Tristate
 from prozess.harness.values import Frozen
 
 AROUND_NS = 10 * NS_PER_S

@@ -6,11 +6,9 @@ Everything here is pure: it reads no clock, file or cluster.
 
 import difflib
 from collections.abc import Mapping, Sequence
-from itertools import combinations, product
-from math import prod
+from itertools import product
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from prozess.harness.config.configuration import (
@@ -33,6 +31,7 @@ from prozess.harness.config.existing_clusters import refuse_unwritable
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.covering import cover
 from prozess.harness.plan.mistakes import explain_truth, truths_for_numbers
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
@@ -380,67 +379,6 @@ def _validated(scope: str, mine: dict[str, Any]) -> Frozen:
         problem = error.errors()[0]
         key = f"{scope}.{problem['loc'][0]}"
         raise BadInput(f"{key} = {problem['input']!r}: {problem['msg']}.") from error
-
-
-# Covering arrays: a few rows of a table that together have every combination of t values which some row has.
-#
-# What is valid is enumerated beforehand, so that a constraint is nothing but a row that is missing: what cannot occur
-# together is known exactly, and no row that is chosen can break a rule. Greedy: always the row with most combinations
-# that are new.
-
-
-Values = Mapping[str, Sequence[str]]
-"""Axis → every value that it may have."""
-Row = Mapping[str, str]
-"""Axis → value, with one value for each axis."""
-
-
-def cover(rows: Sequence[Row], axes: Sequence[str], strength: int) -> list[int]:
-    """Returns the ascending numbers of rows that together have every combination of `strength` values which any row
-    has. The same rows give the same answer."""
-    if not rows:
-        return []
-    codes = _combinations_of(rows, axes, strength)
-    open_ = np.ones(int(codes.max()) + 1, dtype=bool)
-    open_[np.setdiff1d(np.arange(len(open_)), codes)] = False
-    chosen: list[int] = []
-    while open_.any():
-        best = int(open_[codes].sum(axis=1).argmax())
-        chosen.append(best)
-        open_[codes[best]] = False
-    return sorted(chosen)
-
-
-def _combinations_of(rows: Sequence[Row], axes: Sequence[str], strength: int) -> np.ndarray:
-    """Returns [row, choice of axes] → the number of the values that the row has there. Different choices share no
-    number."""
-    seen = {axis: {value: n for n, value in enumerate(sorted({row[axis] for row in rows}))} for axis in axes}
-    columns = {axis: np.array([seen[axis][row[axis]] for row in rows], dtype=np.int64) for axis in axes}
-    parts, first = [], 0
-    for choice in combinations(axes, min(strength, len(axes))):
-        code = np.zeros(len(rows), dtype=np.int64)
-        for axis in choice:
-            code = code * len(seen[axis]) + columns[axis]
-        parts.append(code + first)
-        first += prod(len(seen[axis]) for axis in choice)
-    return np.stack(parts, axis=1)
-
-
-def covered(rows: Sequence[Row], axes: Sequence[str], strength: int) -> set[tuple[tuple[str, str], ...]]:
-    """Returns every combination of `strength` values that some row has."""
-    choices = list(combinations(axes, min(strength, len(axes))))
-    return {tuple((axis, row[axis]) for axis in choice) for row in rows for choice in choices}
-
-
-def impossible(rows: Sequence[Row], values: Values, strength: int) -> list[dict[str, str]]:
-    """Returns the combinations of values that no row has, in the order of the axes."""
-    there = covered(rows, list(values), strength)
-    return [
-        dict(zip(choice, picked, strict=True))
-        for choice in combinations(values, min(strength, len(values)))
-        for picked in product(*(values[axis] for axis in choice))
-        if tuple(zip(choice, picked, strict=True)) not in there
-    ]
 
 
 # Settings of one kind of workload that cannot be combined. Each rule has its source.

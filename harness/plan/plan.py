@@ -40,9 +40,8 @@ from prozess.harness.plan.work import (
     RecordedWork,
     TransactionsWork,
 )
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import RunDirectory, read_json
-from prozess.harness.schema import FORMAT_VERSION, role_named
+from prozess.harness.schema import FORMAT_VERSION, RECORDER_CLIENT, role_named
 from prozess.harness.values import Frozen
 
 SENTINEL_CLIENT = 0

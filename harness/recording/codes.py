@@ -1,14 +1,12 @@
 """The integers of a history stand for something else: texts, sets of brokers, the topics that had one name."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.run_directory import read_json, write_json
-from prozess.harness.schema import NONE, MetadataKind
+from prozess.harness.schema import NONE
 
 # Texts by code. Tables hold integers only. The unit of a column in `prozess.harness.schema` names its dictionary.
 
@@ -96,34 +94,6 @@ def broker_mask(brokers: Iterable[int]) -> int:
             )
         mask |= 1 << broker
     return mask
-
-
-# Topics that had one name, one after the other. Each has an id, and a log of its own that ends when the topic is
-# deleted. [KIP-516, topic identifiers]
-
-
-def life_of_rows(kind: np.ndarray, topic_id_high: np.ndarray, topic_id_low: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: which topic of its name, counted from 0, each row of one partition's metadata is about. The rows
-    are in the order of the controllers' log. The next topic begins with the row behind a deletion, or with another topic
-    id. A row without an id belongs to the topic before."""
-    named = (topic_id_high != NONE) | (topic_id_low != NONE)
-    before = np.maximum.accumulate(np.where(named, np.arange(len(named)), 0))
-    previous = np.append(before[:1], before[:-1])
-    other = (topic_id_high != topic_id_high[previous]) | (topic_id_low != topic_id_low[previous])
-    begins = named & named[previous] & other
-    begins[1:] |= (kind[:-1] == MetadataKind.DELETED) & (kind[1:] != MetadataKind.DELETED)
-    return np.cumsum(begins[: len(kind)]).astype(np.int64)
-
-
-def made_anew_ns(time_ns: np.ndarray, life: np.ndarray) -> np.ndarray:
-    """Returns when each topic but the first was created (ns, ascending). `life` is what `life_of_rows` returned for
-    these rows."""
-    return np.asarray(time_ns[np.flatnonzero(np.diff(life)) + 1])
-
-
-def lives_of(rows: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns `life_of_rows` for columns of `metadata`."""
-    return life_of_rows(rows["kind"], rows["topic_id_high"], rows["topic_id_low"])
 
 
 # Kafka's own topics: which partition of `__consumer_offsets` keeps a group, and how its leadership is recorded.

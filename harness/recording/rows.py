@@ -22,10 +22,11 @@ from types import TracebackType
 
 import numpy as np
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.errors import StorageFull
 from prozess.harness.recording.codes import Dictionaries
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, NONE, TABLES, Column, Table
+from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT, TABLES, Column, Table
 
 FIRST_SEGMENT_ROWS = 1 << 12
 LAST_SEGMENT_ROWS = 1 << 20
@@ -49,7 +50,7 @@ class RowWriter:
         self.count = 0
         self._sealed = False
         self._struct = struct.Struct(table.row_format)
-        assert self._struct.size == table.row_dtype.itemsize
+        assert self._struct.size == row_dtype(table).itemsize
         self._size = self._struct.size
         self._segments: list[mmap.mmap] = []
         self._views: list[np.ndarray] = []
@@ -168,7 +169,7 @@ class RowWriter:
         proof = SegmentProof(mapping, self.table, self.client, number, rows)
         making.rename(path)
         self._segments.append(mapping)
-        self._views.append(np.frombuffer(mapping, dtype=self.table.row_dtype, count=rows))
+        self._views.append(np.frombuffer(mapping, dtype=row_dtype(self.table), count=rows))
         self._proofs.append(proof)
         self._set_count = self._proofs[-1].teller()
         self._starts.append(self._end)
@@ -201,9 +202,9 @@ class RowTail:
             except FileNotFoundError:
                 return self._maps
             rows = segment_rows(len(self._maps))
-            if size < rows * self.table.row_dtype.itemsize:
+            if size < rows * row_dtype(self.table).itemsize:
                 return self._maps
-            held = np.memmap(self._next, dtype=self.table.row_dtype, mode="r", shape=(rows,))
+            held = np.memmap(self._next, dtype=row_dtype(self.table), mode="r", shape=(rows,))
             self._maps.append(np.asarray(held))
             self._next = self._path()
 
@@ -216,17 +217,17 @@ class RowTail:
 def read_segments(directory: Path, table: Table, client: int) -> tuple[list[np.ndarray], int]:
     """The valid rows of one client segment by segment, in order, and how many torn rows were left out.
 
-    Arrays of `table.row_dtype`, mapped from the files (copied only where a torn row had to go). A row is valid if its mark
+    Arrays of `row_dtype(table)`, mapped from the files (copied only where a torn row had to go). A row is valid if its mark
     is its index + 1; the first never-written row ends the table. A torn row is one with a wrong mark before the last valid
     one, or a mark that is neither 0 nor right.
     """
     parts, torn, start, segment = [], 0, 0, 0
     while (path := directory / f"{table.name}.{client}.{segment}.rows").exists():
-        whole = min(path.stat().st_size // table.row_dtype.itemsize, segment_rows(segment))
+        whole = min(path.stat().st_size // row_dtype(table).itemsize, segment_rows(segment))
         rows: np.ndarray = (
-            np.memmap(path, dtype=table.row_dtype, mode="r", shape=(whole,))
+            np.memmap(path, dtype=row_dtype(table), mode="r", shape=(whole,))
             if whole
-            else np.empty(0, dtype=table.row_dtype)
+            else np.empty(0, dtype=row_dtype(table))
         )
         valid = rows["mark"] == np.arange(start + 1, start + whole + 1)
         last = int(np.flatnonzero(valid)[-1]) + 1 if valid.any() else 0
@@ -241,7 +242,7 @@ def read_rows(directory: Path, table: Table, client: int) -> tuple[np.ndarray, i
     """Returns what `read_segments` returns, in one array."""
     parts, torn = read_segments(directory, table, client)
     if not parts:
-        return np.empty(0, dtype=table.row_dtype), 0
+        return np.empty(0, dtype=row_dtype(table)), 0
     return (np.concatenate(parts) if len(parts) > 1 else parts[0]), torn
 
 
@@ -314,7 +315,7 @@ class SegmentProof:
     """The proof page of one mapped segment, for its writer. One thread uses it."""
 
     def __init__(self, mapping: mmap.mmap, table: Table, client: int, segment: int, rows: int) -> None:
-        self._mapping, self._rows, self._size = mapping, rows, table.row_dtype.itemsize
+        self._mapping, self._rows, self._size = mapping, rows, row_dtype(table).itemsize
         self._at = rows * self._size
         identity = _identity(table, client, segment, rows)
         self._put(0, identity)
@@ -344,7 +345,7 @@ class SegmentProof:
 def declared_rows(path: Path, table: Table, rows: int) -> int:
     """Returns how many rows the file says that it has. 0 if it says nothing."""
     with path.open("rb") as file:
-        file.seek(rows * table.row_dtype.itemsize + _COUNT_AT)
+        file.seek(rows * row_dtype(table).itemsize + _COUNT_AT)
         count = file.read(_COUNT.size)
     return int(_COUNT.unpack(count)[0]) if len(count) == _COUNT.size else 0
 
@@ -352,7 +353,7 @@ def declared_rows(path: Path, table: Table, rows: int) -> int:
 def damage_of(path: Path, table: Table, client: int, segment: int, *, first: int, rows: int) -> str | None:
     """Returns what is wrong with a segment by its own proof. None: nothing is. `first` is the index of its first row,
     `rows` is how many rows have room in it."""
-    size = table.row_dtype.itemsize
+    size = row_dtype(table).itemsize
     whole = rows * size + PROOF_BYTES
     if (there := path.stat().st_size) != whole:
         return f"has {there:,} bytes instead of {whole:,}"
@@ -364,7 +365,7 @@ def damage_of(path: Path, table: Table, client: int, segment: int, *, first: int
     count = int(_COUNT.unpack_from(page, _COUNT_AT)[0])
     if count > rows:
         return f"says that it has {count:,} rows, and has room for {rows:,}"
-    marks = content[: count * size].view(table.row_dtype)["mark"]
+    marks = content[: count * size].view(row_dtype(table))["mark"]
     if (wrong := marks != np.arange(first + 1, first + count + 1)).any():
         return f"has {int(wrong.sum()):,} of {count:,} rows torn, such as row {int(np.argmax(wrong)):,}"
     return _broken_seal(content, page, count, size)
@@ -393,7 +394,7 @@ def _broken_seal(content: np.ndarray, page: bytes, count: int, size: int) -> str
 
 
 def _identity(table: Table, client: int, segment: int, rows: int) -> bytes:
-    identity = _IDENTITY.pack(_MAGIC, table.name.encode(), client, segment, table.row_dtype.itemsize, rows)
+    identity = _IDENTITY.pack(_MAGIC, table.name.encode(), client, segment, row_dtype(table).itemsize, rows)
     return identity + _CRC.pack(zlib.crc32(identity))
 
 
@@ -405,10 +406,6 @@ def _block_crcs(view: memoryview, rows: int, size: int) -> np.ndarray:
         zlib.crc32(view[first * size : end * size]) for first, end in zip(range(0, rows, BLOCK_ROWS), ends, strict=True)
     )
     return np.fromiter(crcs, dtype="<u4", count=len(ends))
-
-
-RECORDER_CLIENT = 1_000_000
-"""The client id of the run stage's own rows, beyond every planned client. Ids from here up are no clients of the trial."""
 
 
 class Recorder:

@@ -10,10 +10,11 @@ import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.history.convert import History
+from prozess.harness.impact.alerts import Truth, aggregate, evaluate_expression, intervals
 from prozess.harness.impact.cost import ImpactShown
-from prozess.harness.plan.alerts import AlertRule, Truth, aggregate, evaluate_expression, intervals
+from prozess.harness.plan.alerts import AlertRule
 from prozess.harness.plan.plan import Plan
-from prozess.harness.recording.metrics import MetricSeries, MetricTable
+from prozess.harness.recording.metric_series import MetricSeries, MetricTable
 from prozess.harness.report.tables import Deliveries, DeliveryWindow
 from prozess.harness.schema import MISSING, MetadataKind, MetadataSource, Outcome
 from prozess.harness.verdict import AlertResult

@@ -28,7 +28,7 @@ from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import number_of, printable
 from prozess.harness.recording.codes import read_texts
-from prozess.harness.recording.metrics import MetricTable
+from prozess.harness.recording.metric_series import MetricTable
 from prozess.harness.report.charts import (
     ROWS_AT_A_TIME,
     SendTraffic,

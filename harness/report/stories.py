@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.columns import empty_rows
 from prozess.harness.config.impairments import DONE_TO_MESSAGES
 from prozess.harness.config.messages.names import api_name, error_name
 from prozess.harness.history.convert import History
@@ -448,7 +449,7 @@ class Teller:
         if name not in held:
             file = self._history.files[name]
             parts = file.parts.get(partition, ())
-            held[name] = file.read(file.table.column_names, parts) if parts else file.table.empty()
+            held[name] = file.read(file.table.column_names, parts) if parts else empty_rows(file.table)
         return held[name]
 
     def _whole(self, name: str) -> Columns:

@@ -19,7 +19,8 @@ from prozess.harness import inputs
 from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan.checks import why_nobody
-from prozess.harness.plan.matrix import Combination, cover, covered, covering, expand, impossible, valid_combinations
+from prozess.harness.plan.covering import cover, covered, impossible
+from prozess.harness.plan.matrix import Combination, covering, expand, valid_combinations
 from prozess.harness.plan.plan import Exclusion, Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects

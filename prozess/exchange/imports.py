@@ -22,9 +22,8 @@ from prozess.harness.plan.trial import Limits, Trial
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.plan.work import work_with
 from prozess.harness.recording.codes import Dictionaries
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.schema import NONE, TABLES, FaultPhase, Isolation, Role, Tristate, role_named
+from prozess.harness.schema import NONE, RECORDER_CLIENT, TABLES, FaultPhase, Isolation, Role, Tristate, role_named
 
 
 @dataclass(slots=True)

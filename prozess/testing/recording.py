@@ -25,9 +25,9 @@ from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.plan.trial import Limits
 from prozess.harness.processes import process_status
-from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
+from prozess.harness.recording.rows import Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.schema import CLIENTS, FAULTS, METADATA, SENDS, TRANSACTIONS
+from prozess.harness.schema import CLIENTS, FAULTS, METADATA, RECORDER_CLIENT, SENDS, TRANSACTIONS
 from prozess.harness.verdict import TrialVerdict
 from prozess.testing.expectations import (
     ApplicationFinding,

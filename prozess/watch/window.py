@@ -14,7 +14,7 @@ from prozess.checkers.registry import select
 from prozess.harness.checking.kernels import check_partition
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.history.participants import REVEALED, RevealedReads
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.schema import (
     MISSING,
     NONE,

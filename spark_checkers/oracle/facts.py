@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from prozess.harness.columns import empty_rows
 from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import Cell
@@ -187,7 +188,7 @@ _DRIVEN = ("recorded-reader", "recorded-member")
 
 def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
     """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
-    clients = history.tables.get("clients", CLIENTS.empty())
+    clients = history.tables.get("clients", empty_rows(CLIENTS))
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
     driven = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role in _DRIVEN and c.isolation_level}
     for client, planned in zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True):
@@ -197,7 +198,7 @@ def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: i
             facts["fact_driven"].append((world, cell.cell, client, driven[planned], history.bounds.reading_ns))
         if planned in level:
             facts["fact_readers"].append((world, cell.cell, client, level[planned]))
-    calls = history.tables.get("calls", OBSERVATIONS.empty())
+    calls = history.tables.get("calls", empty_rows(OBSERVATIONS))
     for node, begin_ns, lasted_ns in zip(*(calls[name].tolist() for name in ("node", "time_ns", "value")), strict=True):
         facts["fact_calls"].append((world, cell.cell, node, begin_ns, lasted_ns))
     if cell.delivery_bound is not None:

@@ -22,7 +22,7 @@ from prozess.harness.code_identity import OTHER_CODE
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES

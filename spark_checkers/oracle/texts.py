@@ -22,12 +22,12 @@ from prozess.harness.interfaces import witnesses
 from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     MISSING,
     NONE,
     ORIGIN_SEQUENCE_BITS,
     READS,
+    RECORDER_CLIENT,
     Isolation,
     MetadataKind,
     MetadataSource,

@@ -34,9 +34,9 @@ from prozess.harness.errors import ClusterFailed, ExitCode
 from prozess.harness.guarantees.evidence.ground_truth import sampled_elections
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
-from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder, read_rows
+from prozess.harness.recording.rows import Recorder, read_rows
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import METADATA, MetadataKind
+from prozess.harness.schema import METADATA, RECORDER_CLIENT, MetadataKind
 from prozess.validation.command import ValidationInput, translate
 from prozess.validation.prediction import Prediction
 from tests.support.servers.secured import MECHANISMS, NODES, Authority, SecuredCluster

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from prozess.checkers.registry import CHECKERS
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from tests.support.anomalies import ANOMALIES
 
 FIRST, THEN_EVERY, AT_MOST = 2, 20, 100

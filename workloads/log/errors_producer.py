@@ -27,7 +27,7 @@ from prozess.workloads.settings import ErrorsOptions, options_of
 # A producer that provokes errors which no retry can heal, beside records that are well; and records who was told what.
 #
 # What was bad about a record is not written down: a record is bad by its sequence
-# (`prozess.harness.config.configuration.is_bad`), and an error that is a state of client or cluster is known by its
+# (`prozess.checkers.log.records.is_bad`), and an error that is a state of client or cluster is known by its
 # code.
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import KafkaError, TopicPartition
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import ASSIGNMENTS, COMMITS, MISSING, NONE, PROCESSED, Outcome, Table
 from prozess.workloads.client import NowNs
+
+_PROCESSED_ROW = row_dtype(PROCESSED)
 
 SYNC, ASYNC, AUTO, IN_TRANSACTION = 1, 2, 3, 4
 """Values of `commits.mode`."""
@@ -62,11 +65,11 @@ class ProcessedRows:
     def done(self, first: int, *, done_ns: int, count: int | None = None) -> None:
         """Completes `count` rows from `first` on as processed (None = all that there are): in place, segment by
         segment."""
-        size, end = PROCESSED.row_dtype.itemsize, self._writer.count if count is None else first + count
+        size, end = _PROCESSED_ROW.itemsize, self._writer.count if count is None else first + count
         while first < end:
             mapping, start, after = self._writer.segment_at(first)
             take = min(end, after) - first
-            rows = np.frombuffer(mapping, dtype=PROCESSED.row_dtype, count=take, offset=(first - start) * size)
+            rows = np.frombuffer(mapping, dtype=_PROCESSED_ROW, count=take, offset=(first - start) * size)
             rows["done_ns"] = done_ns
             first += take
 

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 import numpy as np
 from confluent_kafka import KafkaError, Message
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
@@ -27,7 +28,7 @@ from prozess.workloads.settings import offsets_are_reported, retries_allowed
 
 
 assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
-_AT = {name: SENDS.row_dtype.fields[name][1] for name in SENDS.row_dtype.names or ()}  # type: ignore[index]
+_AT = {name: row_dtype(SENDS).fields[name][1] for name in row_dtype(SENDS).names or ()}  # type: ignore[index]
 _OUTCOME, _COMPLETED, _TIME = struct.Struct("@ii"), struct.Struct("@qq"), struct.Struct("@q")
 """Layouts of columns: outcome, code; completed_ns, log_offset; one column of eight bytes."""
 assert _AT["code"] == _AT["outcome"] + 4
@@ -65,7 +66,7 @@ def completer_at(
     Remembering the segment costs less than asking for it.
     """
     pack_outcome, pack_completed = _OUTCOME.pack_into, _COMPLETED.pack_into
-    at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
+    at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], row_dtype(SENDS).itemsize
     outcomes, certain_ns = outcomes_by_code(retries_allowed=retries_allowed(properties)), certain_within_ns(properties)
     invoked_at, unknown, ok, fail = _TIME.unpack_from, int(Outcome.INFO), int(Outcome.OK), int(Outcome.FAIL)
     answered = offsets_are_reported(properties)
@@ -351,7 +352,7 @@ class DeliveryReport(Protocol):
 
 COMMIT, ABORT = 1, 2
 """Values of `transactions.ended_by`."""
-_FIELDS = TRANSACTIONS.row_dtype.fields
+_FIELDS = row_dtype(TRANSACTIONS).fields
 assert _FIELDS is not None
 _COLUMNS = {c.name: (struct.Struct("@q" if c.kind == "i8" else "@i"), _FIELDS[c.name][1]) for c in TRANSACTIONS.columns}
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from prozess.harness import installation
 from prozess.harness.clock import Clock, wait_until
+from prozess.harness.columns import row_dtype
 from prozess.harness.errors import BadInput, HarnessFailed, NotReady
 from prozess.harness.schema import CLIENTS, NONE
 from prozess.workloads import messages
@@ -508,7 +509,7 @@ class ExitRows:
             if process.running or process.client in self._noted or not path.exists():
                 continue
             self._noted.add(process.client)
-            row = np.memmap(path, dtype=CLIENTS.row_dtype, mode="r+", shape=(1,))
+            row = np.memmap(path, dtype=row_dtype(CLIENTS), mode="r+", shape=(1,))
             if row["mark"][0] == 1 and row["exit_code"][0] == NONE:
                 row["exit_code"][0] = process.exit_code
                 row.flush()

@@ -13,7 +13,7 @@ from prozess.harness.config.configuration import GroupConfiguration, ProducerCon
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import GroupSession, GroupWork, work_as
-from prozess.harness.recording.metrics import agent_flags
+from prozess.harness.recording.jolokia import agent_flags
 from prozess.workloads.metrics import ATTRIBUTES, HOST
 from prozess.workloads.settings import JavaInstallation, LaunchContext, RoleOptions, Settings, left_properties
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.plan.catalogue import NATURES
-from prozess.harness.recording.codes import lives_of
+from prozess.harness.recording.topic_lives import lives_of
 from prozess.harness.schema import NONE, FaultPhase, MetadataKind, MetadataSource, Tristate
 
 UNSTATED = "unstated"

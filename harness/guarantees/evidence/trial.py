@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.columns import Clustered, empty_rows
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.envelope import (
@@ -43,7 +44,7 @@ from prozess.harness.plan.schedule import FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_json, read_object
-from prozess.harness.schema import NONE, TABLES, Clustered, MetadataKind, MetadataSource, ObservationKind, Outcome
+from prozess.harness.schema import NONE, TABLES, MetadataKind, MetadataSource, ObservationKind, Outcome
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
@@ -129,7 +130,7 @@ class Evidence:
         """Makes the evidence from the tables that there are; a missing one (other than `replicas`) is empty and listed as
         incomplete."""
         missing = {name: "it is missing" for name in EVIDENCE_TABLES if name not in tables}
-        found = {name: tables.get(name, TABLES[name].empty()) for name in EVIDENCE_TABLES}
+        found = {name: tables.get(name, empty_rows(TABLES[name])) for name in EVIDENCE_TABLES}
         return Evidence(
             metadata=found["metadata"],
             faults=found["faults"],
@@ -210,7 +211,9 @@ class Evidence:
     def batches_of(self, partition: int) -> AppendedBatches | None:
         """Returns the batches of one copy of a partition; None = no copy was read."""
         if partition not in self._held_batches:
-            rows = TABLES["replicas"].empty() if self.replicas is None else self.replicas(partition, REPLICA_COLUMNS)
+            rows = (
+                empty_rows(TABLES["replicas"]) if self.replicas is None else self.replicas(partition, REPLICA_COLUMNS)
+            )
             self._held_batches[partition] = batches_by_partition(rows).get(partition)
         return self._held_batches[partition]
 

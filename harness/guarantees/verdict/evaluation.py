@@ -14,7 +14,7 @@ from prozess.harness.guarantees.facts.registry import Happened, could_hold, of_w
 from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, all_true, negate
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import join_witnesses
 from prozess.harness.verdict import WindowJudged
 

@@ -14,7 +14,7 @@ from prozess.harness.guarantees.table.rules import configuration_of
 from prozess.harness.guarantees.verdict.doubts import not_asked
 from prozess.harness.guarantees.verdict.evaluation import Judgement, Tally, tally_of
 from prozess.harness.guarantees.verdict.judge import envelopes_of, evaluation_of, results_of
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.result_tables import FACTS as FACT_ROWS

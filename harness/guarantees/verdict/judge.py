@@ -52,7 +52,7 @@ from prozess.harness.guarantees.verdict.sentences import (
     with_unproven,
 )
 from prozess.harness.history.participants import nobody_audited
-from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Control, Plan
 from prozess.harness.printable import first_of_many, number_of

@@ -19,7 +19,7 @@ from prozess.harness.impact.cost import (
     reactions_of,
     summarise,
 )
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.run_directory import RunDirectory, write_whole
 
 if TYPE_CHECKING:

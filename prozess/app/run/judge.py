@@ -16,10 +16,12 @@ from prozess.harness.guarantees.verdict.inputs import tables_of
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of, seal_judged
-from prozess.harness.interfaces import Finding
-from prozess.harness.plan.alerts import judge_alerts, metrics_of, parse_expression, with_alerts
+from prozess.harness.impact.alerts import judge_alerts, with_alerts
+from prozess.harness.interfaces.checking import Finding
+from prozess.harness.plan.alerts import metrics_of, parse_expression
 from prozess.harness.plan.plan import Plan, read_plan
-from prozess.harness.recording.metrics import BY_NAME, MetricTable, Origin
+from prozess.harness.recording.metric_series import MetricTable
+from prozess.harness.recording.metrics import BY_NAME, Origin
 from prozess.harness.result_tables import FACTS, VERDICT_INPUTS
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import MISSING, StepOutcome

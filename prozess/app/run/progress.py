@@ -21,9 +21,9 @@ from prozess.harness.console import console
 from prozess.harness.history.progress import SendsTail
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import number_of
-from prozess.harness.recording.rows import RECORDER_CLIENT, RowTail
+from prozess.harness.recording.rows import RowTail
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import METADATA, SENDING, MetadataKind, MetadataSource, Outcome
+from prozess.harness.schema import METADATA, RECORDER_CLIENT, SENDING, MetadataKind, MetadataSource, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,15 @@ from prozess.exchange.synthetic.cells import (
 from prozess.exchange.synthetic.log import STEP_NS, VAIN_NS
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.recording.metrics import MICRO, code_of
-from prozess.harness.recording.rows import RECORDER_CLIENT
-from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind, Outcome
+from prozess.harness.schema import (
+    MISSING,
+    NONE,
+    RECORDER_CLIENT,
+    MetadataKind,
+    MetadataSource,
+    ObservationKind,
+    Outcome,
+)
 
 STALE_ANSWERS = 9
 """A controller answers so often, once a second, that it is active, and is replaced after the first time."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.columns import row_dtype
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, Isolation, ObservationKind
 from prozess.testing.recorded.client import now_ns
@@ -16,7 +17,7 @@ PAUSE_NS = NS_PER_S
 SHORT_S = 0.05
 """A call that may take no longer is only counted, because an application may make one for each record. The thread that writes
 heartbeats looks every now and then whether there were any."""
-_FIELDS = OBSERVATIONS.row_dtype.fields
+_FIELDS = row_dtype(OBSERVATIONS).fields
 assert _FIELDS is not None
 _VALUE, _VALUE_AT = struct.Struct("@q"), _FIELDS["value"][1]
 

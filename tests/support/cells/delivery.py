@@ -4,7 +4,7 @@ import numpy as np
 
 from prozess.checkers.reading.lateness import late
 from prozess.harness.config.configuration import DeliveryBound
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import PLAIN

@@ -9,7 +9,7 @@ import numpy as np
 from prozess.checkers.registry import select
 from prozess.harness.guarantees.evidence.trial import Evidence
 from prozess.harness.guarantees.verdict.judge import judge
-from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan

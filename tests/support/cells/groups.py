@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
-from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import GroupWork, group_session

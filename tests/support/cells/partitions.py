@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from prozess.harness.interfaces import CopyFacts, PartitionHistory
+from prozess.harness.columns import empty_rows
+from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import (
     METADATA,
@@ -229,7 +230,7 @@ def _read(read_ns: int, row: Row) -> dict[str, int]:
 def _columns(table: Table, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
     """What a row does not say of the client that wrote it, or the broker that was asked, is NONE."""
     rows = [{"client": NONE, "isolation": NONE, "leader_epoch": NONE} | row for row in rows]
-    return {name: np.array([row[name] for row in rows], dtype=e.dtype) for name, e in table.empty().items()}
+    return {name: np.array([row[name] for row in rows], dtype=e.dtype) for name, e in empty_rows(table).items()}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -238,4 +239,4 @@ def _columns(table: Table, rows: Sequence[Mapping[str, int]]) -> dict[str, np.nd
 
 def table(name: str, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
     """A table in the Parquet form; what a row does not say is NONE."""
-    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in TABLES[name].empty().items()}
+    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in empty_rows(TABLES[name]).items()}

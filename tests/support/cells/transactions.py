@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from prozess.harness.columns import empty_rows
 from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration, TransactionConfiguration
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import TransactionsWork
 from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, TRANSACTIONS, Outcome, Table
@@ -71,5 +72,6 @@ def columns_of(table: Table, rows: Iterable[Mapping[str, int]]) -> dict[str, np.
     """Returns the columns of a table with these rows; a column that is not given is 0."""
     found = list(rows)
     return {
-        name: np.array([row.get(name, 0) for row in found], dtype=empty.dtype) for name, empty in table.empty().items()
+        name: np.array([row.get(name, 0) for row in found], dtype=empty.dtype)
+        for name, empty in empty_rows(table).items()
     }

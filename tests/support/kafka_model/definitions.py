@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Isolation, MetadataSource, Outcome, Role
 

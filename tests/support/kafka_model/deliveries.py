@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from prozess.harness.config.configuration import GroupConfiguration, Variant
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.work import work_with
 from prozess.harness.schema import NONE
 from tests.support.cells.delivery import LOG, TRANSACTIONAL, cell, lives

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from prozess.harness.interfaces import CopyFacts
+from prozess.harness.interfaces.checking import CopyFacts
 from prozess.harness.schema import NONE, ObservationKind
 from tests.support.cells.partitions import PARTITION
 

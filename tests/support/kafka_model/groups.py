@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import GroupSession, GroupWork

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
 from prozess.harness.history.parquet import parquet_schema
-from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, NONE, TABLES
 from prozess.spark_checkers.oracle.facts import add_cell, add_partition, add_serving, empty_facts, outages, to_arrow

@@ -15,7 +15,7 @@ from functools import cached_property
 from hypothesis import strategies as st
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Isolation
 from tests.support.cells.partitions import (

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.schema import (
     CLIENTS,
     HEARTBEATS,
     MISSING,
     NONE,
     OBSERVATIONS,
+    RECORDER_CLIENT,
     TRANSACTIONS,
     Isolation,
     ObservationKind,

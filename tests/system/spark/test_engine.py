@@ -29,7 +29,7 @@ from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, M
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.impact.cost import FaultTime, measure_locally
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.interfaces.witnesses import WITNESS
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -15,7 +15,7 @@ from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_cell, check_partition
-from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, Finding, PartitionHistory
 from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory

@@ -22,7 +22,7 @@ from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.checking import Finding
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.engine import HistoryLocation, _Spread

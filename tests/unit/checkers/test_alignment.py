@@ -13,7 +13,7 @@ from prozess.checkers.alignment import align, rows_that, rows_where, strictly_as
 from prozess.checkers.lookup import Lookup
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.reading.receipts import NEVER, Receipts
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.interfaces.checking import PartitionHistory
 from tests.support.examples import examples
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
 from tests.support.kafka_model.partition import facts

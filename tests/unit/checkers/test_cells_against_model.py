@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.checking.kernels import check_cell
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from tests.support.examples import examples
 from tests.support.kafka_model import groups, transactions
 

@@ -13,7 +13,7 @@ import pytest
 
 from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.checking.kernels import check_cell, check_partition
-from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.schema import NONE
 from tests.support.anomalies import OF_CELLS, OF_PARTITIONS
 from tests.support.cells.groups import ASSIGN, CLOSE, A, B, cell, commit, event, span, step

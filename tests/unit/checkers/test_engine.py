@@ -15,7 +15,7 @@ from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.checking.kernels import check_cell, check_locally
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.convert import History, write_history
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses, no_witnesses
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -11,7 +11,8 @@ from prozess.checkers.groups.processing import _in_order
 from prozess.checkers.lookup import UNREADABLE, ascends, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.transactions.index import CellIndex, Transactions
-from prozess.harness.schema import NONE, SharedRows, rows_of, taken
+from prozess.harness.columns import SharedRows, rows_of, taken
+from prozess.harness.schema import NONE
 from tests.support.examples import examples
 from tests.unit.checkers.chunked.test_cell_parts import of_groups, of_transactions
 

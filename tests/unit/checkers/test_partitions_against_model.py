@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prozess.checkers.registry import select
 from prozess.harness.checking.kernels import check_partition
-from prozess.harness.interfaces import Finding, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import Finding, KernelResult, PartitionHistory
 from prozess.harness.schema import MISSING, NONE, Outcome
 from tests.support.anomalies import OF_PARTITIONS
 from tests.support.examples import ALL, examples

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prozess.harness.schema import of_clients
+from prozess.harness.columns import of_clients
 
 NUMBERS = st.integers(-3, 9) | st.sampled_from([-(2**31), 2**31 - 1])
 

@@ -7,7 +7,7 @@ import pytest
 
 from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
 from prozess.harness.errors import ExitCode, HarnessFailed
-from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.schema import TABLES
 from prozess.spark_checkers.oracle import second_opinion

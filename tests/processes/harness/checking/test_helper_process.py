@@ -20,7 +20,7 @@ from prozess.harness.checking.kernels import Unit, check_locally, unit_checker
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import HarnessFailed, HistoryUnreadable
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import no_witnesses
 from prozess.harness.processes import identify, is_running
 from prozess.harness.run_directory import RunDirectory

@@ -15,7 +15,7 @@ from prozess.harness.checking.kernels import check_cell, check_partition
 from prozess.harness.errors import BadInput
 from prozess.harness.history.convert import write_history
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from prozess.harness.config.configuration import PROVOCATIONS, is_bad
+from prozess.checkers.log.records import is_bad
+from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

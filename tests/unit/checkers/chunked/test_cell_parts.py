@@ -23,12 +23,13 @@ from prozess.harness.checking.kernels import (
     perform,
     units_of,
 )
+from prozess.harness.columns import of_clients
 from prozess.harness.history.participants import REVEALED, RevealedReads
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, Role, of_clients
+from prozess.harness.schema import NONE, Role
 from tests.support.anomalies import OF_CELLS
 from tests.support.examples import ALL, examples
 from tests.support.finding_values import said

@@ -21,7 +21,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.history.parquet import UNBOUNDED
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.run_directory import RunDirectory

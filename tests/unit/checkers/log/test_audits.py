@@ -9,7 +9,7 @@ from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.integrity import lost
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.reading.positions import dirty_read
-from prozess.harness.interfaces import CopyFacts
+from prozess.harness.interfaces.checking import CopyFacts
 from prozess.harness.schema import NONE
 from tests.support.cells.partitions import (
     AUDIT_NS,

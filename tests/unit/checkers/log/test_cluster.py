@@ -16,7 +16,7 @@ from prozess.checkers.log.leadership import (
     watermark_regression,
 )
 from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
-from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import NONE, MetadataKind, MetadataSource

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prozess.checkers.log.epochs import epoch_regression
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.interfaces.witnesses import EpochCase
 from prozess.harness.schema import NONE
 from tests.support.cells.partitions import AUDIT, PARTITION, PRODUCER, READER, READER_2, history, sample_row, table

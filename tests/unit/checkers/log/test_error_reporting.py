@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prozess.checkers.log.records import collateral, unenforced, unreported
-from prozess.harness.config.configuration import PROVOCATIONS, is_bad
-from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.checkers.log.records import collateral, is_bad, unenforced, unreported
+from prozess.harness.config.configuration import PROVOCATIONS
+from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.plan.matrix import expand
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.planning import make_plan

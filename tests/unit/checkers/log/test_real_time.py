@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prozess.checkers.log.real_time import time_travel
-from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import RealTimeCase
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.partitions import (

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.checkers.log.copies import BEHIND, COMPARED, DIFFERENT, MISSING_THERE, ONLY_THERE, diverged
-from prozess.harness.interfaces import CopyFacts, PartitionHistory
+from prozess.harness.columns import empty_rows
+from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory
 from prozess.harness.schema import NONE, READS, SENDS, Isolation
 from tests.support.cells.partitions import table
 
@@ -34,8 +35,8 @@ def history(logs, *, sentinel=100, facts=None, assignment=(1, 2, 3), steps=None,
     made = [{"step": step, "node": node, "partition": 4, **one} for step, node, one in rows]
     return PartitionHistory(
         partition=4,
-        sends=SENDS.empty(),
-        reads=READS.empty(),
+        sends=empty_rows(SENDS),
+        reads=empty_rows(READS),
         client_role=NOBODY,
         client_isolation=NOBODY,
         client_issued=NOBODY,

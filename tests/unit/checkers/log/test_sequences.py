@@ -4,7 +4,8 @@ import pytest
 
 from prozess.checkers.batches import CONTROL, TRANSACTIONAL
 from prozess.checkers.log.sequences import out_of_sequence
-from prozess.harness.interfaces import CopyFacts, PartitionHistory
+from prozess.harness.columns import empty_rows
+from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory
 from prozess.harness.interfaces.witnesses import SequenceCase
 from prozess.harness.schema import NONE, READS, Isolation
 from tests.support.cells.partitions import PARTITION, table
@@ -37,7 +38,7 @@ def history(*batches, copies=None, compacted=False, assignment=(1, 2)):
     return PartitionHistory(
         partition=PARTITION,
         sends=table("sends", [{"client": 1, "sequence": 0, "invoked_ns": 3}]),
-        reads=READS.empty(),
+        reads=empty_rows(READS),
         client_role=nobody,
         client_isolation=nobody,
         client_issued=nobody,

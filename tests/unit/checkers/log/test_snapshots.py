@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.checkers.log.copies import snapshot_conflict
+from prozess.harness.columns import empty_rows
 from prozess.harness.guarantees.verdict.judge import judge
-from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import CopyFacts, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import SnapshotCase, make_witnesses
 from prozess.harness.schema import NONE, READS, SENDS, ObservationKind
 from prozess.harness.verdict import AnomalyOutcome
@@ -67,8 +68,8 @@ def history(batches, snapshots, *, log_start=0, log_end=None, compacted=False, d
     end = max((b["last_offset"] + 1 for b in batches), default=0) if log_end is None else log_end
     return PartitionHistory(
         partition=4,
-        sends=SENDS.empty(),
-        reads=READS.empty(),
+        sends=empty_rows(SENDS),
+        reads=empty_rows(READS),
         client_role=NOBODY,
         client_isolation=NOBODY,
         client_issued=NOBODY,

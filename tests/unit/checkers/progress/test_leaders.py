@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from prozess.checkers.progress.leaders import leaderless
+from prozess.harness.columns import empty_rows
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.history.participants import NOT_UNDONE_NS, nodes_out
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase, make_witnesses
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.catalogue import NATURES
@@ -113,7 +114,7 @@ def test_a_machine_that_stood_still_is_told_from_one_that_did_not():
 def test_without_the_controllers_log_nothing_is_concluded():
     made = CellHistory(
         cell=CELL,
-        partitions={PARTITION: replace(history(), metadata=METADATA.empty())},
+        partitions={PARTITION: replace(history(), metadata=empty_rows(METADATA))},
         tables={name: table(name, []) for name in ("metadata", "heartbeats")},
         clients=(),
     )

@@ -13,7 +13,7 @@ from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.catalogue import NATURES

@@ -7,7 +7,7 @@ from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.recording.metrics import MICRO, code_of

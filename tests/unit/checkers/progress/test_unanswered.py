@@ -9,12 +9,12 @@ from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import ProgressCase
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.catalogue import NATURES
-from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder
-from prozess.harness.schema import NONE, ObservationKind
+from prozess.harness.recording.rows import Recorder
+from prozess.harness.schema import NONE, RECORDER_CLIENT, ObservationKind
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
 from tests.support.cells.partitions import PARTITION, history, table
 from tests.support.small_runs import START_NS, make_small

@@ -6,7 +6,7 @@ import pytest
 
 from prozess.checkers.reading.applications import PartitionHeld, stretches_of
 from prozess.checkers.reading.positions import stalled
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import StallCase
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import PlannedClient

@@ -8,7 +8,8 @@ import pytest
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.reading.positions import DIRTY_GONE, DIRTY_REPLACED, dirty_read, rewound, skipped
 from prozess.checkers.registry import select
-from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.columns import empty_rows
+from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, READS, SENDS
 from tests.support.anomalies import OF_PARTITIONS
@@ -228,7 +229,9 @@ def test_scraps_of_a_history_do_not_crash(kernel, reads, sends, sentinel):
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_no_rows_and_no_clients_at_all_do_not_crash(kernel):
     nobody = np.empty(0, dtype=np.int32)
-    empty = PartitionHistory(0, SENDS.empty(), READS.empty(), nobody, nobody, nobody.astype(np.int64), nobody, {})
+    empty = PartitionHistory(
+        0, empty_rows(SENDS), empty_rows(READS), nobody, nobody, nobody.astype(np.int64), nobody, {}
+    )
     assert (kernel(empty).count, kernel(empty).judged) == (0, 0)
 
 

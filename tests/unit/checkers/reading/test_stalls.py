@@ -12,7 +12,7 @@ from prozess.harness.guarantees.evidence.ground_truth import fault_records, time
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces import CellHistory
+from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import STALLED_NS, StallCase, make_witnesses
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import PlannedClient

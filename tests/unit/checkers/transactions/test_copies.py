@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.transactions.exactly_once import not_exactly_once
+from prozess.harness.columns import empty_rows
 from prozess.harness.config.configuration import (
     ApplicationConfiguration,
     CopierConfiguration,
     ProducerConfiguration,
     TopicConfiguration,
 )
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import CopyCase
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import ApplicationWork, CopierWork
@@ -80,7 +81,7 @@ def observations(rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
     basis = {"partition": SOURCE, "kind": int(ObservationKind.COMMITTED), "time_ns": 5_000}
     return {
         name: np.array([(basis | dict(row)).get(name, NONE) for row in rows], dtype=empty.dtype)
-        for name, empty in OBSERVATIONS.empty().items()
+        for name, empty in empty_rows(OBSERVATIONS).items()
     }
 
 

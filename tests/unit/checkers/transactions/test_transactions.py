@@ -18,7 +18,7 @@ from prozess.checkers.transactions.isolation import (
     torn,
     zombie_write,
 )
-from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import EarlyCase
 from prozess.harness.schema import MISSING, NONE, TRANSACTIONS
 from tests.support.cells.partitions import (

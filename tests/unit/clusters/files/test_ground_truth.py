@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.clusters.files.metadata_log import join_after_migration
+from prozess.harness.columns import empty_rows
 from prozess.harness.guarantees.evidence.ground_truth import timelines
 from prozess.harness.schema import METADATA, NONE, MetadataKind, MetadataSource
 
@@ -13,7 +14,7 @@ FIRST_ZXID = 1 << 32
 
 def rows(*told, partition=0):
     """(time, position, leader) …; partition NONE: of a broker."""
-    table = {name: column.copy() for name, column in METADATA.empty().items()}
+    table = {name: column.copy() for name, column in empty_rows(METADATA).items()}
     kind = MetadataKind.PARTITION if partition != NONE else MetadataKind.BROKER_REGISTERED
     values = {"partition": partition, "kind": kind, "source": MetadataSource.CONTROLLER_LOG}
     for name in table:

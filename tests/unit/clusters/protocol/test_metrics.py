@@ -16,8 +16,10 @@ from prozess.app.run.metrics_sampler import Changes, JmxOfNode, LeaderSampler, M
 from prozess.clusters.protocol.client import Cursor
 from prozess.clusters.protocol.metrics import BROKER, ERRORS, attributes_of, reads, values
 from prozess.clusters.protocol.requests import describe_producers_request, list_transactions_request
+from prozess.harness.columns import empty_rows
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, OpenTransaction
-from prozess.harness.recording.metrics import BY_NAME, FIXED_CODE, METRICS, MetricTable, Origin, code_of, known_metric
+from prozess.harness.recording.metric_series import MetricTable
+from prozess.harness.recording.metrics import BY_NAME, FIXED_CODE, METRICS, Origin, code_of, known_metric
 from prozess.harness.recording.rows import Recorder, read_rows
 from prozess.harness.report.charts import monitor_panels
 from prozess.harness.run_directory import RunDirectory, read_json
@@ -366,4 +368,4 @@ def test_the_report_shows_lines_alerts_and_who_told_nothing(sampled: Sampled) ->
 
 
 def test_without_metrics_nothing_is_drawn() -> None:
-    assert monitor_panels(MetricTable(TABLE.empty(), ()), [], {}, 10.0) == []
+    assert monitor_panels(MetricTable(empty_rows(TABLE), ()), [], {}, 10.0) == []

@@ -16,7 +16,7 @@ from prozess.harness.checking.findings import (
     write_findings,
 )
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import WINDOW, WITNESS, make_witnesses, no_windows, no_witnesses
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

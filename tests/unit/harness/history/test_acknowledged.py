@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from prozess.checkers.log.integrity import reordered
 from prozess.checkers.log.records import misplaced
+from prozess.harness.columns import row_dtype
 from prozess.harness.history.convert import acknowledged_partitions, sent_to
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
@@ -14,7 +15,7 @@ from tests.support.small_runs import make_small
 
 
 def sends_of(*rows):
-    table = np.zeros(len(rows), dtype=SENDS.row_dtype)
+    table = np.zeros(len(rows), dtype=row_dtype(SENDS))
     for row, (sequence, partition, outcome) in zip(table, rows, strict=True):
         row["sequence"], row["partition"], row["outcome"] = sequence, partition, outcome
     return table

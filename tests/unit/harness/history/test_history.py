@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history import parquet
 from prozess.harness.history.convert import partition_order, write_history
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.codes import Dictionaries
-from prozess.harness.recording.rows import FIRST_SEGMENT_ROWS, RECORDER_CLIENT, RowWriter, segment_rows
-from prozess.harness.schema import MISSING, NONE, TABLES, Isolation, ObservationKind, Role
+from prozess.harness.recording.rows import FIRST_SEGMENT_ROWS, RowWriter, segment_rows
+from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT, TABLES, Isolation, ObservationKind, Role
 from tests.support.small_runs import START_NS, make_small
 
 
@@ -95,7 +96,7 @@ def test_columns_that_are_no_times_are_not_moved(small):
 def test_a_torn_row_is_left_out_and_counted(small):
     small.send(1, [{"partition": 0, "sequence": s} for s in range(5)])
     path = small.run.rows / "sends.1.0.rows"
-    size = TABLES["sends"].row_dtype.itemsize
+    size = row_dtype(TABLES["sends"]).itemsize
     with path.open("r+b") as file:
         file.seek(2 * size + size - 8)
         file.write((77).to_bytes(8, "little"))

@@ -5,8 +5,8 @@ import pytest
 
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.recording.codes import Dictionaries
-from prozess.harness.recording.rows import RECORDER_CLIENT, Recorder
-from prozess.harness.schema import MISSING, NONE
+from prozess.harness.recording.rows import Recorder
+from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT
 from tests.support.small_runs import START_NS, make_small
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.recording.rows import (
     FIRST_SEGMENT_ROWS,
     PROOF_BYTES,
@@ -66,7 +67,7 @@ def test_rows_completed_in_place_are_whole_once_they_are_sealed_again(tmp_path_f
 def test_any_bit_that_is_flipped_in_a_row_or_in_its_proof_is_said(tmp_path_factory, rows, place, bit, of_proof):
     directory = tmp_path_factory.mktemp("rows")
     written(directory, rows=rows)
-    size, whole = SENDS.row_dtype.itemsize, segment_rows(0) * SENDS.row_dtype.itemsize
+    size, whole = row_dtype(SENDS).itemsize, segment_rows(0) * row_dtype(SENDS).itemsize
     used = min(rows, segment_rows(0))
     # Of the proof that page which says something: identity, count, state and seal.
     said = [*range(whole, whole + 68), *range(whole + 64, whole + 96)]
@@ -90,7 +91,7 @@ def test_a_file_that_is_cut_is_said_with_what_it_should_have(tmp_path, kept):
 
 def test_rows_that_a_disk_lost_are_missed_though_their_writer_was_killed(tmp_path):
     written(tmp_path, rows=200, seal=False)
-    size = SENDS.row_dtype.itemsize
+    size = row_dtype(SENDS).itemsize
     content = bytearray((tmp_path / NAME).read_bytes())
     content[100 * size : 200 * size] = bytes(100 * size)
     (tmp_path / NAME).write_bytes(content)
@@ -99,7 +100,7 @@ def test_rows_that_a_disk_lost_are_missed_though_their_writer_was_killed(tmp_pat
 
 def test_a_row_that_was_being_written_when_its_writer_was_killed_is_no_damage(tmp_path):
     written(tmp_path, seal=False)
-    rows = np.memmap(tmp_path / NAME, dtype=SENDS.row_dtype, mode="r+", shape=(segment_rows(0),))
+    rows = np.memmap(tmp_path / NAME, dtype=row_dtype(SENDS), mode="r+", shape=(segment_rows(0),))
     rows["invoked_ns"][10] = 5  # without its mark
     rows.flush()
     assert damaged_rows(tmp_path) == {}

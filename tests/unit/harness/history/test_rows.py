@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.errors import StorageFull
 from prozess.harness.recording.rows import FIRST_SEGMENT_ROWS, RowTail, RowWriter, read_rows, recorded, segment_rows
 from prozess.harness.schema import HEARTBEATS, SENDS, TABLES
@@ -19,8 +20,8 @@ VALUES = [1, 2, 3, 4, 5, 6, 7, 1, 0, 100]
 
 def test_every_table_has_aligned_rows_whose_last_word_is_the_mark():
     for table in TABLES.values():
-        assert table.row_dtype.itemsize % 8 == 0
-        assert table.row_dtype.names[-1] == "mark"
+        assert row_dtype(table).itemsize % 8 == 0
+        assert row_dtype(table).names[-1] == "mark"
         assert len({c.name for c in table.columns}) == len(table.columns)
 
 
@@ -79,7 +80,7 @@ def test_a_torn_row_is_left_out_and_counted(tmp_path):
         writer.append(*VALUES)
     writer.close()
     path = next(tmp_path.iterdir())
-    rows = np.memmap(path, dtype=SENDS.row_dtype, mode="r+", shape=(FIRST_SEGMENT_ROWS,))
+    rows = np.memmap(path, dtype=row_dtype(SENDS), mode="r+", shape=(FIRST_SEGMENT_ROWS,))
     rows["mark"][2] = 0
     rows["mark"][5] = 77
     rows.flush()

@@ -5,26 +5,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.columns import empty_rows
 from prozess.harness.errors import BadInput
+from prozess.harness.impact.alerts import (
+    Truth,
+    aggregate,
+    compare,
+    evaluate_expression,
+    intervals,
+    judge_alerts,
+    lasting,
+    with_alerts,
+)
 from prozess.harness.plan.alerts import (
     AGGREGATES,
     COMPARISONS,
     AlertCombination,
     AlertRule,
     AlertSpec,
-    Truth,
-    aggregate,
     check_alerts,
-    compare,
-    evaluate_expression,
-    intervals,
-    judge_alerts,
-    lasting,
     parse_expression,
-    with_alerts,
 )
 from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.recording.metrics import METRICS, MetricSeries, MetricTable, code_of
+from prozess.harness.recording.metric_series import MetricSeries, MetricTable
+from prozess.harness.recording.metrics import METRICS, code_of
 from prozess.harness.schema import METRICS as METRICS_TABLE
 from prozess.harness.verdict import AlertResult, FaultShown, TrialVerdict, Verdict
 
@@ -35,7 +39,7 @@ KILL = FaultShown(step="kill", fault="kill", nodes=("broker-1",), begin_s=10.0, 
 
 def table(*samples: tuple[float, str, int, float | None]) -> MetricTable:
     """(seconds, metric, node, value or None) → the metrics of a run."""
-    rows = METRICS_TABLE.empty()
+    rows = empty_rows(METRICS_TABLE)
     columns = {
         "client": [1_000_000] * len(samples),
         "time_ns": [round(at_s * 1e9) for at_s, *_ in samples],

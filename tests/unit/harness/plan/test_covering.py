@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.plan.matrix import cover, covered, impossible
+from prozess.harness.plan.covering import cover, covered, impossible
 
 
 @st.composite

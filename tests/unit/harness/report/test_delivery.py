@@ -5,7 +5,7 @@ import pytest
 
 from prozess.harness.checking.findings import write_findings
 from prozess.harness.config.configuration import DeliveryBound
-from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_windows, no_witnesses
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

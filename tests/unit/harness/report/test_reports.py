@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from prozess.harness.columns import empty_rows
 from prozess.harness.errors import BadInput
 from prozess.harness.history.convert import finish_recording, write_history
 from prozess.harness.history.manifest import seal_history, seal_judged
@@ -237,7 +238,7 @@ def test_the_timeline_counts_every_completion_once_and_follows_the_controllers_l
         "outcome": np.zeros(count, np.int32) + Outcome.OK,
         "partition": np.arange(count, dtype=np.int32) % 2,
     }
-    changes = METADATA.empty() | {
+    changes = empty_rows(METADATA) | {
         "time_ns": np.array([-S, -S, 1 * S, 2 * S]),
         "partition": np.array([0, 1, 0, 0], np.int32),
         "isr": np.array([0b1110, 0b1110, 0b1100, 0b1110]),

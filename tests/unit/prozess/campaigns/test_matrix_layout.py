@@ -11,7 +11,7 @@ from prozess.campaigns.matrix_layout import MatrixLayout, load_matrix, parse_mat
 from prozess.campaigns.matrix_runner import begin_matrix
 from prozess.command import run
 from prozess.harness.errors import BadInput, UnsupportedFault
-from prozess.harness.plan.matrix import covered
+from prozess.harness.plan.covering import covered
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_matrices, load_trial
 from tests.support.campaigns import Ending, own_process

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from prozess.harness.columns import row_dtype
 from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
 from prozess.testing.open_transactions import TransactionalClient, open_transactions
@@ -12,7 +13,7 @@ COMMIT = 1
 
 
 def rows(table, *given):
-    made = np.zeros(len(given), dtype=table.row_dtype)
+    made = np.zeros(len(given), dtype=row_dtype(table))
     for number, row in enumerate(given):
         for name, value in row.items():
             made[name][number] = value

@@ -13,7 +13,7 @@ from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.guarantees.evidence.envelope import LOOK_UP_NS, StaleAnswer, stale_answers
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER
 from prozess.harness.guarantees.verdict.judge import judge
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import CopyCase, make_witnesses
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -12,8 +12,8 @@ from prozess.clusters.protocol import zookeeper
 from prozess.harness.guarantees.facts.retention import made_anew_between, of_each_life, topic_deleted
 from prozess.harness.guarantees.facts.truncation import cutoff
 from prozess.harness.guarantees.verdict.judge import judge
-from prozess.harness.interfaces import PartitionHistory
-from prozess.harness.recording.codes import lives_of
+from prozess.harness.interfaces.checking import PartitionHistory
+from prozess.harness.recording.topic_lives import lives_of
 from prozess.harness.schema import METADATA, NONE, MetadataKind, ObservationKind
 from prozess.harness.verdict import AnomalyOutcome
 from tests.support.cells.evidence import UNCLEAN, evidence, fault, findings, ns, of, plan, result, state, witnesses

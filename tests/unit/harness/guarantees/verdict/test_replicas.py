@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from prozess.harness.guarantees.verdict.judge import judge
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.report.words import seen_in
 from prozess.harness.schema import NONE, ObservationKind

@@ -3,6 +3,7 @@
 import pytest
 
 from prozess.app.run.judge import read_application, with_application
+from prozess.harness.columns import empty_rows
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.envelope import batches_by_partition, older_epoch_from
 from prozess.harness.guarantees.evidence.trial import EPOCH_COLUMNS, REPLICA_COLUMNS
@@ -81,6 +82,6 @@ def test_what_a_test_wrote_is_read_again_and_what_it_did_not_write_is_refused(tm
 
 
 def test_of_copies_everything_is_read_that_judging_looks_at():
-    empty = TABLES["replicas"].empty()
+    empty = empty_rows(TABLES["replicas"])
     assert batches_by_partition({name: empty[name] for name in REPLICA_COLUMNS}) == {}
     assert older_epoch_from({name: empty[name] for name in EPOCH_COLUMNS}, 0, {0: 0}) == NONE

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from prozess.app.run import progress
 from prozess.app.run.progress import LiveLeaders, ProgressView, Pulse, Watcher
+from prozess.harness.columns import row_dtype
 from prozess.harness.config.existing_clusters import AttachOptions
 from prozess.harness.interfaces import Undo
 from prozess.harness.plan.planning import make_plan
@@ -36,7 +37,7 @@ def leader_of(partition, epoch):
 
 
 def metadata(views):
-    rows = np.zeros(len(views), dtype=METADATA.row_dtype)
+    rows = np.zeros(len(views), dtype=row_dtype(METADATA))
     for index, (node, partition, epoch, isr) in enumerate(views):
         row = rows[index]
         row["mark"], row["node"], row["partition"], row["leader_epoch"] = index + 1, node, partition, epoch
