@@ -14,7 +14,8 @@ from prozess.harness.config.client_settings import Unclear, idempotent_by_defaul
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.known_properties import CLIENTS
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees.facts.registry import Happened, could_happen, with_readers
+from prozess.harness.guarantees.facts.happened import Happened, could_happen, with_readers
+from prozess.harness.guarantees.possible import open_defects, satisfiable_rules
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import (
     DEFECTS,
@@ -26,7 +27,6 @@ from prozess.harness.guarantees.table.rules import (
     configuration_of,
     parse_version,
 )
-from prozess.harness.guarantees.verdict.evaluation import open_defects, satisfiable_rules
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Tristate

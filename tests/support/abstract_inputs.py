@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from prozess.harness.guarantees.facts.registry import FACTS, Happened
+from prozess.harness.guarantees.facts.happened import Happened
+from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES, CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate
 from prozess.harness.schema import Tristate
 
-EVENTS = [name for name, fact in FACTS.items() if fact.of_witnesses is not None]
+EVENTS = [name for name, fact in FACTS.items() if fact.could is not None]
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "acks": ("0", "1", "all"),
     "delivery": (None, "exactly-once", "at-least-once", "at-most-once", "transaction-alone"),

@@ -12,8 +12,8 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, Timeline
-from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.truncation import cutoff
+from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.logic import FALSE
 from prozess.harness.guarantees.table.rules import Rule
 from prozess.harness.interfaces import NOT_IN_ORDER
@@ -139,8 +139,7 @@ def _keeps(
     if other and (change.eligible or setting.eligible) and (setting.acks == "all" or change.acks):
         timeline = _with_eligible(timeline, faults, min_insync=wanted)
     changed = replace(envelope, faults=faults, timeline=timeline)
-    fact = FACTS[rule.when[0]].of_witnesses
-    assert fact is not None, rule.id
+    fact = OF_WITNESSES[rule.when[0]]
     destroyed = fact(changed, found) != FALSE
     # An election from outside takes them as well, wherever one is allowed: only where it is not does the above suffice.
     asked = any(f.may("elects_unclean") is not Tristate.NO for f in faults)

@@ -10,7 +10,7 @@ import numpy as np
 
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.facts.registry import Happened, could_hold, of_witnesses
+from prozess.harness.guarantees.facts.witnessed import of_witnesses
 from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, all_true, negate
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
@@ -88,32 +88,6 @@ def evaluate_witnesses(
 ) -> Evaluation:
     """Returns what the table makes of an anomaly's witnesses (array of WITNESS) in one partition."""
     return evaluate(TABLE[anomaly], lambda name: of_witnesses(name, configuration, envelope, witnesses), len(witnesses))
-
-
-def satisfiable_rules(anomaly: str, configuration: CellConfiguration, happened: Happened) -> tuple[Rule, ...]:
-    """The rules under which the anomaly could have been permitted, given what happened (or could): none = guaranteed."""
-    return tuple(
-        rule
-        for rule in TABLE[anomaly].rules
-        if rule.effect is RuleEffect.PERMITTED
-        and condition(rule, lambda name: could_hold(name, configuration, happened)) != FALSE
-    )
-
-
-def open_defects(anomaly: str, configuration: CellConfiguration, happened: Happened) -> tuple[Rule, ...]:
-    """The known defects that this configuration has, and that could bring the anomaly about."""
-    return tuple(
-        rule
-        for rule in TABLE[anomaly].rules
-        if rule.effect is RuleEffect.DEFECT
-        and condition(rule, lambda name: could_hold(name, configuration, happened)) != FALSE
-        and _all_of(rule.perhaps, lambda name: could_hold(name, configuration, happened)) != FALSE
-    )
-
-
-def satisfiable(anomaly: str, configuration: CellConfiguration, happened: Happened) -> bool:
-    """Could the anomaly have been permitted at all?"""
-    return bool(satisfiable_rules(anomaly, configuration, happened))
 
 
 # The witnesses of one anomaly in one cell, judged and counted.

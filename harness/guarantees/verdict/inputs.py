@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.guarantees.evidence.trial import Evidence
-from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_hold, what_happened, with_readers
+from prozess.harness.guarantees.facts.happened import Happened, with_readers
+from prozess.harness.guarantees.facts.registry import FACTS, could_hold
+from prozess.harness.guarantees.facts.witnessed import what_happened
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import configuration_of
 from prozess.harness.guarantees.verdict.doubts import not_asked

@@ -15,10 +15,12 @@ from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import UNSTATED
 from prozess.harness.guarantees.evidence.trial import Evidence
-from prozess.harness.guarantees.facts.registry import Happened, what_happened, with_readers
+from prozess.harness.guarantees.facts.happened import Happened, with_readers
 from prozess.harness.guarantees.facts.stale_leaders import reply_endangered
 from prozess.harness.guarantees.facts.truncation import elected_unclean, last_unclean_ns
+from prozess.harness.guarantees.facts.witnessed import what_happened
 from prozess.harness.guarantees.logic import any_true
+from prozess.harness.guarantees.possible import satisfiable_rules
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
@@ -36,7 +38,6 @@ from prozess.harness.guarantees.verdict.evaluation import (
     Judgement,
     Tally,
     evaluate_witnesses,
-    satisfiable_rules,
     tally_of,
     windows_judged,
 )

@@ -16,7 +16,7 @@ from prozess.checkers.transactions.isolation import (
     own_read,
     write_cycle,
 )
-from prozess.harness.guarantees.facts.registry import BY_WRITES_CASES
+from prozess.harness.guarantees.facts.witnessed import BY_WRITES_CASES
 from prozess.harness.schema import Isolation
 from tests.support.cells.partitions import CRASHED, FAIL, INFO, OK, PRODUCER, PRODUCER_2
 from tests.support.cells.transactions import ABORT, COMMIT, A, cell_of, ended

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_hold
+from prozess.harness.guarantees.facts.happened import Happened
+from prozess.harness.guarantees.facts.registry import FACTS, could_hold
 from prozess.harness.guarantees.logic import FALSE
 from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.rules import configuration_of

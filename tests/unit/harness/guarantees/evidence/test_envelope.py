@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import AppendedBatches, Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
-from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.retention import forgot, log_start_passed
 from prozess.harness.guarantees.facts.stale_leaders import leader_hampered, out_of_sync_at_the_end
 from prozess.harness.guarantees.facts.truncation import committed, in_uncommitted_tail, wiped, wiped_after_read
+from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.logic import all_true, any_true, negate
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import NONE, MetadataSource, Outcome, Tristate
@@ -347,7 +347,7 @@ def test_an_offset_is_given_away_again_where_the_first_of_two_records_was_destro
     faults = fault_records(table("faults", fault(0, "power-loss", [1, 2, 3], 5, 7)), DICTIONARIES, NATURES)
     env = replace(envelope(ALL_DARK, acks="all"), faults=tuple(f.of_topic(flushed=False) for f in faults))
     later = witnesses(begin_s=8.5, end_s=8.6, other_s=other_s, case=case)
-    assert one(FACTS["wiped of either"].of_witnesses(env, later)) == expected
+    assert one(OF_WITNESSES["wiped of either"](env, later)) == expected
 
 
 @pytest.mark.parametrize(
@@ -367,14 +367,14 @@ def test_what_coordinators_knew_is_lost_when_every_broker_lost_what_was_not_flus
     env = replace(
         envelope(ALL_DARK, acks="all"), faults=faults, broker_ids=frozenset({1, 2, 3}), brokers_flush=brokers_flush
     )
-    assert one(FACTS[fact].of_witnesses(env, witnesses(end_s=end_s))) == expected
+    assert one(OF_WITNESSES[fact](env, witnesses(end_s=end_s))) == expected
 
 
 @pytest.mark.parametrize(("end_s", "expected"), [(19.0, UNKNOWN), (21.0, SO), (31.0, SO)])
 def test_a_decision_made_shortly_before_all_lost_power_may_have_had_no_markers_yet(end_s, expected):
     faults = fault_records(table("faults", fault(0, "power-loss", [1, 2, 3], 30, 32)), DICTIONARIES, NATURES)
     env = replace(envelope(ALL_DARK, acks="all"), faults=faults, broker_ids=frozenset({1, 2, 3}), brokers_flush=False)
-    assert one(FACTS["transaction decision lost"].of_witnesses(env, witnesses(end_s=end_s))) == expected
+    assert one(OF_WITNESSES["transaction decision lost"](env, witnesses(end_s=end_s))) == expected
 
 
 def test_power_lost_by_one_of_three_excuses_nothing():

@@ -3,10 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.harness.guarantees.facts.registry import Happened, could_hold
+from prozess.harness.guarantees.facts.happened import Happened
+from prozess.harness.guarantees.facts.registry import could_hold
+from prozess.harness.guarantees.possible import satisfiable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import CellConfiguration
-from prozess.harness.guarantees.verdict.evaluation import Judgement, satisfiable
+from prozess.harness.guarantees.verdict.evaluation import Judgement
 from prozess.harness.schema import Tristate
 from tests.support.abstract_inputs import DIMENSIONS, EVENTS, decide, valid
 

@@ -18,6 +18,7 @@ from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, no_timeline, timelines
 from prozess.harness.guarantees.facts.registry import FACTS
+from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition, evaluate
@@ -162,7 +163,7 @@ class Everything:
                 values = np.array([fact.of_configuration(c) for c in self._configurations], dtype=np.int8)
                 self._held[name] = values[self._configuration]
             else:
-                parts = [fact.of_witnesses(envelope(*what), seen(what[2])) for what in self._whats]
+                parts = [OF_WITNESSES[name](envelope(*what), seen(what[2])) for what in self._whats]
                 self._held[name] = np.concatenate(parts)[self._what]
         return self._held[name]
 

@@ -10,6 +10,7 @@ from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.config.configuration import BOUNDED, ProducerConfiguration
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_hold
+from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration, is_idempotent, parse_version
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition
@@ -46,8 +47,8 @@ def test_what_is_judged_of_a_cell_is_what_its_kernels_look_for():
 
 def test_every_fact_comes_from_one_place():
     for name, fact in FACTS.items():
-        assert (fact.of_configuration is None) == (fact.of_witnesses is not None), name
-        assert (fact.of_witnesses is None) == (fact.could is None), name
+        assert (fact.of_configuration is None) == (name in OF_WITNESSES), name
+        assert (name in OF_WITNESSES) == (fact.could is not None), name
 
 
 OF_EFFECT = {RuleEffect.PERMITTED: Judgement.PERMITTED, RuleEffect.NOT_APPLICABLE: Judgement.NOT_APPLICABLE}

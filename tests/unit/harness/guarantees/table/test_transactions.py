@@ -10,8 +10,8 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope, TransactionTimes
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
-from prozess.harness.guarantees.facts.registry import READ_UNCOMMITTED_CASE
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
+from prozess.harness.guarantees.facts.witnessed import READ_UNCOMMITTED_CASE
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, timelines
-from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.truncation import wiped
+from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.advice import ACKS, ELR, FLUSH, UNCLEAN, PartitionSettings, change_of
 from prozess.harness.plan.catalogue import NATURES
@@ -86,7 +86,7 @@ def sent_at(at_s):
 
 def permits(rule, setting, rows, faults, *, sent_s):
     """Does the fact of the rule hold? Else nobody asks for its advice."""
-    return FACTS[RULES[rule].when[0]].of_witnesses(envelope_of(setting, rows, faults), sent_at(sent_s)).tolist() == [1]
+    return OF_WITNESSES[RULES[rule].when[0]](envelope_of(setting, rows, faults), sent_at(sent_s)).tolist() == [1]
 
 
 def advised(setting, rows, faults, *, sent_s=LATE, rule="lost/wiped"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prozess.checkers.log.integrity import REORDERED_OR_COPY
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES, Evidence
-from prozess.harness.guarantees.facts.registry import REORDERED_OR_COPY_CASE
+from prozess.harness.guarantees.facts.witnessed import REORDERED_OR_COPY_CASE
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.doubts import cell_doubts
 from prozess.harness.guarantees.verdict.judge import judge
