@@ -8,6 +8,7 @@ import pwd
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from prozess.harness.clock import NS_PER_S
@@ -29,11 +30,17 @@ def folder(name: str) -> Path | None:
 
 EXTRAS = {
     "aiokafka": "aiokafka",
+    "confluent_kafka": "run",
     "docker": "docker",
+    "jinja2": "run",
+    "numpy": "run",
     "pandas": "pandas",
     "paramiko": "ssh",
+    "pyarrow": "run",
     "pyspark": "spark",
+    "scipy": "run",
     "testcontainers": "docker",
+    "toxiproxy": "run",
 }
 """For each module of an optional package, the extra that installs it."""
 
@@ -51,6 +58,11 @@ def of_an_extra(what: str) -> Iterator[None]:
                 f"{what} needs the Python package {missing!r}: pip install 'prozess[{extra}]'."
             ) from error
         raise
+
+
+def has(module: str) -> bool:
+    """Returns whether a module of an optional package can be imported. It is not imported."""
+    return find_spec(module) is not None
 
 
 # The cache directory, where prozess keeps what can be fetched or made again: Kafka's jars, class-data archives, copies

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TargetMissing,
         UnsupportedFault,
     )
+    from prozess.harness.guarantees.table.rules import Guarantee
     from prozess.harness.interfaces import AnyFault, Backend
     from prozess.harness.interfaces.application import Record
     from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
@@ -196,6 +197,13 @@ def _checkers() -> "Mapping[str, Checker]":
     return CHECKERS
 
 
+def _anomalies() -> "Mapping[str, Guarantee]":
+    from prozess.harness.guarantees.table import TABLE
+
+    return TABLE
+
+
 catalogue.FAULTS.read_from(_faults)
+catalogue.ANOMALIES.read_from(_anomalies)
 catalogue.BACKENDS.read_from(_backends)
 catalogue.CHECKERS.read_from(_checkers)

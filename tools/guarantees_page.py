@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from prozess.harness import installation
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.table.controls import CONTROLS
 from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES, proofs_of
-from prozess.harness.guarantees.verdict.judge import CONTROLS
 from prozess.harness.plan.catalogue import NATURES
 
 DOCUMENT = installation.SEARCH_PATH / "docs" / "guarantees.md"

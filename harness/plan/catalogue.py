@@ -62,9 +62,6 @@ class JudgedChecker(Protocol):
     @property
     def of_cells(self) -> bool: ...
 
-    @property
-    def fact(self) -> bool: ...
-
 
 class Catalogue(Mapping[str, Value]):
     """Everything of one kind, by name. It reads a dictionary of another package, which it asks for when it is read."""
@@ -136,12 +133,9 @@ NATURES = DeclaredNatures()
 BACKENDS: Catalogue[PlannedBackend] = Catalogue("backend")
 """Each backend that a trial may name."""
 CHECKERS: Catalogue[JudgedChecker] = Catalogue("anomaly")
-"""The checker of each anomaly, and of each fact that is only counted."""
+"""The checker of each anomaly, and of each fact that is only counted. To read it imports every kernel, and numpy."""
+ANOMALIES: Catalogue[object] = Catalogue("anomaly")
+"""The guarantee against each anomaly. Trials may name these in their controls."""
 RECORDED = "recorded"
 """`Cell.workload` of a test's own clients (`prozess.testing`). Nobody planned them, so a trial file cannot ask
 for this kind."""
-
-
-def judged_anomalies() -> tuple[str, ...]:
-    """Returns the anomalies that guarantees judge. Trials may name them in their controls."""
-    return tuple(name for name, checker in CHECKERS.items() if not checker.fact)

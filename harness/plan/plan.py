@@ -528,7 +528,7 @@ def _clients(plan: "Plan") -> Iterator[str]:
 
 def _controls(plan: "Plan") -> Iterator[str]:
     for control in plan.controls:
-        if control.anomaly not in catalogue.judged_anomalies():
+        if control.anomaly not in catalogue.ANOMALIES:
             yield f"controls: anomaly = {control.anomaly!r} is not known"
         yield from _beyond(f"the control of {control.anomaly}: its cells", control.cells, range(len(plan.cells)))
 

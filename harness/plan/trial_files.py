@@ -174,7 +174,7 @@ def _check_names(trial: Trial, source: str) -> None:
     asked: tuple[tuple[str, Callable[[], Collection[str]], list[str]], ...] = (
         ("backend", lambda: catalogue.BACKENDS, [trial.backend]),
         ("workload", lambda: KINDS, [workload.kind for workload in trial.workloads]),
-        ("anomaly", catalogue.judged_anomalies, [control.anomaly for control in trial.controls]),
+        ("anomaly", lambda: catalogue.ANOMALIES, [control.anomaly for control in trial.controls]),
         ("fault", lambda: catalogue.FAULTS, [fault for step in trial.steps for fault in _faults_of(step)]),
     )
     for what, known, names in asked:

@@ -18,6 +18,7 @@ from prozess.app import run_process
 from prozess.app.commands import offline, trials
 from prozess.app.commands.options import SECTIONS
 from prozess.harness.errors import ExitCode, ProzessError
+from prozess.harness.installation import of_an_extra
 from prozess.harness.printable import printable_streams
 
 
@@ -110,7 +111,8 @@ def run(app: typer.Typer) -> int:
 
 def _called(app: typer.Typer) -> int:
     try:
-        result = int(app(prog_name="prozess", standalone_mode=False) or 0)
+        with of_an_extra("this command"):
+            result = int(app(prog_name="prozess", standalone_mode=False) or 0)
         if result == _TYPERS_INTERRUPT:  # typer catches KeyboardInterrupt itself, and makes an exit code of it
             raise KeyboardInterrupt
         return result

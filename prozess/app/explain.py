@@ -9,14 +9,13 @@ from pathlib import Path
 from rich.markup import escape
 
 from prozess.app.tickets import explain_id, known_ids
-from prozess.checkers.registry import CHECKERS
-from prozess.harness.checking.checker import PartitionChecker
+from prozess.harness import installation
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table.controls import CONTROLS
 from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect
-from prozess.harness.guarantees.verdict.judge import CONTROLS
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
@@ -188,17 +187,17 @@ def explain(subject: str) -> None:
 
 
 def _subjects() -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], Iterator[str]]]]:
-    """Yields kinds of subjects: what gives their names, and what the lines about one of them are. The ids of tickets come
-    last: all pages are read for them."""
+    """Yields kinds of subjects: what gives their names, and what the lines about one of them are. What takes
+    longest comes last: all pages are read for the ids of tickets, and facts are kernels, which are imported."""
     rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
     yield lambda: TABLE, lambda name: _anomaly(TABLE[name])
-    yield _facts, _fact
     yield lambda: rules, lambda name: _rule_alone(name, rules[name])
     yield lambda: FAULTS, _fault
     yield lambda: _OUTCOMES, lambda name: _outcome(AnomalyOutcome(name))
     yield lambda: SCENARIOS, _scenario
     yield lambda: (*_WORDS, *_OTHER_NAMES), _word
     yield known_ids, explain_id
+    yield _facts, _fact
 
 
 def _fact(name: str) -> Iterator[str]:
@@ -241,7 +240,10 @@ def _anomaly(guarantee: Guarantee) -> Iterator[str]:
     yield f"[bold]{name}[/bold]  {escape(guarantee.meaning_in_full)}"
     yield f"promise    {escape(guarantee.promise)}"
     yield f"source     {escape(guarantee.source)}"
-    yield f"checked    {escape(_invariant(name))}"
+    if installation.has("numpy"):
+        yield f"checked    {escape(_invariant(name))}"
+    else:
+        yield escape("checked    by a kernel whose own words need its packages: pip install 'prozess[run]'")
     if guarantee.workloads:
         yield f"judged in  cells of {', '.join(guarantee.workloads)}"
     for number, rule in enumerate(guarantee.rules, 1):
@@ -303,12 +305,18 @@ def _outcome(outcome: AnomalyOutcome) -> Iterator[str]:
 
 
 def _invariant(anomaly: str) -> str:
+    from prozess.checkers.registry import CHECKERS  # it imports every kernel, and numpy
+
     return _first_paragraph(getdoc(CHECKERS[anomaly].kernel) or "")
 
 
 def _facts() -> list[str]:
-    """Returns the anomalies that are counted, and that no guarantee judges."""
-    return [name for name, checker in CHECKERS.items() if isinstance(checker, PartitionChecker) and checker.fact]
+    """Returns the anomalies that are counted, and that no guarantee judges. Without numpy nothing can count them."""
+    if not installation.has("numpy"):
+        return []
+    from prozess.checkers.registry import CHECKERS  # it imports every kernel, and numpy
+
+    return [name for name, checker in CHECKERS.items() if checker.fact]
 
 
 def _first_paragraph(text: str) -> str:

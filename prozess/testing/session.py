@@ -115,7 +115,7 @@ def settings_from(configured: Mapping[str, object], marked: Mapping[str, object]
 def _refuse_unknown_names(settings: TestSettings) -> None:
     """A name that nothing has would forbid nothing, prepare for nothing, or be passed over by the broker."""
     asked: tuple[tuple[str, Collection[str], Callable[[], Collection[str]]], ...] = (
-        ("forbid", settings.forbid, lambda: {*catalogue.judged_anomalies(), *OF_APPLICATIONS}),
+        ("forbid", settings.forbid, lambda: {*catalogue.ANOMALIES, *OF_APPLICATIONS}),
         ("faults", settings.faults, lambda: catalogue.FAULTS),
     )
     for name, given, names in asked:

@@ -1,4 +1,4 @@
-"""The service on a real cluster, which is broken while it works. `pip install prozess pytest`, and `pytest` here."""
+"""The service on a real cluster, which is broken while it works. `pip install 'prozess[run]' pytest`, and `pytest` here."""
 
 import json
 import threading

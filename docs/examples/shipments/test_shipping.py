@@ -1,4 +1,4 @@
-"""Each application with its bug, which the plugin finds, and mended. `pip install prozess pytest`, and `pytest` here.
+"""Each application with its bug, which the plugin finds, and mended. `pip install 'prozess[run]' pytest`, and `pytest` here.
 
 The demonstrations fail, and are meant to: `pytest --runxfail` shows what each of them is told.
 """

@@ -7,7 +7,7 @@ decides.
 import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from prozess.harness.guarantees.facts.witnessed import what_happened
 from prozess.harness.guarantees.logic import any_true
 from prozess.harness.guarantees.possible import satisfiable_rules
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
-from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
+from prozess.harness.guarantees.table.controls import CONTROLS, KINDS
+from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
 from prozess.harness.guarantees.verdict.doubts import (
     beyond_reality_in,
@@ -607,52 +608,6 @@ def not_judged(outcomes: Mapping[int, Mapping[str, CellAnomaly]]) -> dict[str, s
             count = sum(judged.count for judged in of)
             found[name] = of[0].left_out + (f"; {count:,} found" if count else "")
     return found
-
-
-# Controls: which cells are expected to show an anomaly under a fault, so that its absence elsewhere means something.
-#
-# A trial names its own; where it names none, the table's are asked, as optional ones. A control proves cells that
-# lived through the same faults with the same placement and traffic.
-
-
-@dataclass(frozen=True, slots=True)
-class ControlRule:
-    """Under any of these faults, cells of `kind` are expected to show the anomaly."""
-
-    anomaly: str
-    faults: frozenset[str]
-    kind: str
-    """A name of `KINDS`."""
-    source: str
-
-
-KINDS: Mapping[str, Callable[[Cell], bool]] = {
-    "acks=1": lambda cell: cell.producer.acks == "1",
-    "not idempotent, retries": lambda cell: not is_idempotent(cell.producer) and cell.producer.retries != "0",
-    "not idempotent, retries, several in flight": lambda cell: (
-        not is_idempotent(cell.producer) and cell.producer.retries != "0" and cell.producer.max_in_flight > 1
-    ),
-}
-CONTROLS = (
-    ControlRule(
-        "lost",
-        frozenset({"kill", "partition"}),
-        "acks=1",
-        "acks: the leader alone had the tail; seen 1000 of 1000 with followers frozen and the leader killed",
-    ),
-    ControlRule(
-        "duplicate",
-        frozenset({"pause", "partition"}),
-        "not idempotent, retries",
-        "enable.idempotence: seen 1500 of 600 records with followers frozen, 500 of 500 with replies cut",
-    ),
-    ControlRule(
-        "reordered",
-        frozenset({"pause", "partition"}),
-        "not idempotent, retries, several in flight",
-        "max.in.flight.requests.per.connection",
-    ),
-)
 
 
 def controls_of(plan: Plan) -> tuple[Control, ...]:

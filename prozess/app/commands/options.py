@@ -57,11 +57,10 @@ def complete_directories(incomplete: str) -> list[str]:
 
 def complete_subjects() -> list[str]:
     """Returns what `prozess explain` can explain: anomalies, faults and scenarios."""
-    from prozess.checkers.registry import CHECKERS
     from prozess.harness.plan import catalogue
     from prozess.harness.plan.trial import SCENARIOS
 
-    return [*CHECKERS, *catalogue.FAULTS, *SCENARIOS]
+    return [*catalogue.ANOMALIES, *catalogue.FAULTS, *SCENARIOS]
 
 
 def complete_backends() -> list[str]:
