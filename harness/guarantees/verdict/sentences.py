@@ -13,6 +13,7 @@ from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
 from prozess.harness.guarantees.evidence.trial import Evidence
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.table.harm import harm_rank, worst_first
 from prozess.harness.guarantees.verdict.evaluation import Judgement, Tally
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, CLIENT_NODE
 from prozess.harness.interfaces.witnesses import WITNESSES_SHOWN
@@ -32,6 +33,7 @@ from prozess.harness.verdict import (
 COSTS_MAX = 3
 """How many permitted findings the trial's sentence names."""
 _RULES = {rule.id: rule for guarantee in TABLE.values() for rule in guarantee.rules}
+_ANOMALIES = {rule.id: guarantee.anomaly for guarantee in TABLE.values() for rule in guarantee.rules}
 _FOUND = {rule.id: rule.found or guarantee.found for guarantee in TABLE.values() for rule in guarantee.rules}
 
 
@@ -161,7 +163,7 @@ def _left(cells: Sequence[CellVerdict], omitted: Mapping[str, str]) -> str:
     if not omitted:
         return ""
     counts = {name: sum(c.anomalies[name].count for c in cells if name in c.anomalies) for name in omitted}
-    found = [f"{name} {count:,}" for name, count in counts.items() if count]
+    found = [f"{name} {count:,}" for name, count in worst_first(counts.items()) if count]
     text = f" Found, but not judged: {_list(found)}." if found else ""
     verb = "was" if len(omitted) == 1 else "were"
     return f"{text} {number_of(len(omitted), 'guarantee')} {verb} not judged: {first_of_many(list(omitted))}."
@@ -176,7 +178,7 @@ def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
     counts: dict[str, int] = {}
     for a in unjudged:
         counts[a.anomaly] = counts.get(a.anomaly, 0) + _open(a)
-    found = _list(f"{name} {count:,}" for name, count in counts.items())
+    found = _list(f"{name} {count:,}" for name, count in worst_first(counts.items()))
     return f"{found} found, but it is unknown whether that is permitted: {unjudged[0].why.rstrip('.')}"
 
 
@@ -250,16 +252,16 @@ def _kept(plan: Plan, cells: Sequence[CellVerdict]) -> str:
 
 
 def _violations(plan: Plan, cells: Sequence[CellVerdict]) -> str:
-    """Each broken promise with its count and cells, the most frequent first."""
+    """Returns each broken promise with its count and cells, what harms most first."""
+    broken = {name: _in(cells, name, AnomalyOutcome.VIOLATED) for name in TABLE}
+    counts = {name: sum(a.forbidden for a in found.values()) for name, found in broken.items() if found}
     texts = []
-    for name, guarantee in TABLE.items():
-        if broken := _in(cells, name, AnomalyOutcome.VIOLATED):
-            forbidden = sum(a.forbidden for a in broken.values())
-            where = number_of(len(broken), "cell")
-            acks = {plan.cells[c].producer.acks for c in broken}
-            named = where if len(acks) > 1 else f"{where} with acks={next(iter(acks))}"
-            texts.append((forbidden, f"{counted(guarantee.found, forbidden)} in {named}"))
-    return "; ".join(text for _, text in sorted(texts, key=lambda pair: -pair[0]))
+    for name, count in worst_first(counts.items()):
+        where = number_of(len(broken[name]), "cell")
+        acks = {plan.cells[c].producer.acks for c in broken[name]}
+        named = where if len(acks) > 1 else f"{where} with acks={next(iter(acks))}"
+        texts.append(f"{counted(TABLE[name].found, count)} in {named}")
+    return "; ".join(texts)
 
 
 def _counts(cells: Sequence[CellVerdict], which: Literal["known", "possible"]) -> str:
@@ -279,7 +281,7 @@ def _and_unknown(cells: Sequence[CellVerdict]) -> str:
 
 def _costs(costs: Mapping[str, int]) -> str:
     """Returns what was permitted and seen: " Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."."""
-    shown = sorted(costs.items(), key=lambda item: -item[1])
+    shown = sorted(costs.items(), key=lambda item: (harm_rank(_ANOMALIES[item[0]]), -item[1]))
     texts = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:COSTS_MAX]]
     texts += [number_of(len(shown) - COSTS_MAX, "more finding")] if len(shown) > COSTS_MAX else []
     return f" Permitted, and seen: {'; '.join(texts)}." if texts else ""

@@ -1,0 +1,49 @@
+"""Orders anomalies by the harm that they do, so that a sentence about several begins with the worst.
+
+The number of witnesses is no measure of harm: 1,140 dirty reads of records that were later removed beside 570 acknowledged
+records that are gone are the lesser matter, since every reader can read again and nobody can restore what is gone.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "a record is gone, or never reaches its reader: nothing downstream can restore it": (
+            *("lost", "lost-transaction", "unreported", "compacted-away", "not-exactly-once", "unprocessed"),
+            *("skipped", "invisible"),
+        ),
+        "a record is not the one that was sent, or replicas disagree about it": (
+            *("corrupt", "diverged", "phantom", "resurrected", "tombstone-lost", "offset-conflict", "misplaced"),
+            *("snapshot-conflict", "unenforced"),
+        ),
+        "a transaction shows in part, or shows what was aborted": (
+            *("torn", "zombie-write", "aborted-read", "dirty-read", "early-read", "own-read", "information-cycle"),
+            "write-cycle",
+        ),
+        "a record comes twice or in another order, which an idempotent reader survives": (
+            *("duplicate", "reprocessed", "reordered", "out-of-sequence", "time-travel", "rewound", "two-owners"),
+            *("commit-regression", "commit-ahead"),
+        ),
+        "a server did what makes loss possible, and no client was harmed by that alone": (
+            *("unclean", "under-acknowledged", "watermark-regression", "epoch-regression", "two-controllers"),
+            "stale-controller",
+        ),
+        "something waits longer than it should: all of it is still there": (
+            *("leaderless", "stuck", "hanging", "orphaned", "stalled", "unstable", "unanswered", "collateral", "late"),
+        ),
+    }
+)
+"""What is harmed, the worst first → the anomalies that harm it."""
+
+_RANK = {anomaly: rank for rank, anomalies in enumerate(HARM.values()) for anomaly in anomalies}
+
+
+def harm_rank(anomaly: str) -> int:
+    """Returns the rank of an anomaly's harm: 0 is the worst."""
+    return _RANK[anomaly]
+
+
+def worst_first(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Sorts (anomaly, count): what harms most first, and of what harms alike the most frequent first."""
+    return sorted(counts, key=lambda pair: (_RANK[pair[0]], -pair[1]))
