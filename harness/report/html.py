@@ -66,8 +66,8 @@ from prozess.harness.report.words import (
     VERDICT_SIGNS,
     CellMatrix,
     anomalies_of,
-    brief_nodes,
     clients_on_trial,
+    fault_name,
     has_section,
     kafka_told,
     matrices,
@@ -314,7 +314,7 @@ def overview(
         "changes": _changes(history.table("metadata")),
         "windows": _windows(impact),
         "clients": _clients(plan, history),
-        "faults": _faults(verdict.faults, impact),
+        "faults": _faults(plan, verdict.faults, impact),
         "costs": HEADINGS[1:],
         "near": _near(verdict),
     }
@@ -399,12 +399,12 @@ def _seconds(time_ns: int) -> float | None:
     return None if time_ns == MISSING else round(time_ns / NS_PER_S, 3)
 
 
-def _faults(faults: Sequence[FaultShown], impact: ImpactShown | None) -> list[dict[str, Any]]:
+def _faults(plan: Plan, faults: Sequence[FaultShown], impact: ImpactShown | None) -> list[dict[str, Any]]:
     costs = {fault.fault: [row[1:] for row in rows_of_fault(fault)] for fault in impact.faults} if impact else {}
     return [
         {
             "number": fault.number,
-            "name": f"{fault.fault} {brief_nodes(fault.nodes)}".strip(),
+            "name": fault_name(fault, plan.steps),
             "step": fault.step,
             "nodes": fault.nodes,
             "begin": round(fault.begin_s, 3),

@@ -40,11 +40,14 @@ class TrialTime:
 
     @staticmethod
     def of(run: RunDirectory) -> "TrialTime | None":
-        """Returns the wall clock of a run; None if the trial never started, or nobody noted it."""
+        """Returns the wall clock of a run. None if the trial never started, if nobody noted it, or if the history was
+        generated or imported without one: its time begins with 0, and not in 1970."""
         try:
-            told = read_object(run.clock) if run.clock.exists() else {}
-            wall_ns = int(told["start_monotonic_ns"]) + int(told["wall_minus_monotonic_ns"])
+            noted = read_object(run.clock) if run.clock.exists() else {}
+            wall_ns = int(noted["start_monotonic_ns"]) + int(noted["wall_minus_monotonic_ns"])
         except (HistoryUnreadable, KeyError, TypeError, ValueError):
+            return None
+        if not wall_ns:
             return None
         return TrialTime(datetime.fromtimestamp(wall_ns / NS_PER_S, UTC))
 

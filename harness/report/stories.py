@@ -12,11 +12,12 @@ from prozess.harness.columns import empty_rows
 from prozess.harness.config.impairments import DONE_TO_MESSAGES
 from prozess.harness.config.messages.names import api_name, error_name
 from prozess.harness.history.convert import History
+from prozess.harness.plan.schedule import Step
 from prozess.harness.plan.work import CopierWork
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.report.charts import of_partitions, partition_name
 from prozess.harness.report.server_logs import LogLine, ServerLogs
-from prozess.harness.report.words import brief_nodes
+from prozess.harness.report.words import fault_name
 from prozess.harness.schema import MISSING, NONE, MetadataKind, Outcome, Role
 from prozess.harness.verdict import (
     ApplicationVerdict,
@@ -379,7 +380,7 @@ class Teller:
         whose = frozenset(s.client for s in subjects)
         events += messages(self._whole("messages"), self._did, whose, partition, self.name, (begin_s, end_s))
         events = _fewer(events, min(told), max(told))
-        events += _faults(self._faults, begin_s, max(end_s, max(told) + LEADERS_AFTER_S))
+        events += _faults(self._faults, self._history.plan.steps, begin_s, max(end_s, max(told) + LEADERS_AFTER_S))
         events.sort(key=lambda event: event.at_s)
         if subjects:
             what = f"#{subjects[0].sequence} of {self.name(subjects[0].client)}"
@@ -488,12 +489,12 @@ def _fewer(events: Sequence[Event], begin_s: float, end_s: float) -> list[Event]
     return order[:EVENTS_MAX]
 
 
-def _faults(faults: Sequence[FaultShown], begin_s: float, end_s: float) -> Iterator[Event]:
+def _faults(faults: Sequence[FaultShown], steps: Sequence[Step], begin_s: float, end_s: float) -> Iterator[Event]:
     """Those that lasted into that time: begin and, if there was one, end."""
     for number, fault in enumerate(faults, 1):
         if fault.begin_s > end_s or (fault.end_s is not None and fault.end_s < begin_s):
             continue
-        what, pair = f"{fault.fault} {brief_nodes(fault.nodes)}".strip(), -number
+        what, pair = fault_name(fault, steps), -number
         yield Event(fault.begin_s, FAULTS, "began", f"fault: {what}", pair=pair)
         if fault.end_s is not None:
             yield Event(fault.end_s, FAULTS, "ended", f"end of the fault: {what}", pair=pair)

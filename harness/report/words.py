@@ -13,8 +13,10 @@ from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY
 from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table.harm import harm_rank
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import ClientLibrary, Plan
+from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.plan.work import GroupWork
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.verdict import (
@@ -22,6 +24,7 @@ from prozess.harness.verdict import (
     ApplicationAnomaly,
     CellAnomaly,
     CellVerdict,
+    FaultShown,
     TrialVerdict,
     Verdict,
 )
@@ -218,6 +221,20 @@ def brief_nodes(nodes: Sequence[str]) -> str:
     return ", ".join(nodes) if len(nodes) <= NAMED_MAX else f"{nodes[0]} and {len(nodes) - 1} more"
 
 
+def fault_name(fault: FaultShown, steps: Sequence[Step]) -> str:
+    """Returns a fault in a few words: `kill broker-1`. A fault of single messages or calls says what it did to which:
+    `hold Produce at broker-1`, `throw in FileRecords#append at broker-1`."""
+    nodes = brief_nodes(fault.nodes)
+    action = next((step.do for step in steps if step.name == fault.step), None)
+    given = action.parameters if isinstance(action, FaultAction) else {}
+    match, done = given.get("match"), given.get("action")
+    if not (isinstance(match, Mapping) and isinstance(done, Mapping)):
+        return f"{fault.fault} {nodes}".strip()
+    call = str(match.get("method", "")).rpartition(".")[2]
+    message = f"{match.get('api', 'any message')}{' answer' if match.get('direction') == 'answer' else ''}"
+    return f"{done.get('do', fault.fault)} {f'in {call}' if call else message} at {nodes}"
+
+
 # What a report tells of one by one: anomalies that were seen, or that nobody can tell of, those that are alike
 # together.
 
@@ -262,7 +279,7 @@ def has_section(anomaly: CellAnomaly) -> bool:
 
 
 def seen_groups(verdict: TrialVerdict) -> list[AnomalyGroup]:
-    """Returns the groups, the worst first, then by the first cell."""
+    """Returns the groups: the worst outcome first, then what harms most, then by the first cell."""
     found: dict[tuple[str, AnomalyOutcome, str], AnomalyGroup] = {}
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values():
@@ -270,7 +287,7 @@ def seen_groups(verdict: TrialVerdict) -> list[AnomalyGroup]:
                 rule = anomaly.witnesses[0].rule if anomaly.witnesses else ""
                 key = (anomaly.anomaly, anomaly.outcome, rule)
                 found.setdefault(key, AnomalyGroup(*key, pairs=[])).pairs.append((cell, anomaly))
-    return sorted(found.values(), key=lambda group: _WORST_FIRST.index(group.outcome))
+    return sorted(found.values(), key=lambda group: (_WORST_FIRST.index(group.outcome), harm_rank(group.anomaly)))
 
 
 @dataclass(slots=True)

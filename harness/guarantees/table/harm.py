@@ -40,10 +40,10 @@ _RANK = {anomaly: rank for rank, anomalies in enumerate(HARM.values()) for anoma
 
 
 def harm_rank(anomaly: str) -> int:
-    """Returns the rank of an anomaly's harm: 0 is the worst."""
-    return _RANK[anomaly]
+    """Returns the rank of an anomaly's harm: 0 is the worst. What no guarantee of the table is about comes last."""
+    return _RANK.get(anomaly, len(HARM))
 
 
 def worst_first(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Sorts (anomaly, count): what harms most first, and of what harms alike the most frequent first."""
-    return sorted(counts, key=lambda pair: (_RANK[pair[0]], -pair[1]))
+    return sorted(counts, key=lambda pair: (harm_rank(pair[0]), -pair[1]))

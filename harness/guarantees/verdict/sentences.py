@@ -30,8 +30,8 @@ from prozess.harness.verdict import (
     WitnessShown,
 )
 
-COSTS_MAX = 3
-"""How many permitted findings the trial's sentence names."""
+NAMED_MAX = 3
+"""How many broken promises, and how many permitted findings, the trial's sentence names. The report lists all."""
 _RULES = {rule.id: rule for guarantee in TABLE.values() for rule in guarantee.rules}
 _ANOMALIES = {rule.id: guarantee.anomaly for guarantee in TABLE.values() for rule in guarantee.rules}
 _FOUND = {rule.id: rule.found or guarantee.found for guarantee in TABLE.values() for rule in guarantee.rules}
@@ -261,7 +261,8 @@ def _violations(plan: Plan, cells: Sequence[CellVerdict]) -> str:
         acks = {plan.cells[c].producer.acks for c in broken[name]}
         named = where if len(acks) > 1 else f"{where} with acks={next(iter(acks))}"
         texts.append(f"{counted(TABLE[name].found, count)} in {named}")
-    return "; ".join(texts)
+    more = [number_of(len(texts) - NAMED_MAX, "more broken promise")] if len(texts) > NAMED_MAX else []
+    return "; ".join([*texts[:NAMED_MAX], *more])
 
 
 def _counts(cells: Sequence[CellVerdict], which: Literal["known", "possible"]) -> str:
@@ -282,8 +283,8 @@ def _and_unknown(cells: Sequence[CellVerdict]) -> str:
 def _costs(costs: Mapping[str, int]) -> str:
     """Returns what was permitted and seen: " Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."."""
     shown = sorted(costs.items(), key=lambda item: (harm_rank(_ANOMALIES[item[0]]), -item[1]))
-    texts = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:COSTS_MAX]]
-    texts += [number_of(len(shown) - COSTS_MAX, "more finding")] if len(shown) > COSTS_MAX else []
+    texts = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:NAMED_MAX]]
+    texts += [number_of(len(shown) - NAMED_MAX, "more finding")] if len(shown) > NAMED_MAX else []
     return f" Permitted, and seen: {'; '.join(texts)}." if texts else ""
 
 
