@@ -8,7 +8,9 @@ from prozess.harness.verdict import FaultShown
 
 
 def step(name, **parameters):
-    return Step(name=name, at_s=1, do=FaultAction(fault="message", targets=("leader",), parameters=parameters))
+    return Step(
+        name=name, at_s=1, do=FaultAction(kind="fault", fault="message", targets=("leader",), parameters=parameters)
+    )
 
 
 @pytest.mark.parametrize(
