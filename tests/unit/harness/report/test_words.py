@@ -9,7 +9,7 @@ from prozess.harness.verdict import FaultShown
 
 def step(name, **parameters):
     return Step(
-        name=name, at_s=1, do=FaultAction(kind="fault", fault="message", targets=("leader",), parameters=parameters)
+        name=name, at_s=1, do=FaultAction(kind="fault", fault="message", targets=("leader(0)",), parameters=parameters)
     )
 
 
