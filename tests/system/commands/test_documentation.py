@@ -47,6 +47,7 @@ ELSEWHERE = {
     "prozess shrink runs/mine-1-…": "tests/unit/prozess/campaigns/test_shrink.py",
     "prozess shrink runs/mine-1-… --for 2h": "tests/unit/prozess/campaigns/test_shrink.py",
     "prozess run nightly --for 8h": CAMPAIGN_RUNS,
+    "pytest docs/examples/orders": "tests/system/commands/test_in_pytest.py",
     "prozess run nightly --for 8h --runs /var/lib/prozess": CAMPAIGN_RUNS,
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
     "prozess run versions --rounds 1": CAMPAIGN_RUNS,
@@ -142,7 +143,7 @@ def outside(tmp_path_factory):
         ("server.properties", "cdc/server.properties"),
     ):
         shutil.copy(examples / source, directory / name)
-    (trial,) = re.findall(r"```toml\n(name = \"mine\".*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (trial,) = re.findall(r"```toml\n(name = \"mine\".*?)```", (ROOT / "docs" / "first-hour.md").read_text("utf-8"), re.DOTALL)
     (directory / "mine.toml").write_text(trial, encoding="utf-8")
     return directory
 
@@ -189,7 +190,7 @@ def shortened(command, run):
     if re.match(r"prozess (run|matrix|scenarios) ", command):
         return command.replace("prozess run", "prozess plan", 1).replace(" --client-config client.properties", "")
     if command.startswith("prozess validate"):
-        return command if "--old" in command else f"{command} --minutes 0"
+        return command if "--old" in command or "--minutes" in command else f"{command} --minutes 0"
     return command
 
 
@@ -222,7 +223,7 @@ def test_one_wheel_is_for_every_processor_and_every_python_and_says_what_it_is(w
     assert (metadata["Name"], metadata["License-Expression"]) == ("prozess", "Apache-2.0")
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata.get_payload(decode=True).decode() == (ROOT / "README.md").read_text("utf-8")
-    extras = {"spark", "pandas", "docker", "ssh", "java", "jdk", "connect", "aiokafka", "all"}
+    extras = {"run", "spark", "pandas", "docker", "ssh", "java", "jdk", "connect", "aiokafka", "all"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
 
 
