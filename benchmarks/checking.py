@@ -215,14 +215,14 @@ def command(engine: str, path: Path, workers: int) -> tuple[float, float, float]
     prozess = [sys.executable, "-c", "import sys; from prozess.command import main; sys.exit(main())"]
     asked = ["check", str(path), "--engine", engine, "--workers", str(workers), "--no-report"]
     begin = time.perf_counter()
-    with tempfile.TemporaryFile() as told:
-        number = subprocess.Popen([*prozess, *asked], stdout=told, stderr=told).pid
+    with tempfile.TemporaryFile() as output:
+        number = subprocess.Popen([*prozess, *asked], stdout=output, stderr=output).pid
         _, status, used = os.wait4(number, 0)  # of this process and those that it waited for, and of no others
         taken = time.perf_counter() - begin
-        told.seek(0)
+        output.seek(0)
         # The verdict: anomalies were planted.
         code = os.waitstatus_to_exitcode(status)
-        assert code in (1, 2), f"prozess check ended with {code}: {told.read().decode()}"
+        assert code in (1, 2), f"prozess check ended with {code}: {output.read().decode()}"
     return taken, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
 
 
@@ -343,8 +343,8 @@ def grow(sizes: Sequence[int], workload: str, engines: Sequence[str], workers: i
                 grown = (cpu - fixed) / max(before_cpu - fixed, 1e-2)
                 exponent = f"{np.log(grown) / np.log(rows / before_rows):.2f}"
             measured.append((rows, cpu))
-            told = f"{rows:>13,}{partitions:>12}{floor_cpu:>13.2f}{cpu:>14.2f}{cpu / floor_cpu:>8.0f}"
-            print(f"{told}{exponent:>10}{peak_mb:>7.0f}", flush=True)
+            text = f"{rows:>13,}{partitions:>12}{floor_cpu:>13.2f}{cpu:>14.2f}{cpu / floor_cpu:>8.0f}"
+            print(f"{text}{exponent:>10}{peak_mb:>7.0f}", flush=True)
 
 
 def _line(

@@ -90,8 +90,8 @@ def read_event_log(log: Path, after_job: int) -> list[dict[str, object]]:
     for line in log.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         if event["Event"] == "SparkListenerJobStart" and event["Job ID"] > after_job:
-            said = event["Properties"].get("spark.job.description", "without a description")
-            jobs[event["Job ID"]] = {"job": said, "tasks": 0, "result_bytes": 0}
+            description = event["Properties"].get("spark.job.description", "without a description")
+            jobs[event["Job ID"]] = {"job": description, "tasks": 0, "result_bytes": 0}
             stages |= dict.fromkeys(event["Stage IDs"], event["Job ID"])
         elif event["Event"] == "SparkListenerTaskEnd" and event["Stage ID"] in stages:
             job = jobs[stages[event["Stage ID"]]]

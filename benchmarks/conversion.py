@@ -55,12 +55,12 @@ def _columns(table: Table, record: np.ndarray, sender: int, partitions: int) -> 
     at_ns, latency_ns = record * STEP_NS, rng.integers(1_000_000, 40_000_000, len(record))
     partition = record // BATCH_RECORDS % partitions
     offset = record // (BATCH_RECORDS * partitions) * BATCH_RECORDS + record % BATCH_RECORDS
-    told = {
+    values = {
         "invoked_ns": at_ns, "completed_ns": at_ns + latency_ns, "log_offset": offset, "sequence": record,
         "partition": partition, "outcome": Outcome.OK, "size": 100, "read_ns": at_ns + latency_ns + 1_000_000,
         "sender": sender, "sent_partition": partition, "code": 0, "flags": 0, "span": 0,
     }  # fmt: skip
-    return {c.name: np.broadcast_to(np.asarray(told.get(c.name, -1)), len(record)) for c in table.columns}
+    return {c.name: np.broadcast_to(np.asarray(values.get(c.name, -1)), len(record)) for c in table.columns}
 
 
 def read_all(run: RunDirectory) -> int:
@@ -93,9 +93,9 @@ def report(session: SparkSession, sizes: list[int], partitions: int, clients: in
             write_history(run, large)
             spark_wall, spark = seconds(partial(write_history, run, large), times)
             assert digests(run) == here, "both ways write the same"
-        told = f"{size:>13,}{floor:>8.2f}{local:>8.2f}{spark:>8.2f}       {local / floor:>9.1f}{spark / floor:>8.1f}        "
+        text = f"{size:>13,}{floor:>8.2f}{local:>8.2f}{spark:>8.2f}       {local / floor:>9.1f}{spark / floor:>8.1f}        "
         worth = f"{spark_wall / local_wall:>16.2f}     {2 * spark / local:>16.1f}"
-        print(f"{told}{worth}          load {os.getloadavg()[0]:.1f}", flush=True)
+        print(f"{text}{worth}          load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def main() -> None:

@@ -79,13 +79,13 @@ def measured(shape: str, operations: int, seed: int, *, warm: bool) -> list[floa
             command("import", "jepsen", str(path), "--out", str(Path(folder) / "first"))
         costs = {name: command(*steps[name]) for name in MEASURED}
         both_s = sum(cost.cpu_s for cost in costs.values())
-        told = [
+        lines = [
             f"{name} {cost.cpu_s:.2f} s, {cost.cpu_s / floor_s:.1f} times the floor, {cost.memory_mb:,.0f} MB"
             for name, cost in costs.items()
         ]
         size_mb = path.stat().st_size / 1e6
         print(
-            f"{shape}: {operations:,} operations, {size_mb:.1f} MB; floor {floor_s:.2f} s; {'; '.join(told)}; "
+            f"{shape}: {operations:,} operations, {size_mb:.1f} MB; floor {floor_s:.2f} s; {'; '.join(lines)}; "
             f"both {both_s:.2f} s",
             flush=True,
         )

@@ -86,10 +86,10 @@ class Proxy:
         self.control = ours.makefile("rwb")
         with socket.create_server(("127.0.0.1", 0)) as listener, theirs:
             self.address = listener.getsockname()
-            told = {"fd": listener.fileno(), "opener": "clients", "server": "broker-1", "host": "127.0.0.1"}
+            values = {"fd": listener.fileno(), "opener": "clients", "server": "broker-1", "host": "127.0.0.1"}
             command = [sys.executable, "-m", "prozess.clusters.messages.proxy", str(theirs.fileno())]
             self.process = subprocess.Popen(
-                [*command, json.dumps([{**told, "port": port, "network": None}])],
+                [*command, json.dumps([{**values, "port": port, "network": None}])],
                 pass_fds=[listener.fileno(), theirs.fileno()],
             )
 

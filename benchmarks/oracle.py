@@ -44,11 +44,11 @@ def ask(path: Path, workers: int) -> None:
     session = start_session(master=f"local[{workers}]")
     started_s, began_s = cpu_s(), time.monotonic()
     run = RunDirectory.existing(path)
-    said = second_opinion(run, read_findings(run), workers=workers, session=session)
+    opinion = second_opinion(run, read_findings(run), workers=workers, session=session)
     took_s, used_s = time.monotonic() - began_s, cpu_s()
     load = os.getloadavg()[0]
     print(f"{took_s:8.1f} s {used_s - started_s:8.1f} CPU s {used_s:8.1f} with Spark's start   load {load:.0f}", end="")
-    print("   they agree" if not said else f"   THEY DIFFER: {'; '.join(said)}", flush=True)
+    print("   they agree" if not opinion else f"   THEY DIFFER: {'; '.join(opinion)}", flush=True)
     session.stop()
 
 

@@ -89,9 +89,9 @@ def main() -> int:
     if 1 in seconds:
         each = seconds[0] / asked.trials
         fixed = max(0.0, seconds[1] - seconds[0])
-        told = [f"{w}: {fixed + math.ceil(asked.trials / w) * each:.0f} s" for w in (1, 2, 3, 6, 12)]
+        lines = [f"{w}: {fixed + math.ceil(asked.trials / w) * each:.0f} s" for w in (1, 2, 3, 6, 12)]
         print(
-            f"by calculation, with two cores for each worker: {fixed:.1f} s + {each:.1f} s a trial: {', '.join(told)}"
+            f"by calculation, with two cores for each worker: {fixed:.1f} s + {each:.1f} s a trial: {', '.join(lines)}"
         )
     return 0
 

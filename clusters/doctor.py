@@ -253,8 +253,8 @@ def _disk(environment: Mapping[str, str]) -> tuple[bool, str]:
     for what, wanted in (("cache", cache_directory(environment)), ("runs", Path.cwd())):
         there = next(p for p in (wanted, *wanted.parents) if p.exists())
         free[f"{what} at {wanted}"] = shutil.disk_usage(there).free
-    told = ", ".join(f"{size / 1024**3:.1f} GiB for {what}" for what, size in free.items())
-    return min(free.values()) >= FREE_DISK_MIN_BYTES, told
+    text = ", ".join(f"{size / 1024**3:.1f} GiB for {what}" for what, size in free.items())
+    return min(free.values()) >= FREE_DISK_MIN_BYTES, text
 
 
 def _memory(environment: Mapping[str, str]) -> tuple[bool, str]:

@@ -87,9 +87,9 @@ class HealReport:
     """What could not be removed, each with the reason."""
 
     def __str__(self) -> str:
-        said = [f"found: {line}" for line in self.found] + [f"done: {line}" for line in self.done]
-        said += [f"LEFT: {line}" for line in self.left]
-        return "clean" if not said else "; ".join(said)
+        lines = [f"found: {line}" for line in self.found] + [f"done: {line}" for line in self.done]
+        lines += [f"LEFT: {line}" for line in self.left]
+        return "clean" if not lines else "; ".join(lines)
 
     @property
     def clean(self) -> bool:

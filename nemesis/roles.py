@@ -275,15 +275,15 @@ def majority_view(
     A living broker that does not answer, or does not know the partition, counts against; a view of one that is not living
     does not count at all. The ISR of the returned view is that of one of them.
     """
-    said = {broker: view[key] for broker in living if (view := views.get(broker)) is not None and key in view}
-    opinions = Counter((v.leader, v.leader_epoch, v.replicas) for v in said.values())
+    views_of_it = {broker: view[key] for broker in living if (view := views.get(broker)) is not None and key in view}
+    opinions = Counter((v.leader, v.leader_epoch, v.replicas) for v in views_of_it.values())
     seen = ", ".join(
-        f"broker {broker}: leader {said[broker].leader} in epoch {said[broker].leader_epoch}"
-        if broker in said
+        f"broker {broker}: leader {views_of_it[broker].leader} in epoch {views_of_it[broker].leader_epoch}"
+        if broker in views_of_it
         else f"broker {broker}: no answer"
         for broker in sorted(living)
     )
     for opinion, count in opinions.most_common(1):
         if 2 * count > len(living):
-            return next(v for v in said.values() if (v.leader, v.leader_epoch, v.replicas) == opinion), seen
+            return next(v for v in views_of_it.values() if (v.leader, v.leader_epoch, v.replicas) == opinion), seen
     return None, seen or "no living broker"

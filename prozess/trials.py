@@ -176,16 +176,16 @@ def _builder(model: Callable[P, M], what: str) -> Callable[P, M]:
 
 
 def _bad(what: str, error: ValidationError) -> BadInput:
-    said = []
+    problems = []
     for problem in error.errors():
         where = ".".join(map(str, problem["loc"])) or what
         if problem["type"] == "missing":
-            said.append(f"{where} is missing.")
+            problems.append(f"{where} is missing.")
         elif problem["type"] == "extra_forbidden":
-            said.append(f"{where} is not known.")
+            problems.append(f"{where} is not known.")
         else:
-            said.append(f"{where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}.")
-    return BadInput(f"{what}: {' '.join(said)}")
+            problems.append(f"{where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}.")
+    return BadInput(f"{what}: {' '.join(problems)}")
 
 
 # Settings of cells. What is not given is left to prozess, or to Kafka.

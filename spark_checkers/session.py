@@ -376,12 +376,12 @@ def warm_up(java_home: str, flags: str) -> None:
 def _place(java: Path, options: str) -> Path:
     """Returns where the archive for this Java, this Spark and these options is."""
     home = spark_home()
-    told = hashlib.sha256(f"{home} {options}\n".encode())
+    digest = hashlib.sha256(f"{home} {options}\n".encode())
     for path in (java.resolve(), java.resolve().parent.parent / "release", *sorted((home / "jars").iterdir())):
         if path.exists():
             stat = path.stat()
-            told.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return make_cache("spark-archives") / f"{pyspark.__version__}-{told.hexdigest()[:12]}"
+            digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return make_cache("spark-archives") / f"{pyspark.__version__}-{digest.hexdigest()[:12]}"
 
 
 def _facts(place: Path) -> Mapping[str, Any] | None:

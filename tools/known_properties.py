@@ -74,8 +74,8 @@ def update_modes(jvm: Any) -> dict[str, str]:
         owner = kind.getField("MODULE$").get(None) if name.endswith("$") else None
         for method in kind.getDeclaredMethods():
             if str(method.getName()) == "dynamicConfigUpdateModes":
-                told = method.invoke(owner, _nothing(jvm))
-                return {str(key): str(value) for key, value in told.items()}
+                modes = method.invoke(owner, _nothing(jvm))
+                return {str(key): str(value) for key, value in modes.items()}
     raise HarnessFailed(f"No class of {', '.join(UPDATE_MODES)} tells what brokers can be set to while they run.")
 
 
@@ -134,8 +134,8 @@ def _server(definition: Any, key: Any) -> str:
     return ""
 
 
-def _server_told(told: Any) -> str:
-    return "" if told is None or str(told) in ("null", "None") else str(told)
+def _server_told(found: Any) -> str:
+    return "" if found is None or str(found) in ("null", "None") else str(found)
 
 
 def _add_rules(entry: dict[str, Any], validator: Any) -> None:
@@ -172,16 +172,16 @@ _RULES: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _add_told(entry: dict[str, Any], told: str) -> None:
+def _add_told(entry: dict[str, Any], text: str) -> None:
     """What a validator that is no class of `ConfigDef`'s says of itself, where that is plain."""
-    if between := re.fullmatch(r"\[(-?\d+),\.\.\.,(-?\d+)\] or (-?\d+)", told):  # of gzip's level
+    if between := re.fullmatch(r"\[(-?\d+),\.\.\.,(-?\d+)\] or (-?\d+)", text):  # of gzip's level
         entry["range"], entry["beside"] = [int(between[1]), int(between[2])], int(between[3])
-    elif told == "[latest, earliest, none, by_duration:PnDTnHnMn.nS]":  # AutoOffsetResetStrategy.Validator (KIP-1106)
+    elif text == "[latest, earliest, none, by_duration:PnDTnHnMn.nS]":  # AutoOffsetResetStrategy.Validator (KIP-1106)
         entry["values"], entry["or_by_duration"] = ["latest", "earliest", "none"], True
-    elif re.fullmatch(r"\[[a-z_]+(, [a-z_]+)*\]", told):  # of share consumers' modes
-        entry["values_of_any_case"] = told[1:-1].split(", ")
+    elif re.fullmatch(r"\[[a-z_]+(, [a-z_]+)*\]", text):  # of share consumers' modes
+        entry["values_of_any_case"] = text[1:-1].split(", ")
     else:
-        entry["other"] = [*entry.get("other", ()), told]
+        entry["other"] = [*entry.get("other", ()), text]
 
 
 def _field(owner: Any, name: str, *default: Any) -> Any:
@@ -237,8 +237,8 @@ def _rules_of_librdkafka(
         words = [word.strip() for word in entry["default"].split(",")]
     elif kind != "boolean" and allowed:
         words = [word.strip() for word in allowed.split(",")]
-    elif told := re.findall(r"`(\w+)` - ", description):  # of partitioner, whose range is nowhere else
-        rules["values"] = told
+    elif named := re.findall(r"`(\w+)` - ", description):  # of partitioner, whose range is nowhere else
+        rules["values"] = named
     elif kind == "string" and answer(library, name, "a") is None:
         rules |= {"not_empty": True} if answer(library, name, "") else {}
         rules |= {"one_word": True} if answer(library, name, "a,b") and answer(library, name, "a b") else {}
@@ -258,12 +258,12 @@ def librdkafka() -> ctypes.CDLL:
 
 def answer(library: ctypes.CDLL, name: str, value: str) -> str | None:
     """What librdkafka says to a value of a property: why it refuses it; None = it takes it."""
-    configuration, told = library.rd_kafka_conf_new(), ctypes.create_string_buffer(512)
+    configuration, buffer = library.rd_kafka_conf_new(), ctypes.create_string_buffer(512)
     try:
-        code = library.rd_kafka_conf_set(configuration, name.encode(), value.encode(), told, len(told))
+        code = library.rd_kafka_conf_set(configuration, name.encode(), value.encode(), buffer, len(buffer))
     finally:
         library.rd_kafka_conf_destroy(configuration)
-    return None if code == 0 else told.value.decode(errors="replace")
+    return None if code == 0 else buffer.value.decode(errors="replace")
 
 
 # --- the file ----------------------------------------------------------------------------------------------------------
@@ -283,9 +283,9 @@ def collect() -> dict[str, Any]:
     """Everything that the file holds."""
     kafka, before = {}, dict[str, Properties]()
     for version in NEWEST_PATCHES:  # minor releases alone change properties
-        told = of_kafka(version)
-        kafka[version], before = differences(before, told), told
-        sys.stdout.write(f"Kafka {version}: {', '.join(f'{len(told[scope])} {scope}' for scope in told)}\n")
+        document = of_kafka(version)
+        kafka[version], before = differences(before, document), document
+        sys.stdout.write(f"Kafka {version}: {', '.join(f'{len(document[scope])} {scope}' for scope in document)}\n")
     return {"kafka": kafka, "librdkafka": {"version": confluent_kafka.libversion()[0], **of_librdkafka()}}
 
 

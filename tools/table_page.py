@@ -108,8 +108,8 @@ def render() -> str:
 def _columns(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
     yield "| column | type | unit | meaning |\n|---|---|---|---|\n"
     for name, kind, unit, meaning in rows:
-        told = meaning.replace("ORIGIN_SEQUENCE_BITS", str(ORIGIN_SEQUENCE_BITS)).replace("|", "\\|")
-        yield f"| `{name}` | {kind} | {unit} | {told} |\n"
+        text = meaning.replace("ORIGIN_SEQUENCE_BITS", str(ORIGIN_SEQUENCE_BITS)).replace("|", "\\|")
+        yield f"| `{name}` | {kind} | {unit} | {text} |\n"
 
 
 def _members(code: type[IntEnum]) -> str:

@@ -101,17 +101,17 @@ def rows_of(shown: Sequence[Shown]) -> dict[Cluster, Row]:
     newest = {(one.version, one.mode, one.trial): one for one in shown if one.trial in TRIALS}
     found: dict[Cluster, Row] = {}
     for one in newest.values():
-        told = {} if one.verdict == "held" else {one.trial: one.sentence}
-        row = Row({one.trial: one.cell}, (one.ready_s,), told)
+        sentences = {} if one.verdict == "held" else {one.trial: one.sentence}
+        row = Row({one.trial: one.cell}, (one.ready_s,), sentences)
         found[one.version, one.mode] = found.get((one.version, one.mode), Row({})).with_newer(row)
     return found
 
 
 def rows_in(text: str) -> dict[Cluster, Row]:
     """Returns the rows of a table that stands: the inverse of `table`, but for the seconds in between."""
-    told: dict[Cluster, dict[str, str]] = {}
+    sentences: dict[Cluster, dict[str, str]] = {}
     for found in _TOLD.finditer(text):
-        told.setdefault((found["version"], found["mode"]), {})[found["trial"]] = found["sentence"]
+        sentences.setdefault((found["version"], found["mode"]), {})[found["trial"]] = found["sentence"]
     rows = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.strip("|").split("|")]
@@ -121,7 +121,9 @@ def rows_in(text: str) -> dict[Cluster, Row]:
         seconds = _READY.fullmatch(ready)
         assert seconds is not None, line
         known = {trial: cell for trial, cell in zip(TRIALS, cells, strict=True) if cell != _NOT_RUN}
-        rows[version, mode] = Row(known, tuple(float(s) for s in seconds.groups() if s), told.get((version, mode), {}))
+        rows[version, mode] = Row(
+            known, tuple(float(s) for s in seconds.groups() if s), sentences.get((version, mode), {})
+        )
     return rows
 
 
@@ -132,15 +134,15 @@ def table(rows: Mapping[Cluster, Row]) -> str:
         f"| release | cluster | ready | {' | '.join(f'`{trial}`' for trial in TRIALS)} |",
         "|---|---|---|---|---|---|",
     ]
-    told = []
+    found = []
     for version, mode in clusters:
         row = rows[version, mode]
         low, high = (f"{s:.0f}" for s in (min(row.ready_s), max(row.ready_s)))
         ready = f"{low} s" if low == high else f"{low}–{high} s"
         cells = (row.cells.get(trial, _NOT_RUN) for trial in TRIALS)
         lines.append(f"| {version} | {mode} | {ready} | {' | '.join(cells)} |")
-        told += [f"* **{version}, {mode}, `{trial}`.** {row.told[trial]}" for trial in sorted(row.told)]
-    return "\n".join([*lines, *([""] if told else []), *told]) + "\n"
+        found += [f"* **{version}, {mode}, `{trial}`.** {row.told[trial]}" for trial in sorted(row.told)]
+    return "\n".join([*lines, *([""] if found else []), *found]) + "\n"
 
 
 def fixes_table() -> str:

@@ -70,13 +70,13 @@ def _left(client: PlannedClient) -> tuple[str, ...]:
     return () if client.producer is None else client.producer.left_to_client
 
 
-def _compare(library: ClientLibrary, clients: Iterable[PlannedClient], told: Defaults) -> None:
+def _compare(library: ClientLibrary, clients: Iterable[PlannedClient], defaults: Defaults) -> None:
     for client in clients:
         work, version = client.work, library.version or ""
         if isinstance(work, GroupWork):
-            answers, names = told["consumer"], MEMBER_PROPERTY_OF
+            answers, names = defaults["consumer"], MEMBER_PROPERTY_OF
         else:
-            answers, names = told["producer"], PROPERTY_OF
+            answers, names = defaults["producer"], PROPERTY_OF
         if lacking := [names[name] for name in _left(client) if names[name] not in answers]:
             raise BadInput(
                 f"{library} does not say what it takes for {', '.join(lacking)}, so nobody knows what {client.name} "
@@ -112,18 +112,18 @@ def _check_librdkafka(plan: Plan, library: ClientLibrary, clients: Sequence[Plan
         if properties and client.role not in RUN_TOOLS:
             wanted[client.name] = {"consumer": client.role in CONSUMERS, "properties": properties}
     directory = None if library.version is None else toolbox.librdkafka(library.version)
-    told = _asked(directory, wanted, what=str(library))
-    if library.version is not None and told["version"] != library.version:
+    answer = _asked(directory, wanted, what=str(library))
+    if library.version is not None and answer["version"] != library.version:
         raise BadInput(
             f"client_version = {library.version!r}: confluent-kafka {library.version} brings librdkafka "
-            f"{told['version']}. Give that version, if it is the one that you mean."
+            f"{answer['version']}. Give that version, if it is the one that you mean."
         )
-    for name, why in told["refused"].items():
+    for name, why in answer["refused"].items():
         raise BadInput(
             f"Client {name} cannot be made, {library} refuses its configuration: {why}. Change it in the trial's `base` or "
             "`axes`, or exclude the combination."
         )
-    _compare(library, [client for client in clients if _left(client)], told["defaults"])
+    _compare(library, [client for client in clients if _left(client)], answer["defaults"])
 
 
 def _asked(library: Path | None, clients: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -157,8 +157,8 @@ def main() -> None:
     for name, client in clients.items():
         if (why := why_refused(client["properties"], consumer=client["consumer"])) is not None:
             refused[name] = why
-    told = {"version": library_version(), "defaults": librdkafka_defaults(), "refused": refused}
-    sys.stdout.write(json.dumps(told))
+    values = {"version": library_version(), "defaults": librdkafka_defaults(), "refused": refused}
+    sys.stdout.write(json.dumps(values))
 
 
 def librdkafka_defaults() -> Defaults:
@@ -214,11 +214,11 @@ def _printed_by(version: str, command: Sequence[str]) -> dict[str, str]:
         )
     except subprocess.TimeoutExpired as error:
         raise HarnessFailed(f"Kafka's Java client {version} did not answer within {ANSWER_TIMEOUT_S:g} s.") from error
-    told = defaults_printed(done.stdout)
-    if done.returncode != 0 or not told:
+    printed = defaults_printed(done.stdout)
+    if done.returncode != 0 or not printed:
         last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise HarnessFailed(f"Kafka's Java client {version} does not print its defaults: {last}")
-    return told
+    return printed
 
 
 def defaults_printed(page: str) -> dict[str, str]:

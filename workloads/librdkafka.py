@@ -28,8 +28,8 @@ def logged_in(properties: Mapping[str, Any]) -> dict[str, Any]:
 def library_version() -> str:
     """Returns the version of librdkafka that this process has. confluent-kafka 2.12.0 tells it as text, all others as text
     and number."""
-    told: object = libversion()
-    return str(told[0] if isinstance(told, tuple) else told)
+    version: object = libversion()
+    return str(version[0] if isinstance(version, tuple) else version)
 
 
 LOST_POSITION = frozenset(

@@ -57,19 +57,19 @@ class Statistics:
         """The callback that librdkafka is given beside the client's properties."""
         return {"stats_cb": self.record} if self._wanted else {}
 
-    def callbacks_of_brokers(self, told: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+    def callbacks_of_brokers(self, report: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
         """Returns the callback for a client of which only what it knows of brokers is recorded: a member's lag is its
-        group's. `told` is given each report."""
-        return {"stats_cb": partial(self.record, only=_OF_BROKERS, told=told)} if self._wanted else {}
+        group's. `report` is given each report."""
+        return {"stats_cb": partial(self.record, only=_OF_BROKERS, report_to=report)} if self._wanted else {}
 
     def record(
-        self, text: str, *, only: Collection[str] = (), told: Callable[[Mapping[str, Any]], None] | None = None
+        self, text: str, *, only: Collection[str] = (), report_to: Callable[[Mapping[str, Any]], None] | None = None
     ) -> None:
         """Writes what one report says, or `only` these metrics. librdkafka's poll calls it, in the client's own
         thread."""
         now_ns, report = self._now_ns(), json.loads(text)
-        if told is not None:
-            told(report)
+        if report_to is not None:
+            report_to(report)
         for metric, partition, value in samples(report, self._partitions, committed_only=self._committed_only):
             if not only or metric in only:
                 self._append(now_ns, metric, partition, value)
@@ -78,9 +78,9 @@ class Statistics:
         """Writes one value that the client came to know otherwise, if statistics are wanted; None = not known."""
         self.samples({metric: value}, time_ns=self._now_ns())
 
-    def samples(self, told: Mapping[str, float | None], *, time_ns: int) -> None:
+    def samples(self, numbers: Mapping[str, float | None], *, time_ns: int) -> None:
         """Writes several values of one time on the trial's clock, if statistics are wanted."""
-        for metric, value in told.items() if self._wanted else ():
+        for metric, value in numbers.items() if self._wanted else ():
             self._append(time_ns, metric, NONE, value)
 
     def _append(self, now_ns: int, metric: str, partition: int, value: float | None) -> None:
@@ -287,8 +287,10 @@ class JavaMetrics:
         if answers is None:
             self._absent(self._now_ns())
         else:
-            told = values(self._attributes, answers)  # -1: never yet (AbstractCoordinator, last-heartbeat-seconds-ago)
-            positive = {metric: value if value is not None and value >= 0 else None for metric, value in told.items()}
+            answer = values(
+                self._attributes, answers
+            )  # -1: never yet (AbstractCoordinator, last-heartbeat-seconds-ago)
+            positive = {metric: value if value is not None and value >= 0 else None for metric, value in answer.items()}
             self._statistics.samples(positive, time_ns=self._now_ns())
 
     def _absent(self, time_ns: int) -> None:

@@ -200,12 +200,12 @@ def launch_reader(context: LaunchContext) -> Settings:
     cells = context.plan.cells
     foreign = [p for p in planned.partitions if cells[context.plan.partitions[p].cell].workload in FOREIGN]
     commands = [client for client in context.plan.clients if client.role == "recorded-command"]
-    told = sorted(set(planned.partitions) & {p for client in commands for p in client.partitions})
+    common = sorted(set(planned.partitions) & {p for client in commands for p in client.partitions})
     return Settings(
         reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=planned.name),
         ReaderOptions(
-            foreign=tuple(told or foreign),
-            senders=tuple(client.client for client in commands) if told else None,
+            foreign=tuple(common or foreign),
+            senders=tuple(client.client for client in commands) if common else None,
             copies=copy_rules(context),
         ),
     )

@@ -39,22 +39,22 @@ class Members:
         return once(history.tables["clients"], Members, lambda: Members(history))
 
     def __init__(self, history: CellHistory) -> None:
-        told = history.tables["clients"]
-        rows = np.flatnonzero(told["role"] == Role.MEMBER.value)
-        rows = rows[np.argsort(told["client"][rows], kind="stable")]
-        self.ids = told["client"][rows].astype(np.int64)
+        clients = history.tables["clients"]
+        rows = np.flatnonzero(clients["role"] == Role.MEMBER.value)
+        rows = rows[np.argsort(clients["client"][rows], kind="stable")]
+        self.ids = clients["client"][rows].astype(np.int64)
         """The client ids of the members, ascending."""
-        self.complete = (told["complete"][rows] == 1) & np.isin(told["exit_code"][rows], (0, NONE))
+        self.complete = (clients["complete"][rows] == 1) & np.isin(clients["exit_code"][rows], (0, NONE))
         """Whether the member ended by itself and in order, with every row written. A member that was fenced did not."""
-        self.twins = dict(zip(self.ids.tolist(), told["planned"][rows].tolist(), strict=True))
+        self.twins = dict(zip(self.ids.tolist(), clients["planned"][rows].tolist(), strict=True))
         """For each member the planned client whose place, and group.instance.id, it has."""
         beats = history.tables["heartbeats"]
         self.beats = {int(c): np.sort(beats["time_ns"][beats["client"] == c]) for c in self.ids}
         last = np.array(
             [self.beats[int(c)][-1] if len(self.beats[int(c)]) else MISSING for c in self.ids], dtype=np.int64
         )
-        self.started_ns = told["started_ns"][rows].astype(np.int64)
-        ended = told["ended_ns"][rows]
+        self.started_ns = clients["started_ns"][rows].astype(np.int64)
+        ended = clients["ended_ns"][rows]
         self.ended_ns = np.where(ended != MISSING, ended, last)
         """When it ended; for a member that was killed, when it was last known to live."""
 

@@ -338,10 +338,10 @@ class CellIndex(Indexed):
 def reasons_of(reasons: Sequence[str | None], unrecorded: int) -> str | None:
     """Returns the reasons of several partitions as one text, and with it how many records belong to no known
     transaction."""
-    said = [reason for reason in reasons if reason]
+    reasons_given = [reason for reason in reasons if reason]
     if unrecorded:
-        said.append(f"{unrecorded} records belong to transactions that were not recorded")
-    return "; ".join(said) or None
+        reasons_given.append(f"{unrecorded} records belong to transactions that were not recorded")
+    return "; ".join(reasons_given) or None
 
 
 def reading_transactions(index: CellIndex, client: np.ndarray, read_ns: np.ndarray) -> np.ndarray:

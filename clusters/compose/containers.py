@@ -185,10 +185,10 @@ class ComposeNode(HasParts):
         try:
             api = self._client().api
             began = datetime.fromisoformat(str(api.inspect_container(self._place.container)["State"]["StartedAt"])[:19])
-            told = api.logs(self._place.container, since=began.replace(tzinfo=UTC))
+            logs = api.logs(self._place.container, since=began.replace(tzinfo=UTC))
         except PROBLEMS as error:
             raise HarnessFailed(f"The Docker engine did not give the log of {self.name}: {error}.") from error
-        return told.decode(errors="replace")
+        return logs.decode(errors="replace")
 
     def _let_go(self) -> None:
         if self._guardian is not None:

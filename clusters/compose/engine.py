@@ -105,7 +105,7 @@ def endpoint(environment: Mapping[str, str] = os.environ) -> str:
     them by addresses of this machine's bridges."""
     name = environment.get("DOCKER_CONTEXT") or None
     if value := environment.get("DOCKER_HOST", ""):
-        said = f"DOCKER_HOST = {value!r}"
+        setting = f"DOCKER_HOST = {value!r}"
     else:
         try:
             context = ContextAPI.get_context(name)
@@ -114,10 +114,10 @@ def endpoint(environment: Mapping[str, str] = os.environ) -> str:
         if context is None:
             raise BadInput(f"There is no Docker context {name!r}; `docker context ls` names them.")
         value = str(context.Host or _SOCKET)
-        said = f"Docker's context {context.Name!r}, {value!r},"
+        setting = f"Docker's context {context.Name!r}, {value!r},"
     if not value.startswith(_OF_THIS_MACHINE):
         raise BadInput(
-            f"{said} may be an engine on another machine; the compose backend needs one of this machine (unix://…), for it "
+            f"{setting} may be an engine on another machine; the compose backend needs one of this machine (unix://…), for it "
             "binds directories, enters networks and reaches containers from here. Unset it or name a local socket, run "
             "prozess on that machine, or put a cluster that runs there on trial with the ssh or attach backend."
         )
@@ -181,9 +181,9 @@ def command(
     except FileNotFoundError as error:
         raise MissingTool(f"There is no `docker` on PATH. {_way_out()}") from error
     except subprocess.TimeoutExpired as error:
-        said = (error.stderr or b"").decode(errors="replace").strip()[-500:]
+        output = (error.stderr or b"").decode(errors="replace").strip()[-500:]
         raise ClusterFailed(
-            f"docker {' '.join(arguments[:2])} … did not end within {timeout_s:g} s. It said: {said or 'nothing'}"
+            f"docker {' '.join(arguments[:2])} … did not end within {timeout_s:g} s. It said: {output or 'nothing'}"
         ) from error
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip())[-800:]
@@ -465,11 +465,11 @@ def _build(
 
 
 def _checksum(directory: Path, seed: str) -> str:
-    told = hashlib.sha256(seed.encode())
+    digest = hashlib.sha256(seed.encode())
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            told.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
-    return told.hexdigest()[:16]
+            digest.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _link(source: Path, target: Path) -> None:

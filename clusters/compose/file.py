@@ -361,12 +361,12 @@ def _persons_kafka(
 ) -> dict[str, Any]:
     broker = BROKER in node.roles
     published = f"${{PORT_{node.node_id}:-{node.relay_port}}}"
-    told = environment(variant, node, nodes, setting)
+    variables = environment(variant, node, nodes, setting)
     if broker:
         advertised = environment_name("advertised.listeners")
-        told[advertised] = told[advertised].replace(f"127.0.0.1:{node.relay_port}", f"127.0.0.1:{published}")
+        variables[advertised] = variables[advertised].replace(f"127.0.0.1:{node.relay_port}", f"127.0.0.1:{published}")
     return {
-        "environment": told,
+        "environment": variables,
         **({"ports": [f"127.0.0.1:{published}:{node.client_port}"]} if broker else {}),
         "volumes": [f"{node.name}:{DATA_IN_CONTAINER}"],
         **_health(node.name, node.data_port if broker else node.controller_port),

@@ -211,8 +211,8 @@ class ExecNetwork(NodeNetwork):
             code = api.exec_inspect(made)["ExitCode"]
         except PROBLEMS as error:
             raise HarnessFailed(f"{argv[0]} could not be run in {self._holder}: {error}.") from error
-        told = [(part or b"").decode(errors="replace") for part in (out, errors)]
-        return subprocess.CompletedProcess(command, int(code), *told)
+        lines = [(part or b"").decode(errors="replace") for part in (out, errors)]
+        return subprocess.CompletedProcess(command, int(code), *lines)
 
     def call(self, function: Callable[[], T]) -> T:
         """Always raises HarnessFailed: the namespace cannot be entered."""
@@ -241,10 +241,10 @@ class ExecNetwork(NodeNetwork):
             self._restore(f"*filter\n:{_COUNTER} - [0:0]\n-A INPUT -j {_COUNTER}\nCOMMIT\n")
         if not self._ruled(["-C", _COUNTER, *rule]):
             self._restore(f"*filter\n-A {_COUNTER} {' '.join(rule)}\nCOMMIT\n")
-        told = self.run_as_root(["iptables", "-w", "10", "-vnxL", _COUNTER]).stdout
-        match = re.search(rf"^\s*(\d+)\s.*\s{re.escape(address)}\s", told, re.MULTILINE)
+        output = self.run_as_root(["iptables", "-w", "10", "-vnxL", _COUNTER]).stdout
+        match = re.search(rf"^\s*(\d+)\s.*\s{re.escape(address)}\s", output, re.MULTILINE)
         if match is None:
-            raise HarnessFailed(f"iptables did not say what {self._name} was sent: {told.strip()[-200:]}")
+            raise HarnessFailed(f"iptables did not say what {self._name} was sent: {output.strip()[-200:]}")
         return int(match[1])
 
     def _no_pid(self) -> int:

@@ -175,15 +175,15 @@ def _owner() -> str:
 def _lives(label: str) -> bool:
     """Is the interpreter that made it still there? A label that cannot be read is somebody else's: yes."""
     try:
-        told = json.loads(label)
-        owner = ProcessIdentity(int(told["pid"]), int(told["start_time"]))
-        return str(told["boot"]) == boot_id() and is_running(owner)
+        document = json.loads(label)
+        owner = ProcessIdentity(int(document["pid"]), int(document["start_time"]))
+        return str(document["boot"]) == boot_id() and is_running(owner)
     except (ValueError, KeyError, TypeError):
         return True
 
 
 def _environment(port: int, properties: Mapping[str, str], heap: str) -> dict[str, str]:
-    told = {
+    values = {
         "offsets.topic.num.partitions": "3",
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.num.partitions": "3",
@@ -208,5 +208,5 @@ def _environment(port: int, properties: Mapping[str, str], heap: str) -> dict[st
         "CLUSTER_ID": new_kafka_uuid(),
         "KAFKA_HEAP_OPTS": heap,
         "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(JVM_FLAGS),
-        **{environment_name(key): value for key, value in told.items()},
+        **{environment_name(key): value for key, value in values.items()},
     }

@@ -89,8 +89,8 @@ def own_servers(
     return tuple(sorted(found, key=lambda server: (BROKER in server.roles, server.node_id)))
 
 
-def _server(name: str, service: Mapping[str, Any], told: ComposeService | None, source: str) -> OwnServer | None:
-    facts = _Facts(name, service, told or ComposeService(), source)
+def _server(name: str, service: Mapping[str, Any], resolved: ComposeService | None, source: str) -> OwnServer | None:
+    facts = _Facts(name, service, resolved or ComposeService(), source)
     node_id = facts.text("node_id", "prozess.node-id", "NODE_ID", "BROKER_ID")
     if node_id is None:
         return None
@@ -132,9 +132,9 @@ class _Facts:
     source: str
 
     def text(self, key: str, label: str, *properties: str) -> str | None:
-        told = getattr(self.told, key)
-        if told is not None:
-            return str(told)
+        value = getattr(self.told, key)
+        if value is not None:
+            return str(value)
         labels = self.service.get("labels") or {}
         if label in labels:
             return str(labels[label])
@@ -251,13 +251,13 @@ class OwnComposeCluster(ContainersCluster):
 
     def _read(self) -> Mapping[str, Any]:
         try:
-            told = command(
+            output = command(
                 ["compose", "--file", str(self._file), "--project-name", self._project, "config", "--format", "json"],
                 timeout_s=CONFIG_TIMEOUT_S,
             )
         except ClusterFailed as error:
             raise BadInput(f"compose.file = {str(self._file)!r}: Compose does not take it: {error}") from error
-        found: Mapping[str, Any] = json.loads(told)
+        found: Mapping[str, Any] = json.loads(output)
         return found
 
     def _container(self, server: OwnServer) -> str:

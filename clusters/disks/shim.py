@@ -87,8 +87,8 @@ def _build(compiler: str, into: Path) -> None:
 
 def environment(shim: Path, *, clock: Path | None = None, syncs: Path | None = None) -> dict[str, str]:
     """Returns the environment that preloads the shim into a process. `clock`: a file that `set_clock` has made before."""
-    told = {CLOCK_VARIABLE: clock, SYNCS_VARIABLE: syncs}
-    return {"LD_PRELOAD": str(shim), **{name: str(path) for name, path in told.items() if path is not None}}
+    variables = {CLOCK_VARIABLE: clock, SYNCS_VARIABLE: syncs}
+    return {"LD_PRELOAD": str(shim), **{name: str(path) for name, path in variables.items() if path is not None}}
 
 
 def set_clock(path: Path, *, offset_ns: int, drift_ppm: int, since_ns: int) -> None:
@@ -298,8 +298,8 @@ def _told(answers: list[dict[str, Any]]) -> tuple[int, int]:
     """The earliest time that it may be for the JVM, and how much later it may be, in ns.
 
     By the broker's own metric, unless a record was applied in between, or it is no broker of KRaft."""
-    stamp, *told = answers
-    before, lag, after = (one.get("value") for one in told)
+    stamp, *values = answers
+    before, lag, after = (one.get("value") for one in values)
     if isinstance(before, int | float) and before == after and before > 0 and isinstance(lag, int | float):
         return int(before + lag) * MS_NS, MS_NS
     return int(stamp["timestamp"]) * S_NS, S_NS

@@ -134,12 +134,12 @@ class Disk:
         self.image.unlink(missing_ok=True)
 
     def _unmount(self) -> None:
-        said = ""
+        output = ""
 
         def unmounted() -> bool:
-            nonlocal said
+            nonlocal output
             done = tried_tool("umount", str(self.mount_point))
-            said = done.stderr.strip()
+            output = done.stderr.strip()
             return done.returncode == 0
 
         wait_until(
@@ -147,7 +147,7 @@ class Disk:
             awaited=f"{self.mount_point} to be unmounted",
             timeout_s=UNMOUNT_S,
             clock=SystemClock(),
-            last_seen=lambda: said,
+            last_seen=lambda: output,
         )
 
     def sync(self) -> None:

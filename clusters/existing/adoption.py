@@ -142,14 +142,14 @@ class Kafka:
     def groups(self) -> frozenset[str]:
         """Returns the names of all groups that clients have made. ClusterFailed if Kafka does not list them."""
         try:
-            told = self._admin().list_consumer_groups(request_timeout=ASK_TIMEOUT_S).result(ASK_TIMEOUT_S + 1)
+            answer = self._admin().list_consumer_groups(request_timeout=ASK_TIMEOUT_S).result(ASK_TIMEOUT_S + 1)
         except (KafkaException, TimeoutError) as error:
             raise ClusterFailed(
                 f"Kafka at {self._servers} does not list its groups: {self._in_words(error)}."
             ) from error
-        if told.errors:
-            raise ClusterFailed(f"Kafka at {self._servers} does not list all of its groups: {told.errors[0]}.")
-        return frozenset(group.group_id for group in told.valid)
+        if answer.errors:
+            raise ClusterFailed(f"Kafka at {self._servers} does not list all of its groups: {answer.errors[0]}.")
+        return frozenset(group.group_id for group in answer.valid)
 
     def _remove_groups(self, made: Made) -> None:
         """Deletes the groups of the run. One whose members were killed is only empty once their sessions are over."""
@@ -285,8 +285,8 @@ def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:
     described: Mapping[str, str | None] = {}
     with suppress(ClusterFailed, BadInput, NotReady):
         described = admin.describe_configs(brokers=[broker], timeout_s=ASK_TIMEOUT_S)[f"broker:{broker}"]
-    told = {key: value for key in shaping_settings(variant) if (value := described.get(key)) is not None}
-    return {**variant.properties, **told}
+    values = {key: value for key in shaping_settings(variant) if (value := described.get(key)) is not None}
+    return {**variant.properties, **values}
 
 
 def call_each(problems: list[str], *deeds: Callable[[], object]) -> None:
@@ -407,8 +407,8 @@ def live_settings(servers: str, topic: str | None, login: Login | None) -> LiveS
         raise BadInput(f"--cluster-topic {topic!r}: Kafka at {servers} has no such topic.")
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in sorted(found.brokers)]
     resources += [ConfigResource(ResourceType.TOPIC, topic)] if topic is not None else []
-    told = [dict(_set(scope, entries)) for scope, entries in _described(client, resources)]
-    of_topic, notes = (told[-1] if topic is not None else {}), []
+    settings = [dict(_set(scope, entries)) for scope, entries in _described(client, resources)]
+    of_topic, notes = (settings[-1] if topic is not None else {}), []
     if topic is not None:
         copies = sorted({len(p.replicas) for p in found.topics[topic].partitions.values()})
         of_topic["replication.factor"] = str(copies[0])
@@ -418,7 +418,7 @@ def live_settings(servers: str, topic: str | None, login: Login | None) -> LiveS
             )
     ids = sorted(found.brokers)
     return LiveSettings(
-        brokers=dict(zip(ids, told, strict=False)),
+        brokers=dict(zip(ids, settings, strict=False)),
         releases=_releases(servers, ids, login),
         topic=of_topic,
         notes=tuple(notes),

@@ -111,9 +111,9 @@ class Toxiproxy:
 
     def toxics(self, name: str) -> Mapping[str, Mapping[str, Any]]:
         """Returns the toxics of a proxy: name → what the server says of it."""
-        told = self._ask("GET", f"/proxies/{name}/toxics")
-        assert isinstance(told, list), told
-        return {toxic["name"]: toxic for toxic in told}
+        answer = self._ask("GET", f"/proxies/{name}/toxics")
+        assert isinstance(answer, list), answer
+        return {toxic["name"]: toxic for toxic in answer}
 
     def close(self) -> None:
         """Ends the server. Safe to repeat."""
@@ -138,7 +138,7 @@ class Toxiproxy:
         )
         try:
             with urllib.request.urlopen(request, timeout=PROXY_TIMEOUT_S) as answer:
-                said = answer.read()
+                body = answer.read()
         except urllib.error.HTTPError as error:
             raise HarnessFailed(
                 f"toxiproxy refuses {method} {path}: {error.read().decode(errors='replace')[:200]}"
@@ -146,9 +146,9 @@ class Toxiproxy:
         except OSError as error:
             raise HarnessFailed(f"toxiproxy does not answer {method} {path}: {error}.") from error
         try:
-            return json.loads(said) if said else {}
+            return json.loads(body) if body else {}
         except ValueError:
-            return str(said.decode(errors="replace"))
+            return str(body.decode(errors="replace"))
 
 
 # A broker of the attach backend: an address that answers, and the link of the trial's clients to it.
@@ -522,13 +522,13 @@ class AttachCluster:
     def describe(self) -> Mapping[str, Any]:
         admin = Admin(self, clock=self._clock)
         try:
-            told = described_by(admin, self._found[1], self._plan.variant)
+            description = described_by(admin, self._found[1], self._plan.variant)
         finally:
             admin.close()
         return {
             "backend": "attach",
             "cluster_id": self._found[0],
-            **told,
+            **description,
             "nodes": {
                 node.name: {
                     "id": node.node_id,

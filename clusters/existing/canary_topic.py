@@ -253,9 +253,9 @@ class CanaryTopic:
             if view is None:
                 return f"broker {broker} does not answer"
             for number, replicas in enumerate(self.assignment):
-                told = view.get((self.name, number))
-                if told is None or told.leader < 0 or set(told.isr) != set(replicas):
-                    return f"broker {broker} says of {self.name}-{number}: {told}"
+                found = view.get((self.name, number))
+                if found is None or found.leader < 0 or set(found.isr) != set(replicas):
+                    return f"broker {broker} says of {self.name}-{number}: {found}"
         silent = [n for n in range(len(self.assignment)) if not sample.offsets.get((self.name, n))]
         return f"nobody says where {self.name}-{silent[0]} ends" if silent else ""
 

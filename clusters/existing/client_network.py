@@ -113,11 +113,11 @@ class ClientNetwork:
         self._pipe = ours
         ours.settimeout(START_TIMEOUT_S)
         try:
-            said, descriptors, _, _ = socket.recv_fds(ours, len(_READY), len(brokers))
+            refusal, descriptors, _, _ = socket.recv_fds(ours, len(_READY), len(brokers))
         except OSError:
-            said, descriptors = b"", []
+            refusal, descriptors = b"", []
         self.listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        if said != _READY or len(descriptors) != len(brokers):
+        if refusal != _READY or len(descriptors) != len(brokers):
             self.close()
             raise HarnessFailed("The clients' network could not be made; the run stage's log says why.")
 

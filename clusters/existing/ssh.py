@@ -292,11 +292,11 @@ class SshCluster:
     def _clock_is_right(self, node: SshNode) -> bool:
         """Is the machine's clock near enough to ours? It stamps what its controller writes."""
         before_ns = self._clock.wall_ns()
-        said = node.host.run("date +%s%N").stdout.strip()
+        output = node.host.run("date +%s%N").stdout.strip()
         after_ns = self._clock.wall_ns()
-        if not said.isdigit():
+        if not output.isdigit():
             return False
-        off_ns = max(before_ns - int(said), int(said) - after_ns, 0)
+        off_ns = max(before_ns - int(output), int(output) - after_ns, 0)
         return off_ns <= self._options.clock_skew_max_ms * _MS and after_ns - before_ns < NS_PER_S
 
     def _fetch(self, node: SshNode, remote: str, into: Path) -> None:
@@ -439,8 +439,8 @@ class SshLinks(Links):
             return float(received.stdout)
         if received.returncode == 5:
             return None
-        said = (received.stderr + sent.stderr).strip()[-300:]
-        raise HarnessFailed(f"{source} cannot send {count} bytes to {receiver} on port {TRANSFER_PORT}: {said}")
+        errors = (received.stderr + sent.stderr).strip()[-300:]
+        raise HarnessFailed(f"{source} cannot send {count} bytes to {receiver} on port {TRANSFER_PORT}: {errors}")
 
 
 def impairers_of(links: SshLinks, nodes: Callable[[], Sequence[SshNode]]) -> dict[str, AnyImpairer]:
@@ -460,8 +460,8 @@ def problems_of(node: SshNode) -> dict[Capability, str]:
         if not done.returncode and capability is Capability.SHAPE:
             done = node.host.run_as_root(["sh", "-c", _DEVICE.replace("{address}", node.address)])
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]
-            found[capability] = f"not on {node.host.where}: {said}"
+            complaint = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]
+            found[capability] = f"not on {node.host.where}: {complaint}"
     return found
 
 
@@ -539,12 +539,12 @@ class SshFullDisks:
     def impaired(self, node: SshNode, impairment: FullDisk) -> tuple[Tristate, str]:
         """Looks whether a write really gets ENOSPC."""
         size = impairment.left_bytes + PROBE_BYTES
-        said = self._run(node, _PROBE.format(directory=_directory(node), size=size))
-        if "No space left on device" in said:
+        answer = self._run(node, _PROBE.format(directory=_directory(node), size=size))
+        if "No space left on device" in answer:
             return Tristate.YES, f"a write of {size} bytes gets ENOSPC"
-        if f"{size} bytes" in said:
+        if f"{size} bytes" in answer:
             return Tristate.NO, f"a write of {size} bytes works"
-        return Tristate.UNKNOWN, f"a write of {size} bytes: {said.strip()[-200:]}"
+        return Tristate.UNKNOWN, f"a write of {size} bytes: {answer.strip()[-200:]}"
 
     def _run(self, node: SshNode, script: str) -> str:
         done = node.host.run_with_rights(script, timeout_s=TIMEOUT_S)
@@ -560,8 +560,8 @@ def problem_of(node: SshNode) -> str | None:
     done = node.host.run_with_rights(_PROBLEM.format(directory=_directory(node)))
     if done.returncode == 0:
         return None
-    said = (done.stderr.strip().splitlines() or ["it cannot be looked at"])[-1]
-    return f"{node.remote_data} of {node.host.where}: {said}"
+    complaint = (done.stderr.strip().splitlines() or ["it cannot be looked at"])[-1]
+    return f"{node.remote_data} of {node.host.where}: {complaint}"
 
 
 def _directory(node: SshNode) -> str:

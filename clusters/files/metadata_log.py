@@ -40,11 +40,11 @@ def decode_ground_truth(
     The directories are those of KRaft's controllers, or of ZooKeeper's servers (`prozess.clusters.files.zookeeper_log`).
     `migrated`: those of the controllers that took over from ZooKeeper, if any did (KIP-866)."""
     decode = decode_zookeeper_logs if metadata_mode == "zookeeper" else decode_metadata_log
-    told = decode(directories, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+    truth = decode(directories, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
     if not any((directory / LOG_NAME).is_dir() for directory in migrated):
-        return told
+        return truth
     later = decode_metadata_log(migrated, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-    return join_after_migration(told, later)
+    return join_after_migration(truth, later)
 
 
 def join_after_migration(

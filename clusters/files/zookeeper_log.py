@@ -466,12 +466,12 @@ class TreeReplay:
             gone = PartitionState(NONE, old.leader_epoch if old else NONE, isr=0)
             self._partition_row(key, gone, MetadataKind.DELETED)
             return
-        told = json.loads(change.data)
+        document = json.loads(change.data)
         state = self._states[key] = PartitionState(
-            leader=int(told["leader"]),
-            leader_epoch=int(told["leader_epoch"]),
-            isr=broker_mask(told["isr"]),
-            recovering=int(told.get("leader_recovery_state", 0)),
+            leader=int(document["leader"]),
+            leader_epoch=int(document["leader_epoch"]),
+            isr=broker_mask(document["isr"]),
+            recovering=int(document.get("leader_recovery_state", 0)),
         )
         self._partition_row(key, state)
 
@@ -479,19 +479,19 @@ class TreeReplay:
         if change.operation is ZooKeeperOperation.DELETE:
             self._topic_ids.pop(match[1], None)
             return
-        told = json.loads(change.data)
-        self._topic_ids[match[1]] = self._id_of(match[1], told)
-        for number, replicas in told["partitions"].items():
+        document = json.loads(change.data)
+        self._topic_ids[match[1]] = self._id_of(match[1], document)
+        for number, replicas in document["partitions"].items():
             key, mask = (match[1], int(number)), broker_mask(replicas)
             before, self._replicas[key] = self._replicas.get(key), mask
             if before != mask and key in self._states:
                 self._partition_row(key, self._states[key])
 
-    def _id_of(self, topic: str, told: dict[str, Any]) -> dict[str, int]:
+    def _id_of(self, topic: str, values: dict[str, Any]) -> dict[str, int]:
         """The id of a topic as ZooKeeper has it, since 2.8 (KIP-516); where it has none, the transaction that made the
         topic names it."""
-        if "topic_id" in told:
-            return columns_of_id(UUID(bytes=base64.urlsafe_b64decode(f"{told['topic_id']}==")))
+        if "topic_id" in values:
+            return columns_of_id(UUID(bytes=base64.urlsafe_b64decode(f"{values['topic_id']}==")))
         made = {"topic_id_high": NONE, "topic_id_low": self._now["log_position"]}
         return self._topic_ids.get(topic, made)
 

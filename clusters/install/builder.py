@@ -28,8 +28,8 @@ def build(
 
     However this ends, and even if this process is killed, the command does not go on. If this process is killed, the
     directory goes, too."""
-    said = directory / "said"
-    with said.open("wb") as log:
+    found = directory / "said"
+    with found.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(directory), *command],
             stdin=subprocess.PIPE,
@@ -41,7 +41,7 @@ def build(
     assert process.stdin is not None
     try:
         code = process.wait(timeout_s)
-        return code, said.read_text(encoding="utf-8", errors="replace")
+        return code, found.read_text(encoding="utf-8", errors="replace")
     finally:
         process.stdin.close()
         process.wait(END_LIMIT_S)

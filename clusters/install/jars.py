@@ -513,7 +513,7 @@ def explain_failure(version: str, output: str) -> str:
     ):
         artifact = missing[1] or missing[2]
         return f"{what}: the repository has no {artifact}. The nearest releases: {nearest_releases(version)}."
-    said = re.sub(r"\x1b\[[\d;]*m|\w+://\S+", "", output)
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["nothing"]
+    text = re.sub(r"\x1b\[[\d;]*m|\w+://\S+", "", output)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["nothing"]
     telling = next((line for line in lines if "ERROR" in line), lines[-1])
     return f"{what}: it says {telling[:200]!r}. {_WAY_OUT}"

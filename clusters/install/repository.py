@@ -391,5 +391,5 @@ def _failure(what: str, error: Exception, coordinates: Coordinates | None = None
             return f"{head}: {cause}. {way_out}"
     if status := _status(error):
         return f"{head}: the repository answers with HTTP status {status}. {_WAY_OUT}"
-    said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    return f"{head}: {said}. {_WAY_OUT}"
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    return f"{head}: {reason}. {_WAY_OUT}"

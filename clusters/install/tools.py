@@ -122,8 +122,8 @@ def java_identity(runtime: JavaRuntime) -> str:
     """A short name that differs between JVMs that must not share class-data archives: version, place, build."""
     stat = runtime.executable.stat()
     release = _release_text(runtime.home)
-    told = json.dumps([str(runtime.home), str(runtime.executable), stat.st_size, stat.st_mtime_ns, release])
-    return f"java{runtime.major}-{zlib.crc32(told.encode()):08x}"
+    identity = json.dumps([str(runtime.home), str(runtime.executable), stat.st_size, stat.st_mtime_ns, release])
+    return f"java{runtime.major}-{zlib.crc32(identity.encode()):08x}"
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -165,15 +165,15 @@ def _ask(executable: Path, origin: str) -> JavaRuntime | str:
         return f"did not say its version within {LAUNCH_TIMEOUT_S:g} s"
     except OSError as error:
         return f"does not run ({error.strerror})"
-    told = dict(re.findall(r"^\s+([\w.]+) = (.*)$", answer.stderr, re.MULTILINE))
-    major = _major(told.get("java.version", ""))
-    if answer.returncode != 0 or not major or "java.home" not in told:
+    properties = dict(re.findall(r"^\s+([\w.]+) = (.*)$", answer.stderr, re.MULTILINE))
+    major = _major(properties.get("java.version", ""))
+    if answer.returncode != 0 or not major or "java.home" not in properties:
         last = (answer.stderr.strip().splitlines() or ["no output"])[-1][:200]
         return f"does not run (exit {answer.returncode}: {last})"
-    home = Path(told["java.home"])
+    home = Path(properties["java.home"])
     direct = home / "bin" / "java"
     launcher = direct if direct.is_file() else executable.absolute()
-    return JavaRuntime(launcher, home, major, origin, told["java.version"])
+    return JavaRuntime(launcher, home, major, origin, properties["java.version"])
 
 
 def _major(version: str) -> int:
@@ -290,7 +290,7 @@ def _build(go: str, directory: Path, environment: Mapping[str, str]) -> None:
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_WORKSPACE, dir=directory, ignore_cleanup_errors=True) as made:
         try:
-            code, said = build(
+            code, output = build(
                 [go, "install", _TOXIPROXY_MODULE],
                 Path(made),
                 timeout_s=BUILD_TIMEOUT_S,
@@ -299,7 +299,7 @@ def _build(go: str, directory: Path, environment: Mapping[str, str]) -> None:
         except subprocess.TimeoutExpired as error:
             raise MissingTool(f"toxiproxy was not built within {BUILD_TIMEOUT_S:g} s.") from error
         if code:
-            raise MissingTool(f"Go could not build {_TOXIPROXY_MODULE}: {said.strip()[-400:]}")
+            raise MissingTool(f"Go could not build {_TOXIPROXY_MODULE}: {output.strip()[-400:]}")
         server = Path(made) / "server"
         _sum_of(_target(environment)).write_text(sha256_of(server), encoding="utf-8")
         server.rename(_target(environment))

@@ -218,20 +218,20 @@ def _pip(version: str, words: Sequence[str], *, environment: Mapping[str, str]) 
         raise explained(version, done.stderr)
 
 
-def explained(version: str, said: str) -> BadInput | MissingTool:
+def explained(version: str, text: str) -> BadInput | MissingTool:
     """Returns the error that says why pip failed, and what to do, without any address in it."""
     what = f"confluent-kafka {version} cannot be fetched with pip"
-    if "No module named pip" in said:
+    if "No module named pip" in text:
         return MissingTool(f"{what}: this Python has none. Install it: python -m ensurepip.")
-    if "DO NOT MATCH THE HASHES" in said:
+    if "DO NOT MATCH THE HASHES" in text:
         return MissingTool(f"{what}: the package index has another wheel than prozess has the sum of. Ask who runs it.")
-    if re.search(r"NewConnectionError|Max retries|ConnectTimeout|ReadTimeout|ProxyError|Name or service", said):
+    if re.search(r"NewConnectionError|Max retries|ConnectTimeout|ReadTimeout|ProxyError|Name or service", text):
         return MissingTool(f"{what}: the package index cannot be reached. Connect this machine, or name another index.")
-    if "No matching distribution" in said:
+    if "No matching distribution" in text:
         return BadInput(
             f"client_version = {version!r}: the package index has no confluent-kafka {version} with a wheel for Python "
             f"{sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}. Give one that it has: "
             f"{_few(wheels_for(f'cp{sys.version_info[0]}{sys.version_info[1]}', platform.machine()))}."
         )
-    lines = [line.strip() for line in re.sub(r"\w+://\S+", "…", said).splitlines() if line.strip()] or ["nothing"]
+    lines = [line.strip() for line in re.sub(r"\w+://\S+", "…", text).splitlines() if line.strip()] or ["nothing"]
     return MissingTool(f"{what}: it says {lines[-1][:200]!r}.")

@@ -250,8 +250,8 @@ class Vanishing:
 
 def connections(end: LinkEnd, other: LinkEnd) -> set[Connection]:
     """The established connections between the two, as `end` sees them."""
-    told = _ss(end, "-Htn", "state", "established", "src", end.address, "dst", other.address)
-    return {(words[-2], words[-1]) for line in told.splitlines() if len(words := line.split()) >= 4}
+    sockets = _ss(end, "-Htn", "state", "established", "src", end.address, "dst", other.address)
+    return {(words[-2], words[-1]) for line in sockets.splitlines() if len(words := line.split()) >= 4}
 
 
 def destroy(end: LinkEnd, other: LinkEnd, *, to_ports: Sequence[int] = ()) -> None:
@@ -473,8 +473,8 @@ def _burst(impairment: Bandwidth) -> int:
 
 def _device(end: LinkEnd) -> str:
     """Returns the device with the end's address."""
-    told = _run(end, "ip", "-json", "-4", "address", "show")
-    for device in json.loads(told):
+    output = _run(end, "ip", "-json", "-4", "address", "show")
+    for device in json.loads(output):
         if any(address.get("local") == end.address for address in device.get("addr_info", ())):
             return str(device["ifname"])
     raise HarnessFailed(f"{end.name} has no device with the address {end.address}.")

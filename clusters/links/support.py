@@ -76,7 +76,7 @@ def _refused_by_kernel() -> Mapping[Capability, str]:
             timeout_s=TIMEOUT_S,
             environment={**os.environ, "PATH": _PATH, "LC_ALL": "C"},
         )
-        told = json.loads(done.stdout)
+        document = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         return dict.fromkeys(_TRIED, f"it could not be tried: {error}")
-    return {capability: told[capability] for capability in _TRIED if told[capability]}
+    return {capability: document[capability] for capability in _TRIED if document[capability]}

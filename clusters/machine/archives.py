@@ -92,12 +92,12 @@ def build_archives(
 
 
 def _place(version: str, java: JavaRuntime, jars: Sequence[Path]) -> Path:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for jar in jars:
         stat = jar.stat()
-        told.update(f"{jar}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-    told.update(" ".join(JVM_FLAGS).encode())
-    return make_cache("archives") / f"{version}-{java_identity(java)}-{told.hexdigest()[:12]}"
+        digest.update(f"{jar}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    digest.update(" ".join(JVM_FLAGS).encode())
+    return make_cache("archives") / f"{version}-{java_identity(java)}-{digest.hexdigest()[:12]}"
 
 
 def _whole(place: Path) -> bool:

@@ -112,9 +112,9 @@ TOLD_BYTES = 200_000
 """How much of a log is read: a stack trace and an orderly shutdown lie between the cause and its end."""
 
 
-def may_start_again(told: str) -> bool:
+def may_start_again(text: str) -> bool:
     """Did a broker of ZooKeeper mode end because the cluster was not ready? `told`: the end of its log."""
-    return "Fatal error during KafkaServer startup" in told and any(cause in told for cause in NOT_READY)
+    return "Fatal error during KafkaServer startup" in text and any(cause in text for cause in NOT_READY)
 
 
 def read_end(log: Path, *, after: int) -> str:

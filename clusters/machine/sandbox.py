@@ -441,8 +441,8 @@ def bound(address: str, port: int = PROBE_PORT) -> socket.socket:
 def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool:
     while True:
         try:
-            told, address = ours.recvfrom(200)
+            received, address = ours.recvfrom(200)
         except TimeoutError:
             return False
-        if told == asked and address == sender:  # else a late one of an earlier probe
+        if received == asked and address == sender:  # else a late one of an earlier probe
             return True

@@ -350,25 +350,25 @@ def _check_node(variant: Variant, name: str) -> None:
     """Checks whether the version of one node can be such a node."""
     version = variant.version_of(name)
     numbers = version_numbers(version)
-    said = (
+    setting = (
         f"kafka_version = {version!r}" if name not in variant.versions else f"variant.versions of {name} = {version!r}"
     )
     if numbers < OLDEST:
-        raise BadInput(f"{said}: Kafka is run from {_line(OLDEST)} on. Use {_newest(from_=OLDEST)}.")
+        raise BadInput(f"{setting}: Kafka is run from {_line(OLDEST)} on. Use {_newest(from_=OLDEST)}.")
     if variant.metadata_mode == "zookeeper":
         if numbers >= NO_ZOOKEEPER:
             raise BadInput(
-                f"{said} has no ZooKeeper mode, which Kafka {_line(NO_ZOOKEEPER)} removed (KIP-500). Use "
+                f"{setting} has no ZooKeeper mode, which Kafka {_line(NO_ZOOKEEPER)} removed (KIP-500). Use "
                 f'{_newest(before=NO_ZOOKEEPER)}, or metadata_mode = "kraft-isolated".'
             )
         if variant.migration_controllers and numbers < OLDEST_MIGRATION:
             raise BadInput(
-                f"{said} has no migration to KRaft that is ready for production (KIP-866, "
+                f"{setting} has no migration to KRaft that is ready for production (KIP-866, "
                 f"{_line(OLDEST_MIGRATION)}). Use {_newest(before=NO_ZOOKEEPER)}, or remove variant.migration_controllers."
             )
     elif numbers < READY_KRAFT:
         raise BadInput(
-            f"{said} has KRaft only as a preview: it is ready for production from {_line(READY_KRAFT)} on (KIP-833). "
+            f"{setting} has KRaft only as a preview: it is ready for production from {_line(READY_KRAFT)} on (KIP-833). "
             f'Set metadata_mode = "zookeeper", or use {_newest(from_=READY_KRAFT)}.'
         )
 

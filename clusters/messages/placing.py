@@ -147,7 +147,7 @@ class MessageProxies:
         self._start(carried, [])
 
     def _start(self, carried: Sequence["Carried"], networks: Sequence[int]) -> None:
-        told = [
+        listeners = [
             {
                 "fd": one.listener.fileno(),
                 "opener": one.opener,
@@ -165,7 +165,7 @@ class MessageProxies:
             "-m",
             "prozess.clusters.messages.proxy",
             str(theirs.fileno()),
-            json.dumps(told),
+            json.dumps(listeners),
         ]
         if self._record_pids is not None:
             command = recording_command(command, name="message proxy", into=self._record_pids)

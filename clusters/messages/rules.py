@@ -249,7 +249,7 @@ class Rules:
 
     def _act(self, rule: ArmedRule, slot: Slot, message: Seen, meant: tuple[PartitionFacts, ...]) -> bool:
         """Does what the rule says. Returns whether that decides about the message, for now."""
-        do, told = rule.action["do"], rule.action["do"]
+        do, done = rule.action["do"], rule.action["do"]
         match do:
             case "record":
                 decided = False
@@ -271,12 +271,12 @@ class Rules:
                     message.pending.again = True
             case "answer":
                 decided = self._answer_with_error(rule, slot, message)
-                told = "answer" if decided else "not answered"
+                done = "answer" if decided else "not answered"
             case _:
                 raise AssertionError(do)
-        if told not in ("not answered", "swap"):  # a swap is done when the next one comes
+        if done not in ("not answered", "swap"):  # a swap is done when the next one comes
             self._note_hit(rule)
-        self._journal(rule, message, told, meant)
+        self._journal(rule, message, done, meant)
         return decided
 
     def _note_hit(self, rule: ArmedRule) -> None:

@@ -41,18 +41,18 @@ class AgentPlace:
 def agent_options(jar: Path, place: AgentPlace) -> list[str]:
     """Returns the JVM options that start an agent, with the rules that act on the node now."""
     scripts = sorted(place.directory.glob("*.btm"))
-    told = ["listener:true", f"address:{place.host}", f"port:{place.port}", *(f"script:{path}" for path in scripts)]
-    return [f"-javaagent:{jar}={','.join(told)}"]
+    lines = ["listener:true", f"address:{place.host}", f"port:{place.port}", *(f"script:{path}" for path in scripts)]
+    return [f"-javaagent:{jar}={','.join(lines)}"]
 
 
 def ask_agent(place: AgentPlace, command: str, script: str | None = None) -> list[str]:
     """Gives an agent a command (LOAD or DELETE with a script, or LIST), and returns the lines that it answers. HarnessFailed
     if it does not answer, or says that it failed."""
-    told = command if script is None else f"{command}\nSCRIPT prozess\n{script}\nENDSCRIPT\nEND{command}"
+    text = command if script is None else f"{command}\nSCRIPT prozess\n{script}\nENDSCRIPT\nEND{command}"
     try:
         with socket.create_connection((place.host, place.port), timeout=ANSWER_TIMEOUT_S) as connection:
             connection.settimeout(ANSWER_TIMEOUT_S)
-            connection.sendall(f"{told}\n".encode())
+            connection.sendall(f"{text}\n".encode())
             answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode(errors="replace")
     except OSError as error:
         raise HarnessFailed(f"Byteman's agent at {place.host}:{place.port} did not answer: {error}.") from error

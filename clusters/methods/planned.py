@@ -96,11 +96,11 @@ def refuse_bad_rules(
                     script.write_text(text, encoding="utf-8")
                     rules.setdefault(version, []).append((step, str(script)))
         for version, made in rules.items():
-            said = _checked([str(script) for _, script in made], [agent, *jars_of(version)], java)
-            if _NO_ERRORS not in said:
-                step = next((step for step, script in made if script in said), made[0][0])
+            complaint = _checked([str(script) for _, script in made], [agent, *jars_of(version)], java)
+            if _NO_ERRORS not in complaint:
+                step = next((step for step, script in made if script in complaint), made[0][0])
                 raise BadInput(
-                    f"Step {step.name!r}: Byteman does not take its rule for Kafka {version}: {_telling(said)}"
+                    f"Step {step.name!r}: Byteman does not take its rule for Kafka {version}: {_telling(complaint)}"
                 )
 
 
@@ -132,9 +132,9 @@ def _checked(scripts: Sequence[str], jars: Sequence[Path], java: Path) -> str:
     return done.stdout + done.stderr
 
 
-def _telling(said: str) -> str:
+def _telling(text: str) -> str:
     """What the checker says of the first mistake."""
-    lines = said.splitlines()
+    lines = text.splitlines()
     found = next((line for line in lines if "Exception: " in line), None) or next(
         (line for line in lines if line.startswith("ERROR")), "it gave no reason."
     )

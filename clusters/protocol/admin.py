@@ -311,23 +311,23 @@ class AdminViews(AdminConnections):
     def _quorum(self, timeout_s: float) -> QuorumAnswer | None:
         if not self._cluster.controller_servers:
             return self._quorum_by_brokers(timeout_s)
-        told = self._each(
+        replies = self._each(
             self._cluster.controller_servers,
             lambda node: self._controllers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
         )
         answers = [
-            found[0] for node, found in told.items() if found and found[0].error == 0 and found[0].leader == node
+            found[0] for node, found in replies.items() if found and found[0].error == 0 and found[0].leader == node
         ]
         return max(answers, key=lambda answer: answer.leader_epoch, default=None)
 
     def _quorum_by_brokers(self, timeout_s: float) -> QuorumAnswer | None:
         """Asks brokers about the quorum where no controller is reached: they ask the one that they take for active
         (KIP-595)."""
-        told = self._each(
+        replies = self._each(
             self._cluster.observer_servers,
             lambda node: self._brokers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
         )
-        answers = [found[0] for found in told.values() if found and found[0].error == 0]
+        answers = [found[0] for found in replies.values() if found and found[0].error == 0]
         return max(answers, key=lambda answer: answer.leader_epoch, default=None)
 
     # --- features ---
@@ -348,10 +348,10 @@ class AdminViews(AdminConnections):
         one is silent."""
         deadline_ns = self._deadline_ns(timeout_s)
         asked = self._running_brokers() if brokers is None else brokers
-        told = [self._ask(node, api_versions_request(), deadline_ns) for node in asked]
-        answers = [answer.supported for answer in told if answer is not None]
-        if not answers or len(answers) < len(told):
-            silent = f"{len(told) - len(answers)} of {len(told)} brokers did not answer"
+        replies = [self._ask(node, api_versions_request(), deadline_ns) for node in asked]
+        answers = [answer.supported for answer in replies if answer is not None]
+        if not answers or len(answers) < len(replies):
+            silent = f"{len(replies) - len(answers)} of {len(replies)} brokers did not answer"
             raise NotReady(awaited="what features every broker supports", timeout_s=timeout_s, last_seen=silent)
         known = set.intersection(*(set(answer) for answer in answers))
         return {feature: min(answer[feature] for answer in answers) for feature in sorted(known)}
@@ -422,19 +422,19 @@ class AdminTransactions(AdminViews):
         asked: dict[int, dict[str, list[int]]] = {}
         for (topic, number), leader in self._leaders(partitions, deadline_ns).items():
             asked.setdefault(leader, {}).setdefault(topic, []).append(number)
-        told = self._each(
+        answers = self._each(
             asked, lambda leader: self._ask(leader, describe_producers_request(asked[leader]), deadline_ns) or {}
         )
-        return {key: opened for answer in told.values() for key, opened in answer.items()}
+        return {key: opened for answer in answers.values() for key, opened in answer.items()}
 
     def coordinated_transactions(self, *, timeout_s: float = 5.0) -> Sequence[CoordinatedTransaction] | None:
         """Returns the transactions that all coordinators know. None if a broker does not answer, or is still loading."""
         deadline_ns = self._deadline_ns(timeout_s)
-        told = self._each(
+        answers = self._each(
             self._cluster.observer_servers, lambda node: self._ask(node, list_transactions_request(), deadline_ns)
         )
         found: list[CoordinatedTransaction] = []
-        for answer in told.values():
+        for answer in answers.values():
             if answer is None:
                 return None
             found += answer
@@ -689,10 +689,10 @@ class Admin(AdminTransactions, AdminChanges):
 
         Returns where each log begins now. ClusterFailed if the end of one is not told, or Kafka refuses."""
         deadline_ns = self._deadline_ns(timeout_s)
-        told = self.log_starts_and_ends(sorted({topic for topic, _ in partitions}), timeout_s=timeout_s)
+        ends = self.log_starts_and_ends(sorted({topic for topic, _ in partitions}), timeout_s=timeout_s)
         before = []
         for topic, number in partitions:
-            newest = max(told.get((topic, number), ()), key=lambda answer: answer.leader_epoch, default=None)
+            newest = max(ends.get((topic, number), ()), key=lambda answer: answer.leader_epoch, default=None)
             if newest is None or newest.high_watermark is None:
                 raise ClusterFailed(f"No broker said where {topic}-{number} ends, so its records cannot be deleted.")
             start = newest.log_start or 0
@@ -755,8 +755,8 @@ class Admin(AdminTransactions, AdminChanges):
                 if (problem := _not_whole(seen.get(key), replicas)) is not None:
                     return f"on broker {node}, {key[0]}-{key[1]} {problem}"
         # A broker's view says that it leads before its log is there: it would refuse the first records until then.
-        told = self.log_starts_and_ends(topics)
-        silent = [key for key in expected if not any(found.high_watermark is not None for found in told.get(key, ()))]
+        ends = self.log_starts_and_ends(topics)
+        silent = [key for key in expected if not any(found.high_watermark is not None for found in ends.get(key, ()))]
         if silent:
             return f"of {len(silent)} partitions, such as {silent[0]}, the leader does not say where they end"
         return ""

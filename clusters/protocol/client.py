@@ -271,8 +271,8 @@ class WireClient:
 
     def _named(self, node_id: int, error: Exception) -> ClusterFailed:
         host, port = self._servers()[node_id]
-        told = f"its answer to the login {error}." if isinstance(error, Malformed) else str(error)
-        return ClusterFailed(f"{self._name} {node_id} at {host}:{port}: {told}")
+        text = f"its answer to the login {error}." if isinstance(error, Malformed) else str(error)
+        return ClusterFailed(f"{self._name} {node_id} at {host}:{port}: {text}")
 
     def _exchange(
         self, node_id: int, connection: socket.socket, requests: Sequence[Request[T]], deadline_ns: int

@@ -59,12 +59,12 @@ class Scram:
 
     def final(self, challenge: bytes) -> bytes:
         """Returns the client-final-message for a server-first-message. ScramRefused if that is none to ours."""
-        told = _attributes(challenge)
-        nonce = told.get("r", "")
+        document = _attributes(challenge)
+        nonce = document.get("r", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise ScramRefused("the server's nonce is not one to ours")
         try:
-            salt, rounds = base64.b64decode(told.get("s", ""), validate=True), int(told.get("i", ""))
+            salt, rounds = base64.b64decode(document.get("s", ""), validate=True), int(document.get("i", ""))
         except (binascii.Error, ValueError) as error:
             raise ScramRefused("the server's salt or iteration count cannot be read") from error
         if not salt or not ITERATIONS_MIN <= rounds <= ITERATIONS_MAX:
@@ -80,10 +80,10 @@ class Scram:
 
     def verify(self, outcome: bytes) -> None:
         """Raises ScramRefused unless the server-final-message proves that the server knows the password, too."""
-        told = _attributes(outcome)
-        if "e" in told:
-            raise ScramRefused(f"the server answers {told['e']}")
-        given = told.get("v", "").encode()
+        document = _attributes(outcome)
+        if "e" in document:
+            raise ScramRefused(f"the server answers {document['e']}")
+        given = document.get("v", "").encode()
         if not self._signature or not hmac.compare_digest(given, base64.b64encode(self._signature)):
             raise ScramRefused("the server does not prove that it knows the password")
 
@@ -165,8 +165,8 @@ def _from_server(properties: Mapping[str, str]) -> tuple[str, float]:
     )
     try:
         with urllib.request.urlopen(request, timeout=TOKEN_TIMEOUT_S, context=trusted) as answer:
-            told = json.loads(answer.read(1 << 20))
-        return str(told["access_token"]), float(told.get("expires_in", 60))
+            document = json.loads(answer.read(1 << 20))
+        return str(document["access_token"]), float(document.get("expires_in", 60))
     except urllib.error.HTTPError as error:
         error.close()
         raise _no_token(f"it answers {error.code}") from None
@@ -237,8 +237,8 @@ class WireLogin:
         def step(message: bytes) -> bytes:
             error, why, answer = ask(authenticate_request(message))
             if error:
-                told = self._login.hide(why) or f"error code {error}"
-                raise ClusterFailed(f"it refuses the login ({self._mechanism}): {told.rstrip('.')}.")
+                text = self._login.hide(why) or f"error code {error}"
+                raise ClusterFailed(f"it refuses the login ({self._mechanism}): {text.rstrip('.')}.")
             return answer
 
         self._exchange(step)

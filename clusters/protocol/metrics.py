@@ -108,15 +108,15 @@ class MetricsObserver:
         unstable = [key for key in views if _is_unstable(offsets, key)]
         left_s = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
         opened = self._opened(node_id, unstable, timeout_s=left_s) if unstable else {}
-        told = [{key: o.log_offset for key, o in by_key.items() if o.error == 0 <= o.log_offset} for by_key in offsets]
+        found = [{key: o.log_offset for key, o in by_key.items() if o.error == 0 <= o.log_offset} for by_key in offsets]
         return {
             key: LeaderState(
                 view.leader_epoch,
                 len(view.isr),
-                told[0].get(key),
-                told[1].get(key),
-                watermark_epoch=offsets[0][key].leader_epoch if key in told[0] else NONE,
-                transactions=opened.get(key) if key in unstable else () if key in told[1] else None,
+                found[0].get(key),
+                found[1].get(key),
+                watermark_epoch=offsets[0][key].leader_epoch if key in found[0] else NONE,
+                transactions=opened.get(key) if key in unstable else () if key in found[1] else None,
             )
             for key, view in views.items()
         }
@@ -314,11 +314,11 @@ def values(attributes: Sequence[Attribute], answers: Sequence[JSON]) -> dict[str
 
 
 def _errors(by_mbean: JSON) -> dict[str, float | None]:
-    told: dict[str, float] = {}
+    found: dict[str, float] = {}
     for mbean, attributes in by_mbean.items():
         keys = dict(part.split("=", 1) for part in mbean.partition(":")[2].split(",") if "=" in part)
         if keys.get("error", "NONE") == "NONE" or not is_number(attributes.get("Count")):
             continue
         name = errors_metric(keys.get("request", "").replace("-", ""), keys["error"])
-        told[name] = told.get(name, 0.0) + float(attributes["Count"])
-    return dict(told)
+        found[name] = found.get(name, 0.0) + float(attributes["Count"])
+    return dict(found)

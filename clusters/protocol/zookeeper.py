@@ -38,11 +38,11 @@ class ServerState:
         return self.mode in ("leader", "standalone")
 
 
-def parse_srvr(told: str) -> ServerState | None:
+def parse_srvr(found: str) -> ServerState | None:
     """Reads the answer to `srvr`; None if the server serves nobody now."""
     mode, zxid = (
-        re.search(r"^Mode: (\w+)$", told, re.MULTILINE),
-        re.search(r"^Zxid: 0x([0-9a-f]+)$", told, re.MULTILINE),
+        re.search(r"^Mode: (\w+)$", found, re.MULTILINE),
+        re.search(r"^Zxid: 0x([0-9a-f]+)$", found, re.MULTILINE),
     )
     return ServerState(mode[1], int(zxid[1], 16)) if mode and zxid else None
 
@@ -101,15 +101,15 @@ class ZooKeeperClient:
         try:
             with socket.create_connection(self._servers()[node], timeout_s) as connection:
                 connection.sendall(b"srvr")
-                told = b""
-                while len(told) < _RESPONSE_MAX_BYTES:
+                answer = b""
+                while len(answer) < _RESPONSE_MAX_BYTES:
                     connection.settimeout(self._left_s(deadline_ns))
                     if not (part := connection.recv(65536)):
                         break
-                    told += part
+                    answer += part
         except OSError:
             return None
-        return parse_srvr(told.decode(errors="replace"))
+        return parse_srvr(answer.decode(errors="replace"))
 
     def _read(self, node: int, path: str, deadline_ns: int) -> bytes | None:
         """Reads the data of a node of the tree; None if there is none. OSError if there is no answer in time."""

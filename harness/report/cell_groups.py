@@ -44,11 +44,11 @@ class CellGroup:
             for anomaly in cell.anomalies.values():
                 if anomaly.outcome in order:
                     counts[anomaly.outcome, anomaly.anomaly].append(anomaly.seen)
-        told = [
+        lines = [
             f"{name} {sum(found):,} in {len(found)} of {len(self.cells)} ({_TOLD[outcome]})"
             for (outcome, name), found in sorted(counts.items(), key=lambda pair: order.index(pair[0][0]))
         ]
-        return ", ".join(told) or "nothing"
+        return ", ".join(lines) or "nothing"
 
 
 def groups_of(matrix: CellMatrix[CellVerdict]) -> list[CellGroup]:
@@ -78,8 +78,8 @@ def _split(cells: Sequence[CellVerdict], axes: Sequence[str], values: Mapping[st
 
 def kind_of(cell: CellVerdict) -> Kind:
     """Returns what was promised of a cell, and whether it came true."""
-    told = ((a.anomaly, _TOLD[a.outcome]) for a in cell.anomalies.values() if a.outcome in _TOLD)
-    return cell.verdict, frozenset(told)
+    outcomes = ((a.anomaly, _TOLD[a.outcome]) for a in cell.anomalies.values() if a.outcome in _TOLD)
+    return cell.verdict, frozenset(outcomes)
 
 
 def _entropy(cells: Sequence[CellVerdict], axis: str) -> float:

@@ -169,11 +169,11 @@ def make_traffic(
         done = (sends["completed_ns"] != MISSING) & (sends["completed_ns"] >= first_ns)
         at = _bins(edges, sends["completed_ns"][done])
         completed += np.bincount((level[done] * 3 + outcome[done]) * bins + at, minlength=len(completed))
-        told = done & (outcome == Outcome.OK) & (level > 0) & (sends["invoked_ns"] >= first_ns)
-        took_us = (sends["completed_ns"][told] - sends["invoked_ns"][told]) / 1_000
+        mask = done & (outcome == Outcome.OK) & (level > 0) & (sends["invoked_ns"] >= first_ns)
+        took_us = (sends["completed_ns"][mask] - sends["invoked_ns"][mask]) / 1_000
         size = np.clip(np.log(np.maximum(took_us, 1)) * _PER_E, 0, _LATENCIES - 1).astype(np.int64)
-        at = _bins(edges, sends["invoked_ns"][told])
-        latencies += np.bincount((level[told] * bins + at) * _LATENCIES + size, minlength=len(latencies))
+        at = _bins(edges, sends["invoked_ns"][mask])
+        latencies += np.bincount((level[mask] * bins + at) * _LATENCIES + size, minlength=len(latencies))
     return SendTraffic(
         edges,
         completed.reshape(len(LEVELS), len(Outcome), bins),
@@ -244,8 +244,8 @@ def timeline_panels(
     acknowledged = {level: traffic.rates(level, Outcome.OK) for level in given}
     doubtful = {level: traffic.rates(level, Outcome.INFO) + traffic.rates(level, Outcome.FAIL) for level in given}
     doubtful = {level: rates for level, rates in doubtful.items() if rates.any()}
-    told = [level for level in given if traffic.latencies[level].any()]
-    latency = {level: np.maximum(traffic.percentile_ms(level, 0.99), LEAST_MS) for level in told}
+    levels = [level for level in given if traffic.latencies[level].any()]
+    latency = {level: np.maximum(traffic.percentile_ms(level, 0.99), LEAST_MS) for level in levels}
     panels: list[Panel | Lanes | None] = [
         Panel("acknowledged per s", at_s, series(acknowledged), height=140),
         Panel("unknown or refused per s", at_s, series(doubtful), kind="bars", height=70) if doubtful else None,
@@ -403,10 +403,10 @@ def _series(table: MetricTable, lines: Sequence[MetricLine], grid_s: np.ndarray)
     found = []
     for style, line in enumerate(lines, 3):
         series = table.series(line.metric)
-        if not (told := [s.rate() for s in series] if line.rate else series):
+        if not (shown := [s.rate() for s in series] if line.rate else series):
             continue
-        low, _ = aggregate(line.aggregate, told, grid_s)
-        known, _ = aggregate("count", told, grid_s)
+        low, _ = aggregate(line.aggregate, shown, grid_s)
+        known, _ = aggregate("count", shown, grid_s)
         if np.any(known):
             found.append(ChartSeries(line.label, np.where(np.asarray(known) > 0, low, np.nan), style))
     return found
@@ -417,8 +417,8 @@ def _alert_lanes(alerts: Sequence[AlertResult], end_s: float) -> list[Lane]:
     for alert in alerts:
         spans: list[Span] = [
             (begin_s, min(max(until_s, begin_s + STEP_S / 2), end_s), kind)
-            for kind, told in enumerate((alert.fired, alert.unknown))
-            for begin_s, until_s in told
+            for kind, given in enumerate((alert.fired, alert.unknown))
+            for begin_s, until_s in given
             if begin_s < end_s
         ]
         found.append(Lane(alert.name, sorted(spans)))
@@ -501,7 +501,7 @@ def _latency(at_s: np.ndarray, bins: dict[float, list[DeliveryWindow]], found: S
     series = []
     for style, (name, column) in enumerate(_DELIVERY_LATENCIES.items()):
         known = [[value for w in windows if (value := getattr(w, column)) is not None] for windows in bins.values()]
-        values = np.array([max(_LEAST_MS, *told) if told else np.nan for told in known])
+        values = np.array([max(_LEAST_MS, *latencies) if latencies else np.nan for latencies in known])
         series += [ChartSeries(name, values, style)] if not np.isnan(values).all() else []
     if not series:
         return None

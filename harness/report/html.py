@@ -324,8 +324,8 @@ def _cell(cell: CellVerdict, kind: int, label: str, texts: Texts, names: Texts) 
     order = list(AnomalyOutcome)
     judged: list[int] = []
     for anomaly in cell.anomalies.values():
-        told = (names.number(anomaly.anomaly), order.index(anomaly.outcome), anomaly.seen)
-        judged += [*told, texts.number(anomaly.reason), texts.number(anomaly.source), int(has_section(anomaly))]
+        fields = (names.number(anomaly.anomaly), order.index(anomaly.outcome), anomaly.seen)
+        judged += [*fields, texts.number(anomaly.reason), texts.number(anomaly.source), int(has_section(anomaly))]
     return [cell.cell, kind, str(cell.verdict), cell.name, label, [texts.number(v) for v in cell.axes.values()], judged]
 
 
@@ -370,27 +370,27 @@ def _windows(impact: ImpactShown | None) -> dict[str, list[Any]]:
 def _clients(plan: Plan, history: History) -> dict[str, list[Any]]:
     """Planned clients, and those that took their place."""
     table = history.table("clients")
-    told = {name: table[name].tolist() for name in ("client", "planned", "started_ns", "ended_ns", "exit_code")}
-    rows = {client: place for place, client in enumerate(told["client"])}
+    values = {name: table[name].tolist() for name in ("client", "planned", "started_ns", "ended_ns", "exit_code")}
+    rows = {client: place for place, client in enumerate(values["client"])}
     planned = {client.client: client for client in plan.clients}
-    later = zip(told["client"], told["planned"], strict=True)
+    later = zip(values["client"], values["planned"], strict=True)
     stood_in = {c: planned[of] for c, of in later if c not in planned and of in planned}
     cells = {c: sorted({plan.partitions[p].cell for p in of.partitions}) for c, of in planned.items()}
     columns: dict[str, list[Any]] = {name: [] for name in ("name", "role", "cells", "started", "ended", "exit")}
     for number, client in (planned | stood_in).items():
         place = rows.get(number)
         again = f"{client.name}, started again as {number}" if number in stood_in else f"{client.name} ({number})"
-        row = (again, client.role, cells[client.client], *_life(told, place))
+        row = (again, client.role, cells[client.client], *_life(values, place))
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns
 
 
-def _life(told: Mapping[str, list[int]], place: int | None) -> tuple[float | None, float | None, str]:
+def _life(values: Mapping[str, list[int]], place: int | None) -> tuple[float | None, float | None, str]:
     """Returns when a client started and ended, and how."""
     if place is None:
         return None, None, "left no record"
-    started, ended, code = (told[name][place] for name in ("started_ns", "ended_ns", "exit_code"))
+    started, ended, code = (values[name][place] for name in ("started_ns", "ended_ns", "exit_code"))
     how = "clean" if code == 0 else "not known" if code == NONE else f"signal {-code}" if code < 0 else f"status {code}"
     return _seconds(started), _seconds(ended), how
 

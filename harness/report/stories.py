@@ -102,18 +102,18 @@ def _send(row: Mapping[str, int], number: int, main: bool, unasked: bool, name: 
         return
     took = f"after {(row['completed_ns'] - row['invoked_ns']) / 1e6:,.0f} ms"
     if row["outcome"] == Outcome.OK and unasked:
-        kind, told = "unknown", f"{who} reports #{row['sequence']} as sent {took}: with acks=0 no broker answers"
+        kind, text = "unknown", f"{who} reports #{row['sequence']} as sent {took}: with acks=0 no broker answers"
     elif row["outcome"] == Outcome.OK:
         where = f" at offset {row['log_offset']}" if row["log_offset"] != NONE else ""
-        kind, told = "acknowledged", f"{who} is told {took} that #{row['sequence']} is acknowledged{where}"
+        kind, text = "acknowledged", f"{who} is told {took} that #{row['sequence']} is acknowledged{where}"
     elif row["outcome"] == Outcome.FAIL and row["code"] == 0:
-        kind, told = "refused", f"{who} is told {took} that the transaction of #{row['sequence']} is aborted"
+        kind, text = "refused", f"{who} is told {took} that the transaction of #{row['sequence']} is aborted"
     else:
         failed = row["outcome"] == Outcome.FAIL
         kind = "refused" if failed else "unknown"
         what = "certainly failed" if failed else "failed, but may have taken effect"
-        told = f"{who} is told {took} that #{row['sequence']} {what} (error {row['code']})"
-    yield Event(_s(row["completed_ns"]), who, kind, told, pair=pair, main=main)
+        text = f"{who} is told {took} that #{row['sequence']} {what} (error {row['code']})"
+    yield Event(_s(row["completed_ns"]), who, kind, text, pair=pair, main=main)
 
 
 def reads(
@@ -160,8 +160,10 @@ def absences(table: Columns, subjects: Sequence[Subject], audits: Sequence[int],
         for s in subjects:
             if ((table["sender"][mine] == s.client) & (table["sequence"][mine] == s.sequence)).any():
                 continue
-            told = f"{name(audit)} has read everything up to offset {int(table['log_offset'][last])} and has not found "
-            text = f"{told}#{s.sequence} of {name(s.client)}"
+            found = (
+                f"{name(audit)} has read everything up to offset {int(table['log_offset'][last])} and has not found "
+            )
+            text = f"{found}#{s.sequence} of {name(s.client)}"
             yield Event(_s(table["read_ns"][last]), name(audit), "absent", text, to=LOG, main=True)
 
 
@@ -195,14 +197,14 @@ def copies(table: Columns, offset: int) -> Iterator[Event]:
         if len(there):
             batch = (int(table["base_offset"][there[0]]), int(table["checksum"][there[0]]))
             what = "another batch" if batches and batch not in batches else "a batch"
-            told = batches.setdefault(batch, f"{what} of epoch {int(table['leader_epoch'][there[0]])}")
+            content = batches.setdefault(batch, f"{what} of epoch {int(table['leader_epoch'][there[0]])}")
         else:
-            told = f"nothing (the log ends at {int(table['last_offset'][mine].max(initial=NONE)) + 1})"
-        having.setdefault(told, []).append(node)
+            content = f"nothing (the log ends at {int(table['last_offset'][mine].max(initial=NONE)) + 1})"
+        having.setdefault(content, []).append(node)
     if having:
         parts = [
-            f"broker{'s' if len(nodes) > 1 else ''} {' '.join(map(str, nodes))}: {told}"
-            for told, nodes in having.items()
+            f"broker{'s' if len(nodes) > 1 else ''} {' '.join(map(str, nodes))}: {content}"
+            for content, nodes in having.items()
         ]
         text = f"at offset {offset}, in the replicas' own segments: {'; '.join(parts)}"
         yield Event(_s(table["read_ns"][rows[0]]), LOG, "copies", text, main=True)
@@ -311,16 +313,16 @@ def tell_stories(
     seen: Iterable[tuple[CellVerdict, CellAnomaly]], teller: "Teller"
 ) -> dict[tuple[int, str], list[Story]]:
     """Returns, for each (cell, anomaly), stories of its first witnesses. `seen`: worst first."""
-    found, told = {}, Counter[tuple[str, str]]()
+    found, counts = {}, Counter[tuple[str, str]]()
     for cell, anomaly in seen:
         stories: list[Story] = []
         for witness in anomaly.witnesses:
             kind = (anomaly.anomaly, witness.rule)
-            if told.total() >= STORIES_MAX or len(stories) >= OF_AN_ANOMALY_MAX or told[kind] >= OF_A_RULE_MAX:
+            if counts.total() >= STORIES_MAX or len(stories) >= OF_AN_ANOMALY_MAX or counts[kind] >= OF_A_RULE_MAX:
                 break
             if (story := teller.tell(witness)) is not None:
                 stories.append(story)
-                told[kind] += 1
+                counts[kind] += 1
         found[cell.cell, anomaly.anomaly] = stories
     return found
 
@@ -369,25 +371,25 @@ class Teller:
         sent = self._table("sends", partition)
         subjects = _subjects(witness, sent)
         events = [*sends(sent, subjects, self._unanswered, self.name), *self._of_log(witness, subjects)]
-        told = [t for t in (witness.begin_s, witness.end_s, witness.seen_s) if t is not None]
-        told += [event.at_s for event in events if event.main and event.kind in ("sent", "acknowledged")]
-        if not told:
+        times_s = [t for t in (witness.begin_s, witness.end_s, witness.seen_s) if t is not None]
+        times_s += [event.at_s for event in events if event.main and event.kind in ("sent", "acknowledged")]
+        if not times_s:
             return None
-        begin_s, end_s = min(told) - BEFORE_S, max(told) + AFTER_S
-        events += leaders(_only(self._leaders, partition), begin_s, max(told) + LEADERS_AFTER_S)
+        begin_s, end_s = min(times_s) - BEFORE_S, max(times_s) + AFTER_S
+        events += leaders(_only(self._leaders, partition), begin_s, max(times_s) + LEADERS_AFTER_S)
         events += self._of_group(witness, subjects, begin_s, end_s)
         events += transactions(self._whole("transactions"), sent, subjects, self.name)
         whose = frozenset(s.client for s in subjects)
         events += messages(self._whole("messages"), self._did, whose, partition, self.name, (begin_s, end_s))
-        events = _fewer(events, min(told), max(told))
-        events += _faults(self._faults, self._history.plan.steps, begin_s, max(end_s, max(told) + LEADERS_AFTER_S))
+        events = _fewer(events, min(times_s), max(times_s))
+        events += _faults(self._faults, self._history.plan.steps, begin_s, max(end_s, max(times_s) + LEADERS_AFTER_S))
         events.sort(key=lambda event: event.at_s)
         if subjects:
             what = f"#{subjects[0].sequence} of {self.name(subjects[0].client)}"
         else:
             what = self.name(_known(witness.reader))
         where = partition_name(self._history.plan, partition)
-        return Story(f"{what} in {where}", _lanes(events), events, self._logs.around(min(told), max(told), where))
+        return Story(f"{what} in {where}", _lanes(events), events, self._logs.around(min(times_s), max(times_s), where))
 
     def tell_of_application(self, witness: ApplicationWitness) -> Story | None:
         """Tells the story of a record of the application under test: of its send, if a recorded client sent it."""

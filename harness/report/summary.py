@@ -47,15 +47,15 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     """Writes summary.md; returns its path."""
     out = [f"# {verdict.verdict}: {as_text(verdict.title)}", "", verdict.sentence, ""]
     out += [f"- unknown: {reason}" for reason in verdict.unknown_reasons]
-    out += [f"- client: {as_text(told)}" for told in clients_on_trial(plan)]
-    out += [f"- not verified: {told}" for told in unverified(run)]
+    out += [f"- client: {as_text(shown)}" for shown in clients_on_trial(plan)]
+    out += [f"- not verified: {shown}" for shown in unverified(run)]
     out += [f"- not judged: {line}" for line in not_judged_lines(verdict)]
     out += [f"- not tried here: {as_text(fault)}: {why}" for fault, why in plan.left_out.items()]
     out += [
         f"- control `{c.anomaly}`: " + (f"seen {number_of(c.count, 'time')}" if c.fired else "not seen")
         for c in verdict.controls
     ]
-    out += [f"- not proven: {told}" for told in verdict.not_proven]
+    out += [f"- not proven: {shown}" for shown in verdict.not_proven]
     for matrix in matrices(verdict.cells):
         out += [
             "",
@@ -93,14 +93,14 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
         out += [f"- `{name}`: {meaning}" for name, meaning in meanings.items()]
     out += ["", "## What was seen, and why it is permitted or forbidden", ""]
     for name in anomalies_of(verdict.cells):
-        told: set[str] = set()
+        shown: set[str] = set()
         for cell in verdict.cells:
             anomaly = cell.anomalies.get(name)
             if anomaly is None or anomaly.outcome not in (AnomalyOutcome.VIOLATED, AnomalyOutcome.SHOWN):
                 continue
             line = f"- {SIGNS[anomaly.outcome]} {brief(anomaly)}: {anomaly.reason}"
-            if line not in told:
-                told.add(line)
+            if line not in shown:
+                shown.add(line)
                 out.append(line)
     out += _application_lines(verdict)
     out += ["", f"Found: {found_line(verdict.findings)}."]
@@ -255,8 +255,8 @@ def _owned(table: Columns, rows: np.ndarray, ends: Mapping[int, int]) -> tuple[n
 
 def _until(seen: Columns, partition: int) -> int:
     """Returns when its members were told to finish; MISSING = never, so that nothing is counted."""
-    told = seen["time_ns"][(seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition)]
-    return int(told.min()) if len(told) else int(MISSING)
+    begun_ns = seen["time_ns"][(seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition)]
+    return int(begun_ns.min()) if len(begun_ns) else int(MISSING)
 
 
 # What each replica had at each `inspect` of a schedule, as tables for a person: from the replicas' own files.
@@ -302,8 +302,8 @@ def _copy(observations: Columns, replicas: Columns, step: int, partition: int, n
     epochs = sorted(zip(observations["leader_epoch"][mine][starts].tolist(), values[starts].tolist(), strict=True))
     batches = _rows(replicas, step, partition, node)
     last = f"last batch {_batch(replicas, int(batches[-1]))}, " if len(batches) else ""
-    told = ", ".join(f"{epoch} from {start}" for epoch, start in epochs)
-    return f"ends at {int(ends[0])}, {last}epochs {told or 'none'}"
+    text = ", ".join(f"{epoch} from {start}" for epoch, start in epochs)
+    return f"ends at {int(ends[0])}, {last}epochs {text or 'none'}"
 
 
 def _batch(replicas: Columns, row: int) -> str:
@@ -339,9 +339,9 @@ def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, 
         time=f"{seconds.get('run', 0.0):.2f}",
     )
     properties = ElementTree.SubElement(suite, "properties")
-    told = {"seed": str(verdict.seed), "verdict": verdict.verdict, "sentence": verdict.sentence}
-    told |= {"decided": ", ".join(verdict.decided), "not judged": "; ".join(not_judged_lines(verdict)) or "nothing"}
-    for name, value in told.items():
+    found = {"seed": str(verdict.seed), "verdict": verdict.verdict, "sentence": verdict.sentence}
+    found |= {"decided": ", ".join(verdict.decided), "not judged": "; ".join(not_judged_lines(verdict)) or "nothing"}
+    for name, value in found.items():
         ElementTree.SubElement(properties, "property", name=name, value=str(value))
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values():

@@ -150,14 +150,14 @@ def worst_words(one: Deliveries) -> str:
     """Returns the worst window in a few words."""
     if (worst := one.worst) is None:
         return "nothing was sent"
-    told = (
+    text = (
         f"99 % within {worst.p99_ms:,.0f} ms, the last after {worst.max_ms:,.0f} ms"
         if worst.max_ms
         else "nothing arrived"
     )
     never = f", {worst.missing:,} never delivered" if worst.missing else ""
     during = f", during {', '.join(worst.faults)}" if worst.faults else ""
-    return f"{SIGNS[worst.outcome]} {worst.begin_s:g}–{worst.end_s:g} s: {told}{never}{during}"
+    return f"{SIGNS[worst.outcome]} {worst.begin_s:g}–{worst.end_s:g} s: {text}{never}{during}"
 
 
 def _windows(
@@ -235,11 +235,11 @@ def windows_words(one: Deliveries) -> str:
     """Returns how many windows held, in a sentence for a person."""
     within, excepted = one.count(AnomalyOutcome.HELD), one.count(AnomalyOutcome.SHOWN)
     beyond, unknown = one.count(AnomalyOutcome.VIOLATED), one.count(AnomalyOutcome.UNKNOWN)
-    told = [f"{within} of {number_of(len(one.windows), 'window')} within the bound"]
-    told += [f"{excepted} beyond it and permitted"] if excepted else []
-    told += [f"{beyond} beyond it"] if beyond else []
-    told += [f"{unknown} unknown"] if unknown else []
-    return ", ".join(told)
+    lines = [f"{within} of {number_of(len(one.windows), 'window')} within the bound"]
+    lines += [f"{excepted} beyond it and permitted"] if excepted else []
+    lines += [f"{beyond} beyond it"] if beyond else []
+    lines += [f"{unknown} unknown"] if unknown else []
+    return ", ".join(lines)
 
 
 # What faults cost the clients, as `impact.json` has it: lines of summary.md, and words for report.html.
@@ -277,14 +277,14 @@ def impact_words(shown: ImpactShown) -> str:
         return f"Not measured: {shown.incomplete}"
     least_s = UNAVAILABLE_NS / NS_PER_S
     counted = f"{shown.windows_counted:,} times a partition acknowledged nothing for {least_s:g} s or longer"
-    told = f"{counted} although producers sent to it"
-    told += f"; {shown.windows_open:,} of these lasted until the end" if shown.windows_open else ""
-    told += f"; no fault explains {shown.windows_unexplained:,} of them" if shown.windows_unexplained else ""
-    told += (
+    text = f"{counted} although producers sent to it"
+    text += f"; {shown.windows_open:,} of these lasted until the end" if shown.windows_open else ""
+    text += f"; no fault explains {shown.windows_unexplained:,} of them" if shown.windows_unexplained else ""
+    text += (
         f"; {shown.windows_warm_up:,} more, while clients warmed up, are not counted" if shown.windows_warm_up else ""
     )
     return (
-        f"{told}. The table is about acks=1 and acks=all. Three numbers stand for the {AROUND_NS // NS_PER_S} s before the "
+        f"{text}. The table is about acks=1 and acks=all. Three numbers stand for the {AROUND_NS // NS_PER_S} s before the "
         f"fault, the time of the fault, and the {AROUND_NS // NS_PER_S} s after it; a record belongs to the time at which it "
         "was sent. Rates count acknowledged records; latencies, from send to acknowledgement, are exact to 2 %."
     )

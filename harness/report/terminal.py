@@ -52,20 +52,20 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
         out.print(f"[italic]{escape(f'{verdict.trial}, seed {verdict.seed}: {matrix.workload}')}[/italic]")
         out.print(_grouped(matrix) if len(matrix.cells) >= GROUPED_FROM else _cell_by_cell(matrix, out.width))
     for one in () if verdict.application is None else verdict.application.anomalies:
-        told = f"{SIGNS[one.outcome]} {brief_of_application(one)}: {one.reason}"
-        out.print(f"application {escape(told)}", soft_wrap=True)
+        text = f"{SIGNS[one.outcome]} {brief_of_application(one)}: {one.reason}"
+        out.print(f"application {escape(text)}", soft_wrap=True)
     out.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
     _show_names(verdict)
-    for told in verdict.not_proven:
-        out.print(f"[yellow]not proven: {escape(told)}[/yellow]")
+    for text in verdict.not_proven:
+        out.print(f"[yellow]not proven: {escape(text)}[/yellow]")
     for alert in verdict.alerts:
         style = _STYLES[alert.verdict]
         out.print(
             f"alert [{style}]{VERDICT_SIGNS[alert.verdict]} {alert.verdict}[/{style}]  {escape(alert.name)}: "
             f"{escape(alert.reason)}"
         )
-    for told in unverified(run):
-        out.print(f"[yellow]not verified: {escape(told)}[/yellow]")
+    for text in unverified(run):
+        out.print(f"[yellow]not verified: {escape(text)}[/yellow]")
     if verdict.expectations:
         reached = sum(result.reached is True for result in verdict.expectations)
         out.print(f"situation: {reached} of {number_of(len(verdict.expectations), 'expectation')} came true")
@@ -156,8 +156,8 @@ def show_plan(plan: Plan) -> None:
             placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
             cells.add_row(str(cell.cell), *(cell.axes[axis] for axis in matrix.axes), placement)
         out.print(cells)
-    for told in clients_on_trial(plan):
-        out.print(f"client: {escape(told)}", soft_wrap=True)
+    for line in clients_on_trial(plan):
+        out.print(f"client: {escape(line)}", soft_wrap=True)
     reasons: dict[str, int] = {}
     for exclusion in plan.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1
@@ -187,8 +187,8 @@ def describe_step(step: Step) -> str:
 
 
 def _with_details(name: str, details: Mapping[str, object]) -> str:
-    told = ", ".join(f"{key}={_in_words(value)}" for key, value in details.items())
-    return f"{name} ({told})" if told else name
+    text = ", ".join(f"{key}={_in_words(value)}" for key, value in details.items())
+    return f"{name} ({text})" if text else name
 
 
 def _in_words(value: object) -> str:

@@ -62,8 +62,8 @@ class Elect(Fault[ElectParameters]):
         named = named_partitions(context)
         self._before = {key: seen for key, seen in named.items() if self.needs_one(seen)}
         if not self._before:
-            told = ", ".join(f"{text_of(key)} is led by {seen.leader}" for key, seen in list(named.items())[:2])
-            raise TargetMissing(f"{self.name}: no target needs such an election now ({told}).")
+            text = ", ".join(f"{text_of(key)} is led by {seen.leader}" for key, seen in list(named.items())[:2])
+            raise TargetMissing(f"{self.name}: no target needs such an election now ({text}).")
         first = dict.fromkeys(seen.replicas[0] for seen in self._before.values())
         return [Undo(action="nothing", node=broker_name(context, broker)) for broker in first]
 

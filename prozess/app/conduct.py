@@ -328,8 +328,8 @@ def _present(
     elif options.as_json:
         sys.stdout.write(verdict.model_dump_json(indent=1) + "\n")
     elif options.quiet:
-        said = verdict.sentence.removeprefix(f"{verdict.verdict}: ".capitalize())
-        sys.stdout.write(f"{verdict.verdict}: {said}\n")
+        text = verdict.sentence.removeprefix(f"{verdict.verdict}: ".capitalize())
+        sys.stdout.write(f"{verdict.verdict}: {text}\n")
     else:
         show_verdict(verdict, run)
     sys.stdout.flush()

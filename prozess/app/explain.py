@@ -341,9 +341,9 @@ def _explain_run(path: Path) -> None:
     out = console()
     for group in seen_groups(verdict):
         cells = "cell" if len(group.pairs) == 1 else "cells"
-        told = f"{SIGNS[group.outcome]} {group.outcome} {group.anomaly}: {group.count:,} in {len(group.pairs)} {cells}"
+        text = f"{SIGNS[group.outcome]} {group.outcome} {group.anomaly}: {group.count:,} in {len(group.pairs)} {cells}"
         cell, first = group.pairs[0]
-        out.print(f"\n[bold]{escape(told)}[/bold]  {escape(group.rule)}", soft_wrap=True)
+        out.print(f"\n[bold]{escape(text)}[/bold]  {escape(group.rule)}", soft_wrap=True)
         out.print(
             escape(f"In cell {cell.cell}: {first.reason}") + f" [dim]({escape(first.source)})[/dim]", soft_wrap=True
         )

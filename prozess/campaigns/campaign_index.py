@@ -71,10 +71,10 @@ def reasons_of(verdict: TrialVerdict) -> Iterator[str]:
         yield from _by_reason(verdict, AnomalyOutcome.VIOLATED)
     elif verdict.verdict is Verdict.UNKNOWN:
         of_cells = list(_by_reason(verdict, AnomalyOutcome.UNKNOWN))
-        told = {a.reason.rstrip(".").casefold() for _, a in _those(verdict, AnomalyOutcome.UNKNOWN)}
+        known = {a.reason.rstrip(".").casefold() for _, a in _those(verdict, AnomalyOutcome.UNKNOWN)}
         yield from of_cells
         for reason in verdict.unknown_reasons:
-            if not any(said and said in reason.casefold() for said in told):
+            if not any(reason_given and reason_given in reason.casefold() for reason_given in known):
                 yield reason[:1].upper() + reason[1:] + "."
 
 

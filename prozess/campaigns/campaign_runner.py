@@ -169,10 +169,10 @@ def exit_code(attempts: list[TrialAttempt]) -> ExitCode:
 def summary(attempts: list[TrialAttempt]) -> str:
     """Returns one line: how many of each verdict, and how often prozess itself failed."""
     verdicts = Counter(attempt.verdict for attempt in attempts if attempt.verdict)
-    told = [f"{count} {verdict}" for verdict, count in verdicts.most_common()]
+    lines = [f"{count} {verdict}" for verdict, count in verdicts.most_common()]
     failed = sum(attempt.failed for attempt in attempts)
     return (
-        ", ".join([*told, *([f"{failed} without a verdict, because prozess failed"] if failed else [])])
+        ", ".join([*lines, *([f"{failed} without a verdict, because prozess failed"] if failed else [])])
         or "none was run"
     )
 
@@ -188,11 +188,11 @@ def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: 
     take in all. None: there is no such end.
     """
     over, spent_s = len({attempt.job.number for attempt in attempts}), sum(attempt.took_s for attempt in attempts)
-    told = (
+    text = (
         f"{over} of {number_of(planned, 'trial')} over" if planned is not None else f"{number_of(over, 'trial')} over"
     )
     left_s = time_left_s(over, planned, spent_s=spent_s, limit_s=duration_s)
-    return told + (f", about {roughly(left_s)} left" if left_s is not None else "")
+    return text + (f", about {roughly(left_s)} left" if left_s is not None else "")
 
 
 def _print_begin(job: TrialJob, so_far: str) -> None:

@@ -157,18 +157,18 @@ def read_results(directory: CampaignDirectory) -> Results:
 def _line(
     line: MatrixTrialLine, attempt: TrialAttempt, runs: Path
 ) -> tuple[MatrixTrialLine, TrialVerdict | None, str | None]:
-    told = line.model_copy(
+    made = line.model_copy(
         update={"run": attempt.run, "took_s": attempt.took_s, "cpu_s": attempt.cpu_s, "sentence": attempt.reason}
     )
     if attempt.run is None or attempt.verdict is None:
-        return told, None, f"trial {line.number} has no verdict: {attempt.reason or 'it ended before it had one'}"
+        return made, None, f"trial {line.number} has no verdict: {attempt.reason or 'it ended before it had one'}"
     try:
         verdict, reason = RunSummary.at(runs / attempt.run).verdict, "it is missing"
     except HistoryUnreadable as error:
         verdict, reason = None, str(error).splitlines()[0]
     if verdict is None:
         return (
-            told,
+            made,
             None,
             f"trial {line.number}: the verdict of {attempt.run} cannot be read ({reason}). Check the run again",
         )
@@ -179,7 +179,7 @@ def _line(
         "controls_fired": tuple(dict.fromkeys(c.anomaly for c in verdict.controls if c.fired)),
         "controls_silent": tuple(dict.fromkeys(c.anomaly for c in verdict.controls if not c.fired)),
     }
-    return told.model_copy(update=update), verdict, None
+    return made.model_copy(update=update), verdict, None
 
 
 def gather_results(
@@ -459,18 +459,18 @@ def sentence(results: Results) -> str:
     verdicts = Counter(trial.verdict for trial in results.trials)
     words = {Verdict.VIOLATED: "violated", Verdict.UNKNOWN: "unknown", None: "without a verdict"}
     counts = ", ".join(f"{verdicts[key]:,} {word}" for key, word in words.items() if verdicts[key])
-    said = f"{verdicts[Verdict.HELD]:,} of {number_of(results.planned, 'trial')} held" + (
+    text = f"{verdicts[Verdict.HELD]:,} of {number_of(results.planned, 'trial')} held" + (
         f", {counts}" if counts else ""
     )
     broken = sorted(((t.violated, name) for name, t in results.guarantees.items() if t.violated), reverse=True)
     if broken:
-        said += ". Violated: " + ", ".join(
+        text += ". Violated: " + ", ".join(
             f"{name} in {number_of(cells, 'cell')}{_known(results, name)}" for cells, name in broken
         )
     doubted = max((tally.unknown for tally in results.guarantees.values()), default=0)
     if doubted:
-        said += f". Unknown in up to {number_of(doubted, 'cell')}"
-    return f"{said}."
+        text += f". Unknown in up to {number_of(doubted, 'cell')}"
+    return f"{text}."
 
 
 def _known(results: Results, anomaly: str) -> str:

@@ -396,7 +396,7 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
         {"workload": c.kind, "raw": c.raw, "valid": c.valid, "run": c.chosen, "per_trial": c.of_trial, "parts": c.parts}
         for c in layout.counts(layout.rows[0])
     ]
-    said = {
+    document = {
         "name": layout.matrix.name,
         "cells": counts,
         "choices": {
@@ -412,7 +412,7 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
         ],
         "seconds": round(sum(layout.seconds(t) for t in layout.trials)),
     }
-    sys.stdout.write(json.dumps(said, indent=1) + "\n")
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
 def _tell(place: Path | str, *, as_json: bool) -> int:

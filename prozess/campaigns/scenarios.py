@@ -293,13 +293,13 @@ def _order(row: ScenarioRow) -> tuple[int, str, str]:
 def _control(row: ScenarioRow) -> str:
     if not row.controls.named:
         return "none named"
-    told = f"{row.controls.fired} of {row.controls.named} fired"
-    return f"{told}: {_counted(row.controls.shown)}" if row.controls.shown else told
+    text = f"{row.controls.fired} of {row.controls.named} fired"
+    return f"{text}: {_counted(row.controls.shown)}" if row.controls.shown else text
 
 
 def _gap(row: ScenarioRow) -> str:
-    told = "under 1 s" if row.longest_s is None else f"{row.longest_s:.1f} s"
-    return f"{told}, {row.open_windows} to the end" if row.open_windows else told
+    text = "under 1 s" if row.longest_s is None else f"{row.longest_s:.1f} s"
+    return f"{text}, {row.open_windows} to the end" if row.open_windows else text
 
 
 def _leaders(found: NewLeaders | None) -> str:

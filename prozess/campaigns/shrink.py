@@ -227,8 +227,8 @@ class Trials:
         self._before[key].append(attempt)
         if attempt.run is not None and not attempt.hit:
             shutil.rmtree(self.directory.runs / attempt.run, ignore_errors=True)
-        said = "came back" if attempt.hit else "no verdict" if attempt.failed else "stayed away"
-        sys.stdout.write(f"{stage:9} {what:28} {said} {attempt.took_s:.0f} s\n")
+        outcome = "came back" if attempt.hit else "no verdict" if attempt.failed else "stayed away"
+        sys.stdout.write(f"{stage:9} {what:28} {outcome} {attempt.took_s:.0f} s\n")
         sys.stdout.flush()
         return attempt
 
@@ -366,11 +366,11 @@ def _never(original: Chance) -> str:
 
 
 def _sizes(before: Plan, after: Plan) -> str:
-    told = ", ".join(
+    text = ", ".join(
         f"{b:g} → {a:g} {name}"
         for (name, b), a in zip(size_in_words(before).items(), size_in_words(after).values(), strict=True)
     )
-    return f"so far     {told}\n"
+    return f"so far     {text}\n"
 
 
 def _write(

@@ -69,9 +69,9 @@ def _imported(out: Path, options: ImportOptions, read: Callable[[], Imported]) -
         _take_back(run)
         raise
     sends, reads = len(imported.sends), len(imported.reads)
-    told = f"{sends:,} sends, {reads:,} reads, {len(imported.topics):,} partitions, {len(imported.clients):,} clients"
+    text = f"{sends:,} sends, {reads:,} reads, {len(imported.topics):,} partitions, {len(imported.clients):,} clients"
     notes = "".join(f"; {note}" for note in imported.notes)
-    return f"{run.path}: {told}{notes}. Next: prozess check {shlex.quote(str(out))}"
+    return f"{run.path}: {text}{notes}. Next: prozess check {shlex.quote(str(out))}"
 
 
 def _take_back(run: RunDirectory) -> None:
@@ -123,8 +123,8 @@ def generate_history(
     except BaseException:
         _take_back(run)
         raise
-    told = ", ".join(f"{name} {count:,}" for name, count in manifest["expected"].items()) or "nothing"
-    return f"{run.path}: {manifest['rows']:,} rows; a check finds {told}. Next: prozess check {shlex.quote(str(out))}"
+    text = ", ".join(f"{name} {count:,}" for name, count in manifest["expected"].items()) or "nothing"
+    return f"{run.path}: {manifest['rows']:,} rows; a check finds {text}. Next: prozess check {shlex.quote(str(out))}"
 
 
 def export_jepsen(run_directory: Path, out: Path) -> str:
@@ -140,5 +140,5 @@ def export_jepsen(run_directory: Path, out: Path) -> str:
     ensure_history(run)
     if out.exists():
         raise BadInput(f"--out {str(out)!r} is there already. Give another name, or remove it.")
-    told = write_jepsen(History.open(run), out)
-    return f"{out}: {told}"
+    written = write_jepsen(History.open(run), out)
+    return f"{out}: {written}"

@@ -344,8 +344,8 @@ def _joined(parts: Sequence[Part]) -> Mapping[str, np.ndarray | int]:
         columns = [part[name] for part in parts]
         values = [column for column in columns if isinstance(column, int)]
         if len(values) < len(columns):
-            told = zip(columns, lengths, strict=True)
-            joined[name] = np.concatenate([np.full(n, c) if isinstance(c, int) else c for c, n in told])
+            pairs = zip(columns, lengths, strict=True)
+            joined[name] = np.concatenate([np.full(n, c) if isinstance(c, int) else c for c, n in pairs])
         else:
             joined[name] = values[0] if len(set(values)) == 1 else np.repeat(np.array(values), lengths)
     return joined

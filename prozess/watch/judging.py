@@ -196,8 +196,8 @@ class WatchJudge:
         """Returns the leader of each partition, and how many are in sync, by the view with the highest leader epoch."""
         found: dict[int, tuple[int, int, int]] = {}
         for view in self.views.values():
-            for (_, number), told in (view or {}).items():
-                found[number] = max(found.get(number, (-1, -1, 0)), (told.leader_epoch, told.leader, len(told.isr)))
+            for (_, number), seen in (view or {}).items():
+                found[number] = max(found.get(number, (-1, -1, 0)), (seen.leader_epoch, seen.leader, len(seen.isr)))
         return {number: (leader, in_sync) for number, (_, leader, in_sync) in sorted(found.items())}
 
     def last_error(self) -> str:

@@ -99,12 +99,12 @@ def describe_partition(key: tuple[str, int], views: Mapping[int, BrokerView | No
     controllers, and its copy of the metadata be old.
     """
     silent = [broker for broker, view in views.items() if view is None]
-    told: dict[str, list[int]] = {}
+    values: dict[str, list[int]] = {}
     for broker, view in views.items():
         if view is not None:
-            told.setdefault(_leadership(view.get(key), min_in_sync, silent), []).append(broker)
+            values.setdefault(_leadership(view.get(key), min_in_sync, silent), []).append(broker)
     sentences = [
-        f"{_named(brokers)} {'says' if len(brokers) == 1 else 'say'}: {text}" for text, brokers in told.items()
+        f"{_named(brokers)} {'says' if len(brokers) == 1 else 'say'}: {text}" for text, brokers in values.items()
     ]
     if silent:
         sentences.append(f"{_named(silent)} {'does' if len(silent) == 1 else 'do'} not answer from here")

@@ -49,11 +49,11 @@ class Promises:
             if sampled_ns - seen.sampled_ns > APART_NS:
                 seen.state = seen.leaderless_since_ns = None
             seen.sampled_ns = sampled_ns
-            told = {None if view is None else view.get((topic, number)) for view in views.values()}
-            state = _settled(told)
+            answers = {None if view is None else view.get((topic, number)) for view in views.values()}
+            state = _settled(answers)
             if state is None or state != seen.state:
                 seen.state, seen.peace_since_ns = state, sampled_ns
-            if not _nobody_leads_although_one_could(told, views):
+            if not _nobody_leads_although_one_could(answers, views):
                 seen.leaderless_since_ns = None
             elif seen.leaderless_since_ns is None:
                 seen.leaderless_since_ns = sampled_ns
@@ -93,14 +93,14 @@ class Promises:
             yield Sighting(partition, name, True, 1, detail)
 
 
-def _settled(told: set[PartitionView | None]) -> tuple[int, int] | None:
+def _settled(answers: set[PartitionView | None]) -> tuple[int, int] | None:
     """Returns (leader, leader epoch) if every broker says the same, and every replica is in sync."""
-    if len(told) != 1 or (view := next(iter(told))) is None:
+    if len(answers) != 1 or (view := next(iter(answers))) is None:
         return None
     return (view.leader, view.leader_epoch) if view.leader >= 0 and set(view.isr) == set(view.replicas) else None
 
 
-def _nobody_leads_although_one_could(told: set[PartitionView | None], views: Mapping[int, BrokerView | None]) -> bool:
-    answers = [view for view in told if view is not None]
+def _nobody_leads_although_one_could(seen: set[PartitionView | None], views: Mapping[int, BrokerView | None]) -> bool:
+    answers = [view for view in seen if view is not None]
     could = {broker for view in answers for broker in view.isr if views.get(broker) is not None}
     return bool(answers) and bool(could) and all(view.leader < 0 for view in answers)

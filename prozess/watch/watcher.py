@@ -335,8 +335,8 @@ class ClusterWatch(WatchJudge):
 
     def _look_for_topic(self, sample: CanarySample) -> None:
         """Ends the watch if its topic is gone."""
-        told = [view for view in sample.views.values() if view is not None]
-        if not told or any(name == self.topic.name for view in told for name, _ in view):
+        views = [view for view in sample.views.values() if view is not None]
+        if not views or any(name == self.topic.name for view in views for name, _ in view):
             self._gone_since_ns = None
             return
         self._gone_since_ns = self._gone_since_ns or sample.answered_ns

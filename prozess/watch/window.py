@@ -424,14 +424,14 @@ class PartitionWindow:
         proven, furthest = self._proven(), self._furthest()
         over = (sends["completed_ns"] != MISSING) & (sends["completed_ns"] < now_ns - KEEP_NS)
         read_since = int(reads["sequence"].max(initial=NONE))
-        told = ok & (offset >= 0) & (offset <= furthest)
+        mask = ok & (offset >= 0) & (offset <= furthest)
         removed = ok & ~proven & (offset >= 0) & (offset < self._log_start)
         nowhere = ok & ~proven & (offset == NONE) & (sends["sequence"] < read_since)
         beyond = np.zeros(len(sends), dtype=bool)
         if len(sends) > ROWS_MAX:
             beyond[:-ROWS_MAX] = True
             over |= beyond
-        gone = over & (proven | told | ~ok | removed | nowhere | beyond)
+        gone = over & (proven | mask | ~ok | removed | nowhere | beyond)
         unknown = int(
             np.count_nonzero(gone & ((removed & (offset >= self._deleted_to)) | nowhere | (beyond & ok & ~proven)))
         )

@@ -398,10 +398,10 @@ class GroupMember:
         if self._owned[dense] >= max(0, position) or position < 0:
             return self._owned[dense] >= 0
         try:
-            _, told = self._consumer.get_watermark_offsets(TopicPartition(*self._names[dense]), cached=True)
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(*self._names[dense]), cached=True)
         except KafkaException:  # nothing was fetched yet
             return False
-        return 0 <= told <= position
+        return 0 <= end <= position
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:

@@ -229,8 +229,8 @@ class LogProducer:
     def _numbers_of(self, topic: str) -> Collection[int]:
         """Asks for a topic's partitions, which the library then knows, too. None where nobody answers in time."""
         try:
-            told: Collection[int] = self._producer.list_topics(topic, LEARN_ASK_S).topics[topic].partitions
-            return told
+            numbers: Collection[int] = self._producer.list_topics(topic, LEARN_ASK_S).topics[topic].partitions
+            return numbers
         except KafkaException:
             return ()
 
@@ -308,16 +308,16 @@ class LogProducer:
         """Completes a send for which produce() raised: it never entered the client's queue, so it certainly failed.
         Returns whether others can be sent."""
         self._in_flight[dense] -= 1
-        told = None if isinstance(error, BufferError) else error.args[0]
-        code = KafkaError._QUEUE_FULL if told is None else told.code()
+        cause = None if isinstance(error, BufferError) else error.args[0]
+        code = KafkaError._QUEUE_FULL if cause is None else cause.code()
         complete_refused(self._sends, sequence, code=code, completed_ns=self._now_ns())
-        if told is None:
+        if cause is None:
             self.poll(0)
-        elif told.fatal() or code in INSTANCE_IS_DEAD:
+        elif cause.fatal() or code in INSTANCE_IS_DEAD:
             if self._client.fatal is None:
                 # Why it died comes by the callback of errors, set off a moment after the state.
                 self.poll(FATAL_REASON_S)
-            self._client.fatal = self._client.fatal or told.str()
+            self._client.fatal = self._client.fatal or cause.str()
             return False
         return True
 
@@ -463,20 +463,20 @@ class TextProducer(LogProducer):
 
 def text_value(client: int, order: int, account: int, *, size: int) -> bytes:
     """Returns a value of at least `size` bytes, different for every (client, order)."""
-    told = {"client": client, "order": order, "account": account, "note": ""}
-    bare = json.dumps(told, separators=(",", ":"))
+    fields = {"client": client, "order": order, "account": account, "note": ""}
+    bare = json.dumps(fields, separators=(",", ":"))
     return (bare[:-2] + "." * (size - len(bare)) + bare[-2:]).encode()
 
 
 def text_identity(value: object) -> tuple[int, int]:
     """Returns (client, order) of such a value; (NONE, NONE) unless it is one to the letter."""
     try:
-        told = json.loads(value) if isinstance(value, str) else None
+        fields = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
         return NONE, NONE
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         return NONE, NONE
-    numbers = [n for name in ("client", "order", "account") if _is_number(n := told.get(name))]
+    numbers = [n for name in ("client", "order", "account") if _is_number(n := fields.get(name))]
     if len(numbers) < 3 or not isinstance(value, str):
         return NONE, NONE
     client, order, account = numbers

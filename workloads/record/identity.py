@@ -265,10 +265,10 @@ def origin_of(sender: np.ndarray, sequence: np.ndarray) -> np.ndarray:
 
 def digest(key: bytes | None, value: bytes | None) -> int:
     """Returns 63 bits that are equal for equal key and value, and hardly ever for others."""
-    told = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in (key, value):
-        told.update(b"\0" if part is None else len(part).to_bytes(8, "little") + b"\1" + part)
-    return int.from_bytes(told.digest(), "little") & _DIGEST_MAX
+        hasher.update(b"\0" if part is None else len(part).to_bytes(8, "little") + b"\1" + part)
+    return int.from_bytes(hasher.digest(), "little") & _DIGEST_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,8 @@ class CommitRows:
             self._rewrite(row, invoked_ns, now_ns, partition, offset, then, ASYNC, *commit_outcome(error))
         elif auto:
             since_ns, outcome = self._since_ns(partition, offset), commit_outcome(error)
-            told = NONE if within_call else position
-            row = self._append(since_ns, now_ns, partition, offset, told, AUTO, *outcome)
+            known_position = NONE if within_call else position
+            row = self._append(since_ns, now_ns, partition, offset, known_position, AUTO, *outcome)
             if within_call:
                 self._unsettled.append((row, now_ns, partition, offset, outcome))
 

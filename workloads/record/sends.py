@@ -82,9 +82,9 @@ def completer_at(
         start = (sequence - first) * size
         if error is None:
             # None for a duplicate sequence, which is a success that does not know its offset.
-            told = message.offset()
-            if answered and told is not None and told >= 0:
-                log_offset = told
+            offset = message.offset()
+            if answered and offset is not None and offset >= 0:
+                log_offset = offset
             pack_outcome(row, start + at_outcome, ok, 0)
         else:
             code = error.code()
@@ -323,11 +323,11 @@ class Reports:
 def _offsets(messages: Sequence[Message]) -> np.ndarray:
     """Returns the offsets of reports (int64). NONE where it is not told: for a duplicate sequence, which is a success
     all the same."""
-    told = list(map(Message.offset, messages))
+    raw = list(map(Message.offset, messages))
     try:
-        offsets = np.array(told, dtype=np.int64)
+        offsets = np.array(raw, dtype=np.int64)
     except TypeError:
-        offsets = np.array([NONE if offset is None else offset for offset in told], dtype=np.int64)
+        offsets = np.array([NONE if offset is None else offset for offset in raw], dtype=np.int64)
     return np.maximum(offsets, NONE)
 
 

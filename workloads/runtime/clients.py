@@ -149,8 +149,8 @@ class Clients:
         new = set(partitions)
         self._launching.absent -= new
         of = {c.client for c in self._plan.clients if new.intersection(c.partitions)}
-        told = [p for p in self._processes.running(SENDING) if self._places.planned_of(p.client) in of]
-        self._processes.command(told, messages.BeginCommand(partitions=sorted(new)), timeout_s=COMMAND_LIMIT_S)
+        processes = [p for p in self._processes.running(SENDING) if self._places.planned_of(p.client) in of]
+        self._processes.command(processes, messages.BeginCommand(partitions=sorted(new)), timeout_s=COMMAND_LIMIT_S)
 
     def _send(self, action: Send) -> None:
         partitions = sorted(p for cell in self._plan.cells_matching(action.cells) for p in cell.written)

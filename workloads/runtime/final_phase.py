@@ -79,8 +79,8 @@ class FinalPhase:
             self._processes.tell(started, messages.FenceCommand(timeout_s=timeout_s))
             answers = self._answers(started, messages.FencedEvent, limit_s=timeout_s)
             problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
-            for said in answers.values():
-                problems |= said.problems
+            for answer in answers.values():
+                problems |= answer.problems
             self._processes.end(started)
         if planned := self._planned["observer"]:
             started = self._observers(planned)
@@ -107,9 +107,9 @@ class FinalPhase:
         self._processes.tell(sentinels, messages.WriteCommand(timeout_s=self._left_s(until_ns) * SENTINEL_SHARE))
         written: dict[int, int] = {}
         missing: dict[int, str] = {}
-        for _, said in self._answers(sentinels, messages.SentinelsEvent, limit_s=self._left_s(until_ns)).items():
-            written |= said.written
-            missing |= said.missing
+        for _, event in self._answers(sentinels, messages.SentinelsEvent, limit_s=self._left_s(until_ns)).items():
+            written |= event.written
+            missing |= event.missing
         self._processes.tell(readers, messages.ReadCommand(through=written, timeout_s=self._left_s(until_ns)))
         answers = self._answers(readers, messages.AuditedEvent, limit_s=self._left_s(until_ns))
         result = self._result(written, missing, answers)
@@ -129,7 +129,7 @@ class FinalPhase:
         started = self._observers(planned)
         left_s = self._left_s(until_ns)
         for process in started:
-            process.events[:] = [said for said in process.events if not isinstance(said, messages.FollowedEvent)]
+            process.events[:] = [event for event in process.events if not isinstance(event, messages.FollowedEvent)]
         self._processes.tell(
             started, messages.FollowCommand(partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
         )
@@ -157,9 +157,9 @@ class FinalPhase:
         def all_answered() -> bool:
             self._processes.poll()
             for process in processes:
-                for said in process.events:
-                    if isinstance(said, kind):
-                        found[process.client] = said
+                for event in process.events:
+                    if isinstance(event, kind):
+                        found[process.client] = event
             return all(p.client in found or not p.running for p in processes)
 
         with suppress(NotReady):  # what did not answer becomes `incomplete`, with the reason
@@ -234,12 +234,12 @@ class Drain:
         SETTLED_S; False if nothing moved for `quiet_s`, or after `timeout_s`."""
         begun_ns = self._clock.monotonic_ns()
         self._processes.tell(members, messages.DrainCommand(quiet_s=self._quiet_s))
-        said: dict[int, dict[int, tuple[int, bool]]] = {}
+        latest: dict[int, dict[int, tuple[int, bool]]] = {}
         done_ns = moved_ns = begun_ns
         before: tuple[Positions, int] = ({}, 0)
         while (now_ns := self._clock.monotonic_ns()) - begun_ns < timeout_s * NS_PER_S:
-            processed = self._listen(members, said)
-            now = (positions_of(said), processed)
+            processed = self._listen(members, latest)
+            now = (positions_of(latest), processed)
             if now != before:
                 before, moved_ns = now, now_ns
             if not set(partitions) <= set(now[0]) or not all(end for _, end in now[0].values()):
@@ -263,28 +263,28 @@ class Drain:
         self._processes.end(members)
         return late
 
-    def _listen(self, members: Sequence[ClientProcess], said: dict[int, dict[int, tuple[int, bool]]]) -> int:
+    def _listen(self, members: Sequence[ClientProcess], events: dict[int, dict[int, tuple[int, bool]]]) -> int:
         """Takes the newest report of each member, and returns how many records they processed in all."""
         self._processes.poll()
         processed = 0
         for member in members:
-            told = [event for event in member.events if isinstance(event, messages.DrainingEvent)]
-            if told:
-                said[member.client] = dict(told[-1].at)
+            drained = [event for event in member.events if isinstance(event, messages.DrainingEvent)]
+            if drained:
+                events[member.client] = dict(drained[-1].at)
                 member.events[:] = [
-                    e for e in member.events if not isinstance(e, messages.DrainingEvent) or e is told[-1]
+                    e for e in member.events if not isinstance(e, messages.DrainingEvent) or e is drained[-1]
                 ]
-                processed += told[-1].processed
+                processed += drained[-1].processed
             if not member.running:
-                said.pop(member.client, None)
+                events.pop(member.client, None)
         return processed
 
 
-def positions_of(said: Mapping[int, Positions]) -> dict[int, tuple[int, bool]]:
+def positions_of(events: Mapping[int, Positions]) -> dict[int, tuple[int, bool]]:
     """Returns the positions of all members together. If two members claim a partition for a moment, the one that is
     further behind counts."""
     found: dict[int, tuple[int, bool]] = {}
-    for positions in said.values():
+    for positions in events.values():
         for partition, at in positions.items():
             found[partition] = min(at, found.get(partition, at))
     return found

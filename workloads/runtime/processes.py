@@ -209,11 +209,11 @@ class ClientProcesses:
     ) -> None:
         """Tells clients something, and returns once each that still runs has carried it out. NotReady after
         `timeout_s`."""
-        told = self.tell(processes, command)
+        reached = self.tell(processes, command)
         number = self._command
 
         def waiting() -> list[str]:
-            return [p.name for p in told if p.running and number not in p.replies]
+            return [p.name for p in reached if p.running and number not in p.replies]
 
         def all_done() -> bool:
             self.poll()
@@ -376,18 +376,18 @@ class ClientProcesses:
             if not message:
                 self._server_is_gone(library)
                 return
-            said = messages.told_by_fork_server(message)
-            if isinstance(said, messages.Started):
-                started = [self.clients[client] for client in said.clients]
-                self._by_pid[said.pid] = started
+            event = messages.told_by_fork_server(message)
+            if isinstance(event, messages.Started):
+                started = [self.clients[client] for client in event.clients]
+                self._by_pid[event.pid] = started
                 for process in started:
-                    process.os_pid = said.pid
+                    process.os_pid = event.pid
             else:
                 server.forked -= 1
-                for process in self._by_pid[said.pid]:
+                for process in self._by_pid[event.pid]:
                     self._poll_client(process)
                     if process.running:  # of several that shared it some may have ended before
-                        process.exit_code = said.status
+                        process.exit_code = event.status
                     process.connection.close()  # it has been heard out; a trial may restart hundreds
 
     def _hear_exits(self, library: Path | None, server: ForkServer) -> None:
@@ -441,21 +441,21 @@ def _started(command: Sequence[str], environment: Mapping[str, str], key: str | 
     return ForkServer(process, ours, key)
 
 
-def _take(process: ClientProcess, said: messages.Event) -> None:
-    match said:
+def _take(process: ClientProcess, event: messages.Event) -> None:
+    match event:
         case messages.ReadyEvent():
             process.ready = True
         case messages.DoneEvent():
-            process.replies.add(said.number)
+            process.replies.add(event.number)
         case messages.ChildEvent():
-            process.sessions.add(said.session)
-            process.child_speaks = said.speaks
+            process.sessions.add(event.session)
+            process.child_speaks = event.speaks
         case messages.ChildEndedEvent():
-            process.sessions.discard(said.session)
+            process.sessions.discard(event.session)
         case messages.EndedEvent():
-            process.last_words = said.reason
+            process.last_words = event.reason
             if process.others:  # its process may live on
-                process.exit_code = said.code
+                process.exit_code = event.code
         case (
             messages.DrainingEvent()
             | messages.FencedEvent()
@@ -465,9 +465,9 @@ def _take(process: ClientProcess, said: messages.Event) -> None:
             | messages.AuditedEvent()
             | messages.ReachedEvent()
         ):
-            process.events.append(said)
+            process.events.append(event)
         case _:
-            assert_never(said)
+            assert_never(event)
 
 
 def _lines(log: Path) -> list[str]:

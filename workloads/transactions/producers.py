@@ -204,12 +204,12 @@ def _give_up(error: JavaThrowable) -> NoReturn:
 def _error_of(error: JavaThrowable) -> KafkaError:
     """Returns the error of librdkafka that means the same to whoever asks."""
     name = str(error.getClass().getSimpleName())
-    said = f"{name}: {error.getMessage()}"
+    text = f"{name}: {error.getMessage()}"
     if name == _TOO_LATE:
-        return KafkaError(KafkaError._TIMED_OUT, said, retriable=True)
+        return KafkaError(KafkaError._TIMED_OUT, text, retriable=True)
     if name in _FATAL:
-        return KafkaError(KafkaError._FATAL, said, fatal=True)
-    return KafkaError(KafkaError._FAIL, said, txn_requires_abort=True)
+        return KafkaError(KafkaError._FATAL, text, fatal=True)
+    return KafkaError(KafkaError._FAIL, text, txn_requires_abort=True)
 
 
 AnyProducer = Producer | JavaProducer
@@ -260,9 +260,9 @@ class TransactionCalls:
                 call(SLICE_S)
                 return None
             except KafkaException as error:
-                told: KafkaError = error.args[0]
-            if not told.retriable() or self._given_up() or self._now_ns() >= until_ns:
-                return told
+                cause: KafkaError = error.args[0]
+            if not cause.retriable() or self._given_up() or self._now_ns() >= until_ns:
+                return cause
             self._breathe()
 
     def end(

@@ -476,9 +476,9 @@ class Fencer:
             try:
                 producer.init_transactions(SLICE_S)
             except KafkaException as error:
-                told: KafkaError = error.args[0]
-                if not told.retriable() or self._client.now_ns() >= until_ns or self._stopped:
-                    return f"{told.name()}: {told.str()}"
+                cause: KafkaError = error.args[0]
+                if not cause.retriable() or self._client.now_ns() >= until_ns or self._stopped:
+                    return f"{cause.name()}: {cause.str()}"
                 self._breathe(0)
                 continue
             rows.initialised()

@@ -122,10 +122,10 @@ class Tool:
         milliseconds of this host's wall clock, as far as it agrees with what is certain: it was printed after
         `since_ns`, and read at `read_ns`. So a clock that is set meanwhile makes it wrong by no more than lies
         between these two."""
-        told = event.get("timestamp")
-        if not isinstance(told, int) or isinstance(told, bool):
+        value = event.get("timestamp")
+        if not isinstance(value, int) or isinstance(value, bool):
             return self.since_ns, self.read_ns
-        low = told * NS_PER_MS - self._ahead_ns
+        low = value * NS_PER_MS - self._ahead_ns
         return tuple(min(max(at, self.since_ns), self.read_ns) for at in (low, low + NS_PER_MS))  # type: ignore[return-value]
 
     def stop(self) -> None:
@@ -196,9 +196,9 @@ class ToolClient(ABC):
 
     def not_understood(self, event: Mapping[str, Any]) -> None:
         """Remembers an event that is none of the tool's, or of another trial; it is told in the end."""
-        said = str(dict(event))[:SHOWN_BYTES]
-        self._client.log(f"not understood: {said}")
-        self._not_understood = self._not_understood or f"an event is not understood: {said}"
+        text = str(dict(event))[:SHOWN_BYTES]
+        self._client.log(f"not understood: {text}")
+        self._not_understood = self._not_understood or f"an event is not understood: {text}"
 
     def _begin(self) -> None:
         if self._tool is None:
@@ -224,8 +224,8 @@ class ToolClient(ABC):
         if code is not None and not self._stopped:
             if self._metrics is not None:
                 self._metrics.absent()
-            said = "said shutdown_complete" if self.shutdown_complete else "said nothing"
-            raise FatalClient(f"the tool ended by itself with exit code {code} and {said}; the reason is in this log")
+            ending = "said shutdown_complete" if self.shutdown_complete else "said nothing"
+            raise FatalClient(f"the tool ended by itself with exit code {code} and {ending}; the reason is in this log")
         if code is None and self._end_by_ns is not None and self._client.now_ns() >= self._end_by_ns:
             self._client.log("the tool did not end in time: killed")
             self._end_by_ns = None

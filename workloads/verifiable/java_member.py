@@ -378,11 +378,11 @@ class JavaPositions:
     def _take(self, answer: "Future[Any]", spans: dict[int, int], asked_ns: int) -> None:
         now_ns, dense_of = self._client.now_ns(), {self._names[dense]: dense for dense in spans}
         try:
-            told: Sequence[TopicPartition] = answer.result(timeout=0).topic_partitions or ()
+            committed: Sequence[TopicPartition] = answer.result(timeout=0).topic_partitions or ()
         except (KafkaException, TimeoutError) as error:
             self._client.log(f"committed offsets were not told: {error or 'no answer'}")
             return
-        for partition in told:
+        for partition in committed:
             dense = dense_of.get((partition.topic, partition.partition))
             if dense is None or partition.error is not None:
                 continue

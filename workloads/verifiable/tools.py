@@ -360,7 +360,7 @@ class ConsumerTool:
             self._commit([TopicPartition(t, p, max(o) + 1) for (t, p), o in by_partition.items()])
 
     def _commit(self, positions: list[TopicPartition]) -> None:
-        told = [{"topic": p.topic, "partition": p.partition, "offset": p.offset} for p in positions]
+        offsets = [{"topic": p.topic, "partition": p.partition, "offset": p.offset} for p in positions]
         problem = None
         try:
             for done in self._consumer.commit(offsets=positions, asynchronous=False) or []:
@@ -369,9 +369,9 @@ class ConsumerTool:
             problem = error.args[0].str()
             self._fatal = self._fatal or error.args[0].fatal()
         if problem is None:
-            self._emit("offsets_committed", offsets=told, success=True)
+            self._emit("offsets_committed", offsets=offsets, success=True)
         else:
-            self._emit("offsets_committed", offsets=told, error=problem, success=False)
+            self._emit("offsets_committed", offsets=offsets, error=problem, success=False)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._emit("partitions_assigned", partitions=_names(partitions))

@@ -198,14 +198,18 @@ class _Search:
 
     def _look(self) -> bool:
         opened = self._admin.open_transactions(list(self._keys))
-        found = {(key, one.producer_id, one.start_offset): (key, one) for key, told in opened.items() for one in told}
+        found = {
+            (key, one.producer_id, one.start_offset): (key, one)
+            for key, transactions in opened.items()
+            for one in transactions
+        }
         self._open = {which: self._open.get(which, (one, UNTOLD)) for which, one in found.items()}
         if not found:
             return len(opened) == len(self._keys)
         coordinated = self._admin.coordinated_transactions()
         # Asked once more, afterwards: what its coordinator has ended meanwhile is not open any more.
         still = self._admin.open_transactions(sorted({key for key, _ in found.values()}))
-        held = {(key, one.producer_id, one.start_offset) for key, told in still.items() for one in told}
+        held = {(key, one.producer_id, one.start_offset) for key, transactions in still.items() for one in transactions}
         whys = {which: self._why_not(one, coordinated) for which, (_, one) in found.items() if which in held}
         hung = frozenset(which for which, why in whys.items() if not why)
         self._open = {which: (found[which], why or NOT_EXCUSED) for which, why in whys.items()}

@@ -296,8 +296,8 @@ class Inspector:
             ends.setdefault(f"broker-{replica.node}", []).append(replica.log_end)
         took_s = round((self._clock.monotonic_ns() - read_ns) / 1e9, 3)
         # Few partitions, as in a scenario's steps, are worth telling one by one.
-        told: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
-        self._emit("inspected", step=step, batches=count, took_s=took_s, problems=problems, **told)
+        facts: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
+        self._emit("inspected", step=step, batches=count, took_s=took_s, problems=problems, **facts)
 
     def log_ends(self, partitions: Sequence[int]) -> Mapping[tuple[int, int], int]:
         """Returns (node id, dense id) → the offset behind the last batch of that copy, now."""
@@ -360,5 +360,5 @@ class Inspector:
                     "step": step,
                 }
                 columns = {name: np.full(length, value, dtype=np.int64) for name, value in same.items()}
-                told = {name: entries[name].astype(np.int64) for name in entries.dtype.fields or ()}
-                self._recorder.extend("snapshots", {**told, **columns})
+                found = {name: entries[name].astype(np.int64) for name in entries.dtype.fields or ()}
+                self._recorder.extend("snapshots", {**found, **columns})

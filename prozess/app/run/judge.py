@@ -138,20 +138,20 @@ def with_application(verdict: TrialVerdict, found: ApplicationVerdict) -> TrialV
     own = Verdict.VIOLATED if wrong else Verdict.UNKNOWN if doubts else Verdict.NOT_JUDGED
     whole = verdict.verdict if own is Verdict.NOT_JUDGED else worst([verdict.verdict, own])
     if wrong:
-        told = f"Violated by the application: {seen}. Kafka's own promises: {_first_small(verdict.sentence)}"
+        text = f"Violated by the application: {seen}. Kafka's own promises: {_first_small(verdict.sentence)}"
     elif doubts and whole is Verdict.UNKNOWN:
-        told = f"Unknown: {doubts[0].rstrip('.')}. Kafka's own promises: {_first_small(verdict.sentence)}"
+        text = f"Unknown: {doubts[0].rstrip('.')}. Kafka's own promises: {_first_small(verdict.sentence)}"
     elif seen:
-        told = f"{verdict.sentence} Of the application: {seen}; this is a hazard, and the test does not forbid it."
+        text = f"{verdict.sentence} Of the application: {seen}; this is a hazard, and the test does not forbid it."
     else:
-        told = verdict.sentence
+        text = verdict.sentence
     counts = Counter(verdict.findings)
     for one in found.anomalies:
         counts[one.anomaly] += one.count
     return verdict.model_copy(
         update={
             "verdict": whole,
-            "sentence": told,
+            "sentence": text,
             "unknown_reasons": (*verdict.unknown_reasons, *doubts),
             "findings": dict(counts),
             "application": found,

@@ -59,9 +59,9 @@ def write_rows(recorder: Recorder, rows: Sequence[TextRow]) -> None:
         recorder.write(row.table, **row.columns, **codes)
 
 
-def rows_from_json(told: Sequence[Mapping[str, Any]]) -> list[TextRow]:
+def rows_from_json(rows: Sequence[Mapping[str, Any]]) -> list[TextRow]:
     """Returns the rows that `TextRow.as_json` made into JSON."""
-    return [TextRow(row["table"], row["columns"], {k: (v[0], v[1]) for k, v in row["texts"].items()}) for row in told]
+    return [TextRow(row["table"], row["columns"], {k: (v[0], v[1]) for k, v in row["texts"].items()}) for row in rows]
 
 
 def _fault(step: int, node: int, phase: FaultPhase, time_ns: int, effect: Tristate, detail: str) -> TextRow:

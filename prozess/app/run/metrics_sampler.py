@@ -232,7 +232,7 @@ class LeaderSampler:
             self._note(node, time_ns, led or {})
 
     def _note(self, node: int, time_ns: int, led: Mapping[tuple[str, int], LeaderStateProtocol]) -> None:
-        told: dict[int, tuple[float | None, ...]] = {}
+        found: dict[int, tuple[float | None, ...]] = {}
         seen, clock = [], self._rows.clock
         for key, state in led.items():
             partition = self._partitions.get(key)
@@ -244,15 +244,15 @@ class LeaderSampler:
             if partition is None or self._leader.get(partition, (-1, NONE)) > (state.leader_epoch, node):
                 continue
             self._leader[partition] = (state.leader_epoch, node)
-            told[partition] = (*_numbers(state), *_oldest(state.transactions, clock.wall_ns()))
+            found[partition] = (*_numbers(state), *_oldest(state.transactions, clock.wall_ns()))
         self._rows.observe(seen)
-        lost = [p for p, (_, leader) in self._leader.items() if leader == node and p not in told]
-        told |= dict.fromkeys(lost, (None,) * len(_OF_LEADER))
+        lost = [p for p, (_, leader) in self._leader.items() if leader == node and p not in found]
+        found |= dict.fromkeys(lost, (None,) * len(_OF_LEADER))
         self._rows.write_many(
             time_ns,
             [
                 (metric, value, node, partition)
-                for partition, values in told.items()
+                for partition, values in found.items()
                 for metric, value in zip(_OF_LEADER, values, strict=True)
                 if self._changes.tells((metric, partition), value, time_ns)
             ],

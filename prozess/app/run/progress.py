@@ -44,13 +44,13 @@ class Pulse:
     """The number of partitions with a replica that is not in sync."""
 
     def __str__(self) -> str:
-        told = [f"{self.acknowledged_per_s:,.0f} acknowledged/s"]
-        told += [f"{self.in_doubt:,} in doubt"] if self.in_doubt else []
-        told += [f"active faults: {', '.join(self.faults)}"] if self.faults else []
-        told += [number_of(self.leaders_moved, "leader change")] if self.leaders_moved else []
-        told += [f"{self.leaderless:,} partitions without a leader"] if self.leaderless else []
-        told += [f"{self.shrunken:,} with a shrunken ISR"] if self.shrunken else []
-        return " · ".join(told)
+        lines = [f"{self.acknowledged_per_s:,.0f} acknowledged/s"]
+        lines += [f"{self.in_doubt:,} in doubt"] if self.in_doubt else []
+        lines += [f"active faults: {', '.join(self.faults)}"] if self.faults else []
+        lines += [number_of(self.leaders_moved, "leader change")] if self.leaders_moved else []
+        lines += [f"{self.leaderless:,} partitions without a leader"] if self.leaderless else []
+        lines += [f"{self.shrunken:,} with a shrunken ISR"] if self.shrunken else []
+        return " · ".join(lines)
 
 
 class Watcher:

@@ -103,10 +103,10 @@ class SessionRun:
     def finish(self, emit: Callable[..., None]) -> dict[str, Any]:
         """Fences and audits, and records what the nodes' own files say. The test's clients have written their last rows
         before."""
-        plan, told = self._plan(), {}
+        plan, audited = self._plan(), {}
         try:
             if plan.partitions:
-                told = self._audit(plan)
+                audited = self._audit(plan)
                 Inspector(plan, self._cluster, self.recorder, self._clock, emit).inspect(
                     [p.partition for p in plan.partitions]
                 )
@@ -114,10 +114,10 @@ class SessionRun:
             try:
                 keep_ground_truth(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns)
             except ProzessError as error:
-                told["no_ground_truth"] = str(error)
+                audited["no_ground_truth"] = str(error)
         finally:
             self.close()
-        return told
+        return audited
 
     def close(self) -> None:
         """Writes no more rows. You may call it twice."""

@@ -158,13 +158,13 @@ def _group(stage: ProcessIdentity) -> list[ProcessIdentity]:
 
 def _outer_said_done() -> bool:
     """Waits for the end of standard input. Returns whether the last word was `done`."""
-    said = b""
-    while len(said) < len(_DONE):
-        piece = os.read(sys.stdin.fileno(), len(_DONE) - len(said))
+    answer = b""
+    while len(answer) < len(_DONE):
+        piece = os.read(sys.stdin.fileno(), len(_DONE) - len(answer))
         if not piece:
             break
-        said += piece
-    return said == _DONE
+        answer += piece
+    return answer == _DONE
 
 
 def _heal(run: RunDirectory, clock: Clock) -> int:

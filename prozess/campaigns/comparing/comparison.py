@@ -123,13 +123,13 @@ def _pairs(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Compare
 def _settings(plan: Plan) -> dict[str, str]:
     """Returns every setting of the trial by its dotted name, each step, and the values of each axis."""
     document = plan.model_dump(mode="json")
-    told = dict(_flat({name: document[name] for name in _SETTINGS}))
-    told |= {f"step {number}": str(step) for number, step in enumerate(document["steps"])}
+    facts = dict(_flat({name: document[name] for name in _SETTINGS}))
+    facts |= {f"step {number}": str(step) for number, step in enumerate(document["steps"])}
     values: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         for axis, value in cell.axes.items():
             values.setdefault(f"{cell.workload}: {axis}", {})[value] = None
-    return told | {axis: ", ".join(of) for axis, of in values.items()} | {"cells": str(len(plan.cells))}
+    return facts | {axis: ", ".join(of) for axis, of in values.items()} | {"cells": str(len(plan.cells))}
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
@@ -164,16 +164,16 @@ def _happened(fault: FaultShown) -> str:
 def _costs(faults: Iterable[FaultImpact]) -> dict[str, str]:
     """Returns what each fault cost: names that come again are numbered."""
     seen: Counter[str] = Counter()
-    told: dict[str, str] = {}
+    values: dict[str, str] = {}
     for fault in faults:
         seen[fault.name] += 1
         name = fault.name + (f" ({seen[fault.name]})" if seen[fault.name] > 1 else "")
-        told[f"{name}: times unavailable"] = f"{fault.windows:,}"
-        told[f"{name}: longest, s"] = NOTHING if fault.longest_s is None else f"{fault.longest_s:.1f}"
-        told[f"{name}: never acknowledged"] = f"{fault.unanswered:,}"
+        values[f"{name}: times unavailable"] = f"{fault.windows:,}"
+        values[f"{name}: longest, s"] = NOTHING if fault.longest_s is None else f"{fault.longest_s:.1f}"
+        values[f"{name}: never acknowledged"] = f"{fault.unanswered:,}"
         again = fault.after_fault.median_ms
-        told[f"{name}: first acknowledged after it, ms"] = NOTHING if again is None else f"{again:,.0f}"
-    return told
+        values[f"{name}: first acknowledged after it, ms"] = NOTHING if again is None else f"{again:,.0f}"
+    return values
 
 
 def _findings(verdict: TrialVerdict) -> dict[str, str]:
@@ -182,8 +182,8 @@ def _findings(verdict: TrialVerdict) -> dict[str, str]:
         for name, anomaly in cell.anomalies.items():
             for effect in ("forbidden", "permitted", "unknown"):
                 counts.setdefault(name, Counter())[effect] += getattr(anomaly, effect)
-    told = {name: ", ".join(f"{n:,} {effect}" for effect, n in found.items() if n) for name, found in counts.items()}
-    return {name: words for name, words in told.items() if words}
+    values = {name: ", ".join(f"{n:,} {effect}" for effect, n in found.items() if n) for name, found in counts.items()}
+    return {name: words for name, words in values.items() if words}
 
 
 def _cells(one: Sequence[CellVerdict], other: Sequence[CellVerdict]) -> Iterator[ComparedPair]:
@@ -198,11 +198,11 @@ def _cells(one: Sequence[CellVerdict], other: Sequence[CellVerdict]) -> Iterator
             kinds = [None if found is None else found.outcome for found in outcomes]
             worth = kinds[0] is not kinds[1] and not set(kinds) <= _ONLY_LUCK
             if worth:
-                told = (
+                lines = (
                     NOTHING if found is None else f"{SIGNS[found.outcome]} {found.outcome} {found.seen or ''}".strip()
                     for found in outcomes
                 )
-                yield _pair(f"{name}: {anomaly}", *told)
+                yield _pair(f"{name}: {anomaly}", *lines)
 
 
 _ONLY_LUCK = {AnomalyOutcome.SHOWN, AnomalyOutcome.PERMITTED}

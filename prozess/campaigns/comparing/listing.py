@@ -81,13 +81,13 @@ def list_runs(
     whole = out.width - max((len(line.path) for line in shown), default=0) >= BESIDE_PATHS
     table.add_column("run", overflow="fold", no_wrap=whole)
     for line in shown:
-        told = "no verdict" if line.verdict is None else f"{VERDICT_SIGNS[line.verdict]} {line.verdict}"
+        text = "no verdict" if line.verdict is None else f"{VERDICT_SIGNS[line.verdict]} {line.verdict}"
         table.add_row(
             _day_and_time(line.began),
             escape(line.trial),
             "" if line.seed is None else str(line.seed),
             "" if line.took_s is None else f"{line.took_s:.0f} s",
-            told,
+            text,
             escape(line.trouble or _found(line)),
             line.where,
             escape(line.path),
@@ -111,8 +111,8 @@ def chosen(lines: Iterable[ListedRun], *, trial: str | None, verdict: str | None
 
 def _found(line: ListedRun) -> str:
     most = sorted(line.findings.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{name} {count:,}" for name, count in most[:FOUND_MAX])
-    return told + (f" and {len(most) - FOUND_MAX} more" if len(most) > FOUND_MAX else "")
+    text = ", ".join(f"{name} {count:,}" for name, count in most[:FOUND_MAX])
+    return text + (f" and {len(most) - FOUND_MAX} more" if len(most) > FOUND_MAX else "")
 
 
 def _day_and_time(began: str) -> str:

@@ -454,8 +454,8 @@ class _Whole:
             if (made[name][row] != sends[name][done]).any():
                 raise Unusual("sends")
         made["offset"] = np.full(len(made["line"]), NONE, dtype=np.int64)
-        told = sends["offset"][done] != NONE
-        made["offset"][row[told]] = sends["offset"][done][told]
+        mask = sends["offset"][done] != NONE
+        made["offset"][row[mask]] = sends["offset"][done][mask]
         ended = np.full(len(kind), NONE, dtype=np.int64)
         ended[self._completes[completed]] = completed
         end = ended[made["line"]]

@@ -45,9 +45,9 @@ def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "aut
         )
     imported = tables_of(read.columns, transactions=transactions, title=f"Jepsen's history {path.name}")
     faults, gaps = stated_faults(read.nemesis), gaps_of(read, whole, imported)
-    told = [f"{len(faults)} faults of its nemesis"] if faults else []
-    told += [f"{len(gaps)} gaps in the evidence"] if gaps else []
-    return replace(imported, faults=faults, notes=[*imported.notes, *told], gaps=gaps)
+    notes = [f"{len(faults)} faults of its nemesis"] if faults else []
+    notes += [f"{len(gaps)} gaps in the evidence"] if gaps else []
+    return replace(imported, faults=faults, notes=[*imported.notes, *notes], gaps=gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +112,19 @@ def _of_clients(block: bytes, functions: Set[bytes]) -> set[str]:
 def gaps_of(read: JepsenRead, whole: WholeLines, imported: Imported) -> list[EvidenceGap]:
     """Returns what is missing in a history, for the partitions that it may concern."""
     every = tuple(range(len(imported.topics)))
-    told: list[tuple[tuple[int, ...], str]] = []
+    found: list[tuple[tuple[int, ...], str]] = []
     if whole.missing:
-        told.append((every, f"every key: {whole.missing} lines are missing, by the numbers in :index"))
+        found.append((every, f"every key: {whole.missing} lines are missing, by the numbers in :index"))
     if whole.others:
         names = ", ".join(whole.others)
-        told.append((every, f"every key: it is not known what operations {names} sent or read"))
+        found.append((every, f"every key: it is not known what operations {names} sent or read"))
     for line, partitions in read.uninvoked:
         names = ", ".join(f"key {imported.topics[p][0]}" for p in sorted(partitions)) or "every key"
-        told.append(
+        found.append(
             (tuple(sorted(partitions)) or every, f"{names}: line {line} completes an operation that nobody invoked")
         )
     hides: tuple[Literal["sends", "reads"], ...] = ("sends", "reads")
-    gaps = [EvidenceGap(partitions=ids, hides=what, why=why) for ids, why in told if ids for what in hides]
+    gaps = [EvidenceGap(partitions=ids, hides=what, why=why) for ids, why in found if ids for what in hides]
     if every and (ends := _ends_early(read)):
         gaps.append(EvidenceGap(partitions=every, hides="end", why=f"every key: {ends}"))
     return gaps

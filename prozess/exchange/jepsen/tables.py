@@ -330,7 +330,7 @@ def _clients(
     either = {**read, **written}
     found = []
     for number, (process, started_ns, ended_ns, _) in enumerate(columns.processes):
-        for client, role, of, told in (
+        for client, role, of, count in (
             (2 * number + 2, "producer", either, issued),
             (2 * number + 3, "reader", read, counts),
         ):
@@ -341,7 +341,7 @@ def _clients(
                         client=client,
                         role=role,
                         name=name,
-                        issued=int(told[client]),
+                        issued=int(count[client]),
                         started_ns=started_ns,
                         ended_ns=ended_ns,
                         partitions=of[client],

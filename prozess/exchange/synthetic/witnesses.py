@@ -118,8 +118,8 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     swapped = at("reordered")
     # The record that was sent for the spot stands one further on, behind the one that was sent after it.
     yield "reordered", _sent(partition, swapped + 1, reader=owner, begin_ns=partition.layout.sent_ns(swapped))
-    told = at("offset-conflict")
-    yield "offset-conflict", _sent(partition, told, log_offset=partition.offsets(told) + MISREPORTED_BY)
+    misreported = at("offset-conflict")
+    yield "offset-conflict", _sent(partition, misreported, log_offset=partition.offsets(misreported) + MISREPORTED_BY)
     spot = at("time-travel")
     sent_ns = partition.layout.sent_ns(spot) - EARLIER_NS * np.isin(spot, partition.edits.early)
     yield "time-travel", _sent(partition, spot, reader=owner, begin_ns=sent_ns)

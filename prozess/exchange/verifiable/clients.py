@@ -121,13 +121,13 @@ def completed_ms_of(events: Events, ended_ms: int | None) -> list[int]:
     """Returns by when each event was over: at its own time, or at the next that is known. MISSING: none is."""
     found, latest = [], MISSING if ended_ms is None else ended_ms
     for _, event in reversed(events):
-        told = timestamp_ms(event)
-        latest = latest if told is None else told
+        stamp = timestamp_ms(event)
+        latest = latest if stamp is None else stamp
         found.append(latest)
     return found[::-1]
 
 
 def timestamp_ms(event: Mapping[str, Any]) -> int | None:
-    told = event.get("timestamp", event.get("time_ms"))
-    known = isinstance(told, int) and not isinstance(told, bool) and 0 <= told < TIMESTAMP_MAX_MS
-    return told if known else None
+    stamp = event.get("timestamp", event.get("time_ms"))
+    known = isinstance(stamp, int) and not isinstance(stamp, bool) and 0 <= stamp < TIMESTAMP_MAX_MS
+    return stamp if known else None

@@ -127,11 +127,11 @@ class SenderTally:
         sent, acked = self._told
         if (sent, acked) == (reported, self._acknowledged):
             return
-        told = (
+        text = (
             f"tool_data counts {sent:,} sends and {acked:,} acknowledgements, and {reported:,} and {self._acknowledged:,} "
             "were read"
         )
-        yield ("records" if reported > sent or self._acknowledged > acked else "sends"), told
+        yield ("records" if reported > sent or self._acknowledged > acked else "sends"), text
 
 
 class ReaderTally:

@@ -189,10 +189,14 @@ class _Resolver:
             for each in _env_files(own.get("env_file"))
         ]
         own["volumes"] = [_absolute(each, path.parent) for each in _list(own.get("volumes"))]
-        told = own.pop("extends", None)
-        if told is None:
+        extended = own.pop("extends", None)
+        if extended is None:
             return own
-        file, base = (told.get("file"), str(told.get("service"))) if isinstance(told, Mapping) else (None, str(told))
+        file, base = (
+            (extended.get("file"), str(extended.get("service")))
+            if isinstance(extended, Mapping)
+            else (None, str(extended))
+        )
         other, whole = path, document
         if file is not None:
             found = self._inside(str(file), path.parent, f"services.{name}.extends")
@@ -328,10 +332,10 @@ def _value(whole: str, name: str, rest: str, variables: Mapping[str, str], unset
 
 def _as_docker_has_it(found: Resolved) -> None:
     """Takes the services as `docker compose config` has them, where it is installed and takes the file. Origins stay ours."""
-    told = docker_configuration(found.path)
-    if told is None:
+    resolved = docker_configuration(found.path)
+    if resolved is None:
         return
-    for name, service in documents_of(told.get("services")):
+    for name, service in documents_of(resolved.get("services")):
         ours = found.services.get(name, {}).get("environment", {})
         environment = {}
         told_of_it = service.get("environment")
@@ -340,7 +344,7 @@ def _as_docker_has_it(found: Resolved) -> None:
             text = "" if value is None else str(value).replace("$$", "$")
             environment[variable] = Setting(text, f"{found.path}, {variable}" if known is None else known.origin)
         found.services[name] = {**service, "environment": environment}
-    found.volumes = dict(told.get("volumes") or {})
+    found.volumes = dict(resolved.get("volumes") or {})
 
 
 def docker_configuration(path: Path) -> Mapping[str, Any] | None:
@@ -361,10 +365,10 @@ def docker_configuration(path: Path) -> Mapping[str, Any] | None:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        told = json.loads(made.stdout) if made.returncode == 0 else None
+        document = json.loads(made.stdout) if made.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
-    return told if isinstance(told, Mapping) else None
+    return document if isinstance(document, Mapping) else None
 
 
 def _variables_of_docker(docker: str) -> Iterable[tuple[str, str]]:

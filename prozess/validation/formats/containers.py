@@ -307,10 +307,10 @@ def _variables(
     for variable in _mappings(document.get("env")):
         name = str(variable.get("name"))
         container.variables.pop(name, None)
-        told = variable.get("valueFrom")
-        key = value_below(told, "configMapKeyRef")
+        entry = variable.get("valueFrom")
+        key = value_below(entry, "configMapKeyRef")
         data = maps.get(str(value_below(key, "name")), {})
-        if told is None:
+        if entry is None:
             container.variables[name] = variable.get("value", "")
         elif value_below(key, "key") in data:
             container.variables[name] = data[value_below(key, "key")]

@@ -143,7 +143,9 @@ def outside(tmp_path_factory):
         ("server.properties", "cdc/server.properties"),
     ):
         shutil.copy(examples / source, directory / name)
-    (trial,) = re.findall(r"```toml\n(name = \"mine\".*?)```", (ROOT / "docs" / "first-hour.md").read_text("utf-8"), re.DOTALL)
+    (trial,) = re.findall(
+        r"```toml\n(name = \"mine\".*?)```", (ROOT / "docs" / "first-hour.md").read_text("utf-8"), re.DOTALL
+    )
     (directory / "mine.toml").write_text(trial, encoding="utf-8")
     return directory
 
