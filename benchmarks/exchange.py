@@ -70,10 +70,10 @@ def arrow(session: SparkSession, run: RunDirectory) -> int:
 
 def exchange(session: SparkSession, run: RunDirectory, checkers: CheckerSet) -> list[Finding]:
     """Returns what the checkers find in partitions that Spark brings together."""
-    place, kernels = HistoryLocation.of(run), checkers.kernels
+    location, kernels = HistoryLocation.of(run), checkers.kernels
 
     def check(key: tuple[pa.Scalar, ...], sends: pa.Table, reads: pa.Table) -> pa.Table:
-        history = place.open_here()
+        history = location.open_here()
         one = history.partition_history(key[0].as_py())
         one = replace(one, **{name: _in_file_order(table) for name, table in (("sends", sends), ("reads", reads))})
         return pa.Table.from_batches([findings_to_arrow(check_partition(one, kernels))])

@@ -119,13 +119,13 @@ class _History:
         )
 
     def _send(self) -> tuple[int, int]:
-        place = self._rng.choices(range(self._shape.keys), cum_weights=self._weights)[0]
-        key = self._active[place]
+        chosen = self._rng.choices(range(self._shape.keys), cum_weights=self._weights)[0]
+        key = self._active[chosen]
         log = self._logs[key]
         log.issued += 1
         if self._shape.writes_max is not None and log.issued == self._shape.writes_max:
-            self._active[place] = max(self._logs) + 1
-            self._logs[self._active[place]] = _Log()
+            self._active[chosen] = max(self._logs) + 1
+            self._logs[self._active[chosen]] = _Log()
         return key, log.issued - 1
 
     def _complete(self, client: _Client) -> str:

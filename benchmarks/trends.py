@@ -37,8 +37,8 @@ def make_up(sources: list[Path], folder: Path, runs: int, nights: int) -> int:
         kept = folder.parent / f"source-{number % len(sources)}"
         if not kept.exists():
             shutil.copytree(source, kept, ignore=lambda _, names: [name for name in names if name not in FILES])
-        night, place = divmod(number, -(-runs // nights))
-        began = FIRST + timedelta(days=night, seconds=place)
+        night, within_night = divmod(number, -(-runs // nights))
+        began = FIRST + timedelta(days=night, seconds=within_night)
         run = folder / f"{plan['trial']}-{number}-{began:%Y%m%dT%H%M%S}"
         run.mkdir(parents=True)
         for name in FILES:

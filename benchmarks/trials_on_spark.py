@@ -29,7 +29,7 @@ from tests.support.servers.spark import standalone
 TIMEOUT_S = 3600.0
 
 
-def run(place: Path, trials: int, *options: str) -> tuple[float, float]:
+def run(results: Path, trials: int, *options: str) -> tuple[float, float]:
     """Runs the smoke trial so many times. Returns the seconds and the CPU seconds of the machine that it took; each must be
     held."""
     command = [
@@ -41,12 +41,12 @@ def run(place: Path, trials: int, *options: str) -> tuple[float, float]:
         "--rounds",
         str(trials),
         "--runs",
-        str(place),
+        str(results),
     ]
     began, busy = time.monotonic(), _busy_s()
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     took, cpu = time.monotonic() - began, _busy_s() - busy
-    entries = [json.loads(line) for file in place.rglob("entries.jsonl") for line in file.read_text().splitlines()]
+    entries = [json.loads(line) for file in results.rglob("entries.jsonl") for line in file.read_text().splitlines()]
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert len(entries) == trials, f"{len(entries)} entries instead of {trials}"
     return took, cpu
@@ -71,15 +71,15 @@ def main() -> int:
         directory = Path(folder)
         (directory / "unseen").mkdir()
         for workers in [0, *asked.workers]:
-            place = directory / f"results-{workers}"
+            results = directory / f"results-{workers}"
             if workers:
                 (directory / f"spark-{workers}").mkdir()
                 with standalone(
                     directory / f"spark-{workers}", hidden=[directory / "unseen"], cores=(None,) * workers
                 ) as master:
-                    took, cpu = run(place, asked.trials, "--master", master, "--cores-per-trial", "1")
+                    took, cpu = run(results, asked.trials, "--master", master, "--cores-per-trial", "1")
             else:
-                took, cpu = run(place, asked.trials)
+                took, cpu = run(results, asked.trials)
             seconds[workers] = took
             fast = f"{seconds[1] / took:.2f}" if workers and 1 in seconds else ""
             name = str(workers) if workers else "no Spark"

@@ -38,7 +38,7 @@ class ClientFault(Fault[P]):
 
     def undos(self, context: FaultContext, parameters: P) -> Sequence[Undo]:
         """Plans to start every client again that is gone when the fault is healed."""
-        return [Undo(action="start", node=place.name) for place in self._places(context.targets)]
+        return [Undo(action="start", node=node.name) for node in self._places(context.targets)]
 
     def _places(self, targets: Sequence[Node]) -> list[ClientNode]:
         return places_of(targets, fault=self.name)
@@ -46,22 +46,22 @@ class ClientFault(Fault[P]):
 
 def places_of(targets: Sequence[Node], *, fault: str) -> list[ClientNode]:
     """Returns the targets, which must all be places of running clients. TargetMissing otherwise."""
-    places = []
+    nodes = []
     for node in targets:
         if not is_client(node):
             raise TargetMissing(f"{fault} is for clients, and {node.name} is a server of the cluster.")
         if node.state() is not NodeState.RUNNING:
             raise TargetMissing(f"{node.name} cannot take part in {fault}: its process is {node.state()}.")
-        places.append(node)
-    return places
+        nodes.append(node)
+    return nodes
 
 
-def await_work(places: Sequence[ClientNode], *, clock: Clock, timeout_s: float) -> None:
+def await_work(nodes: Sequence[ClientNode], *, clock: Clock, timeout_s: float) -> None:
     """Waits until each client was seen to work. NotReady after the limit, with the names of those that were not."""
-    idle = [place.name for place in places]
+    idle = [node.name for node in nodes]
 
     def all_at_work() -> bool:
-        idle[:] = [place.name for place in places if not place.at_work()]
+        idle[:] = [node.name for node in nodes if not node.at_work()]
         return not idle
 
     wait_until(
@@ -74,22 +74,22 @@ def await_work(places: Sequence[ClientNode], *, clock: Clock, timeout_s: float) 
 
 
 def verify_successors(
-    places: Sequence[ClientNode], before: dict[str, int | None], clock: Clock, *, killed: Mapping[str, str]
+    nodes: Sequence[ClientNode], before: dict[str, int | None], clock: Clock, *, killed: Mapping[str, str]
 ) -> list[Effect]:
     """Observes whether each place has a new client that was seen to work. `before`: place → the client that it had;
     `killed`: place → what there is to say of its end."""
-    seen = observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in places], clock=clock)
+    seen = observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in nodes], clock=clock)
     return [e.model_copy(update={"detail": f"{e.detail}; {why}"}) if (why := killed.get(e.node)) else e for e in seen]
 
 
-def _successor(place: ClientNode, before: int | None) -> Observation:
-    if place.client == before:
+def _successor(node: ClientNode, before: int | None) -> Observation:
+    if node.client == before:
         return Tristate.NO, "nobody new has its place"
-    if place.state() is not NodeState.RUNNING:
-        return Tristate.NO, f"the new client is {place.state()}"
-    if not place.at_work():
+    if node.state() is not NodeState.RUNNING:
+        return Tristate.NO, f"the new client is {node.state()}"
+    if not node.at_work():
         return Tristate.UNKNOWN, "the new client was not seen at work"
-    return Tristate.YES, f"client {place.client} is at work in its place"
+    return Tristate.YES, f"client {node.client} is at work in its place"
 
 
 class RestartParameters(Frozen):
@@ -115,32 +115,32 @@ class RestartClients(ClientFault[RestartParameters]):
     ends_itself = True
 
     def apply(self, context: FaultContext, parameters: RestartParameters) -> None:
-        places = self._places(context.targets)
-        self._before = {place.name: place.client for place in places}
-        for turn in rounds(places):
-            for place in turn:
+        nodes = self._places(context.targets)
+        self._before = {node.name: node.client for node in nodes}
+        for turn in rounds(nodes):
+            for node in turn:
                 if parameters.how == "kill":
-                    place.kill()
+                    node.kill()
                 else:
-                    self._killed[place.name] = end_in_order(place, timeout_s=parameters.timeout_s)
+                    self._killed[node.name] = end_in_order(node, timeout_s=parameters.timeout_s)
             if parameters.away_s:
                 context.clock.sleep(parameters.away_s)
-            for place in turn:
-                place.start()
+            for node in turn:
+                node.start()
             await_work(turn, clock=context.clock, timeout_s=parameters.timeout_s)
 
     def verify(self, context: FaultContext, parameters: RestartParameters) -> Sequence[Effect]:
         return verify_successors(self._places(context.targets), self._before, context.clock, killed=self._killed)
 
 
-def rounds(places: Sequence[ClientNode]) -> list[list[ClientNode]]:
+def rounds(nodes: Sequence[ClientNode]) -> list[list[ClientNode]]:
     """Returns the clients that are restarted together: the first of every group, then the second, and so on. A client
     in no group counts as a group of its own."""
     together: dict[object, list[ClientNode]] = {}
-    for place in places:
-        grouped = place.client_role in ("member", "java-member")
-        together.setdefault((place.client_role, place.cell if grouped else None), []).append(place)
-    return [[place for place in turn if place is not None] for turn in zip_longest(*together.values())]
+    for node in nodes:
+        grouped = node.client_role in ("member", "java-member")
+        together.setdefault((node.client_role, node.cell if grouped else None), []).append(node)
+    return [[node for node in turn if node is not None] for turn in zip_longest(*together.values())]
 
 
 class StormParameters(Frozen):
@@ -168,26 +168,26 @@ class RebalanceStorm(ClientFault[StormParameters]):
     ends_itself = True
 
     def apply(self, context: FaultContext, parameters: StormParameters) -> None:
-        places = self._places(context.targets)
-        self._before = {place.name: place.client for place in places}
+        nodes = self._places(context.targets)
+        self._before = {node.name: node.client for node in nodes}
         rng = random.Random(str(parameters.seed))
         until_ns = context.clock.monotonic_ns() + int(parameters.duration_s * NS_PER_S)
         while True:
             context.clock.sleep(min(rng.expovariate(parameters.rate_hz), _left_s(until_ns, context.clock)))
             if context.clock.monotonic_ns() >= until_ns:
                 break
-            place = rng.choice(places)
-            self._killed[place.name] = _leave_or_join(place, rng, parameters) or self._killed.get(place.name, "")
-        for place in places:
-            place.start()
-        await_work(places, clock=context.clock, timeout_s=parameters.timeout_s)
+            node = rng.choice(nodes)
+            self._killed[node.name] = _leave_or_join(node, rng, parameters) or self._killed.get(node.name, "")
+        for node in nodes:
+            node.start()
+        await_work(nodes, clock=context.clock, timeout_s=parameters.timeout_s)
 
     def verify(self, context: FaultContext, parameters: StormParameters) -> Sequence[Effect]:
         """Observes the clients that have a successor. A storm after which no client has one had no effect."""
-        places = self._places(context.targets)
-        changed = [place for place in places if place.client != self._before[place.name]]
+        nodes = self._places(context.targets)
+        changed = [node for node in nodes if node.client != self._before[node.name]]
         if not changed:
-            return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in places]
+            return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in nodes]
         return verify_successors(changed, self._before, context.clock, killed=self._killed)
 
 
@@ -195,15 +195,15 @@ def _left_s(until_ns: int, clock: Clock) -> float:
     return max(0.0, (until_ns - clock.monotonic_ns()) / NS_PER_S)
 
 
-def _leave_or_join(place: ClientNode, rng: random.Random, parameters: StormParameters) -> str:
+def _leave_or_join(node: ClientNode, rng: random.Random, parameters: StormParameters) -> str:
     """Returns what there is to say of the end of one that was to leave in order, and had to be killed."""
     crash = {"stop": False, "kill": True, "both": rng.random() < 0.5}[parameters.how]  # drawn in any case
-    if place.state() is NodeState.STOPPED:
-        place.start()
+    if node.state() is NodeState.STOPPED:
+        node.start()
     elif crash:
-        place.kill()
+        node.kill()
     else:
-        return end_in_order(place, timeout_s=parameters.timeout_s)
+        return end_in_order(node, timeout_s=parameters.timeout_s)
     return ""
 
 
@@ -227,21 +227,21 @@ class DuplicateMember(ClientFault[DuplicateParameters]):
     parameters_model = DuplicateParameters
 
     def apply(self, context: FaultContext, parameters: DuplicateParameters) -> None:
-        for place in self._places(context.targets):
-            self._before[place.name] = place.client
-            place.duplicate()
+        for node in self._places(context.targets):
+            self._before[node.name] = node.client
+            node.duplicate()
 
     def verify(self, context: FaultContext, parameters: DuplicateParameters) -> Sequence[Effect]:
         watches = [Watch(p.name, None, partial(self._one_left, p)) for p in context.targets if is_client(p)]
         return observe(watches, clock=context.clock, timeout_s=parameters.timeout_s)
 
-    def _one_left(self, place: ClientNode) -> Observation:
-        left = place.clients_alive
+    def _one_left(self, node: ClientNode) -> Observation:
+        left = node.clients_alive
         if len(left) == 2:
             return Tristate.NO, "both live"
-        if not left or place.state() is not NodeState.RUNNING or not place.at_work():
+        if not left or node.state() is not NodeState.RUNNING or not node.at_work():
             return Tristate.UNKNOWN, f"{len(left)} of the two live, and nobody was seen at work"
-        who = "the newcomer was refused" if left[0] == self._before[place.name] else "the older one was fenced"
+        who = "the newcomer was refused" if left[0] == self._before[node.name] else "the older one was fenced"
         return Tristate.YES, f"{who}; client {left[0]} is at work"
 
 
@@ -294,11 +294,11 @@ class ClientClock(ImpairingFault[ClientClockParameters]):
     def impairments(
         self, context: FaultContext, parameters: ClientClockParameters
     ) -> Sequence[tuple[Node, Impairment]]:
-        places = places_of(context.targets, fault=self.name)
-        for place in places:
-            if place.client_role not in STAMPING:
+        nodes = places_of(context.targets, fault=self.name)
+        for node in nodes:
+            if node.client_role not in STAMPING:
                 raise TargetMissing(
-                    f"{place.name} stamps no records of its own, so nobody could see its clock. Name producers."
+                    f"{node.name} stamps no records of its own, so nobody could see its clock. Name producers."
                 )
         shift = ClockShift(offset_ms=parameters.offset_ms, drift_ppm=parameters.drift_ppm)
-        return [(place, shift) for place in places]
+        return [(node, shift) for node in nodes]

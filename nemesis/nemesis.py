@@ -111,7 +111,7 @@ class Nemesis:
     def _racks(self) -> dict[str, str]:
         variant = self._plan.variant
         numbered = enumerate(self._plan.broker_ids, 1)
-        return {f"broker-{b}": rack for place, b in numbered if (rack := variant.rack_of(place)) is not None}
+        return {f"broker-{b}": rack for index, b in numbered if (rack := variant.rack_of(index)) is not None}
 
     def reread_plan(self) -> None:
         """Reads the plan again, which has grown: topics and groups of a test come while it runs."""

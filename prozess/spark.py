@@ -119,7 +119,7 @@ def _opened(
 ) -> AbstractContextManager[RunDirectory]:
     """A context in which a run is open, wherever it is, logged in as the session is. `kept`: what is written beside the
     tables is copied to it, or to `out`."""
-    far = any(isinstance(location_of(place), str) for place in (run, out) if place is not None)
+    far = any(isinstance(location_of(location), str) for location in (run, out) if location is not None)
     return opened_run(run, _setting_of(spark) if far else None, kept=kept, out=out)
 
 

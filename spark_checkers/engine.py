@@ -300,7 +300,7 @@ def measure_with_spark(
 
 
 def _checking(
-    place: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]], tally: _Tally
+    location: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]], tally: _Tally
 ) -> "NumberedWork":
     def check_tasks(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields findings.
@@ -308,7 +308,7 @@ def _checking(
         The checkers come with it, pickled: a kernel as the name of its module and its own, and the worker imports it.
         """
         tally.begin()
-        history = place.open_here()
+        history = location.open_here()
         for number in numbers:
             for unit in tasks[number]:
                 found = check_unit(history, unit, checkers)
@@ -322,7 +322,7 @@ def _checking(
 
 
 def _applying(
-    place: HistoryLocation,
+    location: HistoryLocation,
     function: Callable[[History, Any], Any],
     items: Sequence[Any],
     tasks: Sequence[Sequence[int]],
@@ -331,7 +331,7 @@ def _applying(
     def apply_to_items(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields the results of their items."""
         tally.begin()
-        history = place.open_here()
+        history = location.open_here()
         for number in (item for task in numbers for item in tasks[task]):
             result = pickle.dumps(function(history, items[number]))
             tally.add("done", 1)

@@ -334,23 +334,23 @@ def archive_flags(java: Path, options: str) -> str:
     it is made now, once, in about ten seconds. The result is empty if the archive cannot be made, or while another
     process makes it; the reason is logged."""
     try:
-        place = _place(java, options)
-        facts = _facts(place)
+        directory = _place(java, options)
+        facts = _facts(directory)
         if facts is None:
-            place.mkdir(parents=True, exist_ok=True)
-            with FileLock(place.with_name(place.name + ".flock"), timeout=0):
-                facts = _facts(place) or _made(place, java, options)
+            directory.mkdir(parents=True, exist_ok=True)
+            with FileLock(directory.with_name(directory.name + ".flock"), timeout=0):
+                facts = _facts(directory) or _made(directory, java, options)
         if "failed" in facts:
             _log.info(
                 "Spark starts without a class-data archive, some seconds slower: %s (delete %s to try again)",
                 facts["failed"],
-                place,
+                directory,
             )
             return ""
     except (ProzessError, OSError, ValueError, Timeout, subprocess.TimeoutExpired) as error:
         _log.info("Spark starts without a class-data archive, some seconds slower: %s", error)
         return ""
-    return f"-XX:SharedArchiveFile={place / _ARCHIVE} -Xshare:auto -Xlog:cds=off"
+    return f"-XX:SharedArchiveFile={directory / _ARCHIVE} -Xshare:auto -Xlog:cds=off"
 
 
 def spark_home() -> Path:
@@ -384,13 +384,13 @@ def _place(java: Path, options: str) -> Path:
     return make_cache("spark-archives") / f"{pyspark.__version__}-{digest.hexdigest()[:12]}"
 
 
-def _facts(place: Path) -> Mapping[str, Any] | None:
+def _facts(directory: Path) -> Mapping[str, Any] | None:
     """Returns what is known of an archive: its files with their sizes and times, or that it could not be made. None:
     there is none, or its files have changed."""
     try:
-        facts: dict[str, Any] = read_json(place / _FACTS)
+        facts: dict[str, Any] = read_json(directory / _FACTS)
         files = facts.get("files", {})
-        return facts if all(_stamp(place / name) == stamp for name, stamp in files.items()) else None
+        return facts if all(_stamp(directory / name) == stamp for name, stamp in files.items()) else None
     except (OSError, ValueError, HarnessFailed):
         return None
 
@@ -400,29 +400,29 @@ def _stamp(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def _made(place: Path, java: Path, options: str) -> Mapping[str, Any]:
+def _made(directory: Path, java: Path, options: str) -> Mapping[str, Any]:
     """Makes the archive, and returns what is known of it. The caller holds the lock."""
     _log.info("Preparing a faster start for Spark %s (once, ten seconds) …", pyspark.__version__)
-    for old in place.iterdir():
+    for old in directory.iterdir():
         old.unlink()
     try:
-        made = _build(place, java, options)
-        facts: dict[str, Any] = {"files": {name: _stamp(place / name) for name in made}}
+        made = _build(directory, java, options)
+        facts: dict[str, Any] = {"files": {name: _stamp(directory / name) for name in made}}
     except HarnessFailed as error:  # a timeout is the machine's fault, and may be over the next time
         facts = {"failed": str(error)}
-    write_json(place / _FACTS, facts)
-    others = [p for p in place.parent.iterdir() if p.is_dir() and p != place]
+    write_json(directory / _FACTS, facts)
+    others = [p for p in directory.parent.iterdir() if p.is_dir() and p != directory]
     for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[KEPT_MAX:]:
         shutil.rmtree(old, ignore_errors=True)
     return facts
 
 
-def _build(place: Path, java: Path, options: str) -> Sequence[str]:
+def _build(directory: Path, java: Path, options: str) -> Sequence[str]:
     """Makes the archive, and returns the names of the files that this wrote. HarnessFailed if it could not be made."""
-    home, made, flags = java.resolve().parent.parent, [_ARCHIVE], f"-XX:ArchiveClassesAtExit={place / _ARCHIVE}"
+    home, made, flags = java.resolve().parent.parent, [_ARCHIVE], f"-XX:ArchiveClassesAtExit={directory / _ARCHIVE}"
     if not (home / "lib" / "server" / "classes.jsa").is_file():
         # Archives like ours lie on top of the JDK's own, which trimmed runtimes lack: make that, too.
-        base = f"-XX:SharedArchiveFile={place / _BASE}"
+        base = f"-XX:SharedArchiveFile={directory / _BASE}"
         _run([str(java), *options.split(), "-Xshare:dump", base], os.environ)
         made, flags = [_ARCHIVE, _BASE], f"{flags} {base}"
     arguments = str(java.parent.parent), f"{flags} -Xlog:cds=off"
@@ -431,7 +431,7 @@ def _build(place: Path, java: Path, options: str) -> Sequence[str]:
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="prozess-class-data-") as scratch:
         message = _run([sys.executable, "-P", "-c", code], {**os.environ, "PYTHONPATH": path, "TMPDIR": scratch})
-    if not (place / _ARCHIVE).is_file():
+    if not (directory / _ARCHIVE).is_file():
         raise HarnessFailed(f"Java wrote no archive; last words: {message}")
     return made
 

@@ -67,9 +67,9 @@ class Shown:
         return f"{self.verdict}, {self.controls}, {self.seconds:.0f} s"
 
 
-def runs_in(places: Iterable[Path]) -> Iterator[Path]:
+def runs_in(folders: Iterable[Path]) -> Iterator[Path]:
     """Yields the run directories that have a verdict, the oldest first."""
-    found = {verdict.parent for place in places for verdict in place.glob("**/verdict.json")}
+    found = {verdict.parent for folder in folders for verdict in folder.glob("**/verdict.json")}
     yield from sorted(found, key=lambda run: (run / "verdict.json").stat().st_mtime_ns)
 
 
@@ -153,14 +153,14 @@ def fixes_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(places: Sequence[str]) -> None:
+def main(folders: Sequence[str]) -> None:
     """Write the tables into the page, behind their marks."""
     text = DOCUMENT.read_text(encoding="utf-8")
     before, _, rest = text.partition(FIXES_MARK)
     _, _, after = rest.partition(FIXES_END)
     text = f"{before}{FIXES_MARK}\n{fixes_table()}\n{FIXES_END}{after}"
     head, _, standing = text.partition(MARK)
-    shown = [shown_by(run) for run in runs_in(map(Path, places))]
+    shown = [shown_by(run) for run in runs_in(map(Path, folders))]
     rows = rows_in(standing)
     for cluster, row in rows_of(shown).items():
         rows[cluster] = rows.get(cluster, Row({})).with_newer(row)

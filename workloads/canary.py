@@ -118,7 +118,7 @@ class Canary:
         self._every_ns = int(NS_PER_S / rate_hz)
         now_ns = clock.monotonic_ns()
         self._due_ns = {
-            number: now_ns + place * self._every_ns // len(partitions) for place, number in enumerate(partitions)
+            number: now_ns + index * self._every_ns // len(partitions) for index, number in enumerate(partitions)
         }
         """When each partition's next record is due."""
         self._outcomes = outcomes_by_code(retries_allowed=True)
@@ -178,10 +178,10 @@ class Canary:
         """Lets the reader go on at this offset. That is a new span, in which order is judged."""
         self._rows.span[partition] += 1
         self._rows.next_offset[partition] = offset
-        place = TopicPartition(self._topic, partition)
+        tp = TopicPartition(self._topic, partition)
         # seek() is refused (_STATE) once librdkafka has given a partition up; assigning it anew is not.
         with suppress(KafkaException):
-            self._consumer.incremental_unassign([place])
+            self._consumer.incremental_unassign([tp])
         with suppress(KafkaException):  # a reader that ended is replaced by one that begins here
             self._consumer.incremental_assign([TopicPartition(self._topic, partition, offset)])
 

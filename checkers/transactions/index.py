@@ -443,8 +443,8 @@ class Transactions:
             return self._places.find(identity_keys(client, number))
         found = np.empty(len(client), dtype=np.intp)
         for first, last in pairwise([*starts.tolist(), len(client)]):
-            low, places = self._of_client(int(client[first]))
-            slot = places.find(number[first:last].astype(np.int64, copy=False))
+            low, indices = self._of_client(int(client[first]))
+            slot = indices.find(number[first:last].astype(np.int64, copy=False))
             found[first:last] = np.where(slot >= 0, slot + low, -1)
         return found
 

@@ -209,7 +209,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
 
     def _node(self, index: int) -> ComposeNode:
         placement = self._placements[index]
-        place = ContainerPlace(
+        container = ContainerPlace(
             name=placement.name,
             node_id=placement.node_id,
             roles=placement.roles,
@@ -219,7 +219,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
             guarded=self._zookeeper and BROKER in placement.roles,
         )
         return ComposeNode(
-            place,
+            container,
             address=lambda: self._placements[index].data_address,
             client=self._client,
             parts=self._parts,

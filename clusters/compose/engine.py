@@ -117,7 +117,7 @@ def endpoint(environment: Mapping[str, str] = os.environ) -> str:
         setting = f"Docker's context {context.Name!r}, {value!r},"
     if not value.startswith(_OF_THIS_MACHINE):
         raise BadInput(
-            f"{setting} may be an engine on another machine; the compose backend needs one of this machine (unix://…), for it "
+            f"{setting} may be an engine on another machine; the compose backend needs one of this machine (unix://…): it "
             "binds directories, enters networks and reaches containers from here. Unset it or name a local socket, run "
             "prozess on that machine, or put a cluster that runs there on trial with the ssh or attach backend."
         )

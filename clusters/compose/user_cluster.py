@@ -266,7 +266,7 @@ class OwnComposeCluster(ContainersCluster):
 
     def _node(self, server: OwnServer) -> ComposeNode:
         container = self._container(server)
-        place = ContainerPlace(
+        in_container = ContainerPlace(
             name=server.name,
             node_id=server.node_id,
             roles=server.roles,
@@ -276,7 +276,7 @@ class OwnComposeCluster(ContainersCluster):
             guarded=self._zookeeper and BROKER in server.roles,
         )
         return ComposeNode(
-            place,
+            in_container,
             address=lambda: self._network_of(server, "IPAddress"),
             client=self._client,
             parts=self._parts,

@@ -350,13 +350,13 @@ class CorruptFiles:
             raise HarnessFailed(
                 f"{node.name}: {path.name} of {path.parent.name} is empty: there is nothing to corrupt."
             )
-        places = sorted(rng.sample(range(len(content)), min(harm.bytes, len(content))))
-        for place in places:
-            content[place] ^= rng.randrange(1, 256)
+        offsets = sorted(rng.sample(range(len(content)), min(harm.bytes, len(content))))
+        for offset in offsets:
+            content[offset] ^= rng.randrange(1, 256)
         with path.open("r+b") as file:  # in place: a new file would be another inode, and its size could differ
             file.write(content)
         what = path.relative_to(node.data_directory)
-        return f"{len(places)} of {len(content)} bytes of {what} changed, from {places[0]} on"
+        return f"{len(offsets)} of {len(content)} bytes of {what} changed, from {offsets[0]} on"
 
 
 class DroppedCheckpoints:

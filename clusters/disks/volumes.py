@@ -441,9 +441,9 @@ def thaw(run: RunDirectory) -> LeftOver:
     refuses, and nothing is said of it."""
     done = []
     for device in devices_of(run.path):
-        with tempfile.TemporaryDirectory(prefix="prozess-thaw-") as place:
+        with tempfile.TemporaryDirectory(prefix="prozess-thaw-") as directory:
             try:
-                thawed = tried_tool("unshare", "-m", "sh", "-c", _THAW, "prozess", f"/dev/{device}", place)
+                thawed = tried_tool("unshare", "-m", "sh", "-c", _THAW, "prozess", f"/dev/{device}", directory)
             except ProzessError as error:
                 return LeftOver(left=(f"/dev/{device} may be frozen: {error}",))
         if thawed.returncode == 0:
@@ -456,13 +456,13 @@ def sweep(run: RunDirectory) -> LeftOver:
 
     Safe to repeat. The processes of the run have ended."""
     found, done, left = [], [], []
-    for place in reversed(_mounts_under(run.path)):
-        found.append(f"{place} is mounted")
+    for mount in reversed(_mounts_under(run.path)):
+        found.append(f"{mount} is mounted")
         try:
-            run_tool("umount", str(place))
-            done.append(f"unmounted {place}")
+            run_tool("umount", str(mount))
+            done.append(f"unmounted {mount}")
         except ProzessError as error:
-            left.append(f"{place}: {error}")
+            left.append(f"{mount}: {error}")
     try:
         removed = remove_groups(run)
     except NotReady as error:
@@ -485,7 +485,7 @@ def sweep(run: RunDirectory) -> LeftOver:
 
 def claimed(run: RunDirectory) -> list[str]:
     """Says what of this machine is in the directory, and what would be done to it. It only looks."""
-    mounts = [f"{place} is mounted: --trust would unmount it" for place in _mounts_under(run.path)]
+    mounts = [f"{mount} is mounted: --trust would unmount it" for mount in _mounts_under(run.path)]
     devices = [f"/dev/{device} has its file there: --trust would thaw it" for device in devices_of(run.path)]
     groups = (directory for root in (_V1, _V2) for directory in root.glob(f"{group_prefix(run)}*"))
     return [*mounts, *devices, *(f"{directory} is there: --trust would remove it" for directory in groups)]
@@ -508,5 +508,5 @@ def devices_of(directory: Path) -> list[str]:
 def _mounts_under(directory: Path) -> list[Path]:
     inside = f"{directory.resolve()}/"
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    places = (line.split()[4].replace("\\040", " ") for line in lines)
-    return [Path(place) for place in places if place.startswith(inside)]
+    mounts = (line.split()[4].replace("\\040", " ") for line in lines)
+    return [Path(mount) for mount in mounts if mount.startswith(inside)]

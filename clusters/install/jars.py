@@ -469,13 +469,13 @@ def collect(fetched: Mapping[Coordinates, Path], into: Path) -> tuple[LockedJar,
     into.mkdir()
     manifest = []
     for coordinates, path in sorted(fetched.items()):
-        place = into / coordinates.file_name
-        if place.exists():
+        target = into / coordinates.file_name
+        if target.exists():
             raise MissingTool(
-                f"{coordinates} and another artifact are both called {place.name}; this version of Kafka cannot be used."
+                f"{coordinates} and another artifact are both called {target.name}; this version of Kafka cannot be used."
             )
-        path.rename(place)
-        manifest.append(LockedJar(coordinates, place.stat().st_size, sha256_of(place)))
+        path.rename(target)
+        manifest.append(LockedJar(coordinates, target.stat().st_size, sha256_of(target)))
     return tuple(sorted(manifest, key=lambda jar: jar.coordinates.file_name))
 
 

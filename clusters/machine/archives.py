@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 def class_data_archive(version: str, role: str, java: JavaRuntime, jars: tuple[Path, ...]) -> Path | None:
     """The archive for JVMs of that role ("broker", "controller"), if it was built; else None, at once."""
     assert role in HEAP, role
-    place = _place(version, java, jars)
-    return place / _NAME if _whole(place) else None
+    directory = _place(version, java, jars)
+    return directory / _NAME if _whole(directory) else None
 
 
 def archive_flags(archive: Path | None) -> tuple[str, ...]:
@@ -77,16 +77,16 @@ def build_archives(
     and `progress` is told why."""
     tell = progress or _log.info
     try:
-        place = _place(version, java, jars)
-        if _whole(place):
+        directory = _place(version, java, jars)
+        if _whole(directory):
             return
-        place.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_name(place.name + ".flock"), timeout=timeout_s):
-            if not _whole(place):
+        directory.mkdir(parents=True, exist_ok=True)
+        with FileLock(directory.with_name(directory.name + ".flock"), timeout=timeout_s):
+            if not _whole(directory):
                 tell(f"Preparing a faster start for Kafka {version} (once, a few seconds) …")
                 node = partial(WarmUpNode, version, close=close, clock=clock or SystemClock())
-                _build(place, node, java, jars, timeout_s)
-                _prune(place)
+                _build(directory, node, java, jars, timeout_s)
+                _prune(directory)
     except (HarnessFailed, OSError, subprocess.TimeoutExpired, Timeout) as error:
         tell(f"Kafka {version} starts without class-data archives, a second or two slower: {error}")
 
@@ -100,26 +100,26 @@ def _place(version: str, java: JavaRuntime, jars: Sequence[Path]) -> Path:
     return make_cache("archives") / f"{version}-{java_identity(java)}-{digest.hexdigest()[:12]}"
 
 
-def _whole(place: Path) -> bool:
+def _whole(directory: Path) -> bool:
     """Are the files of an archive there, with the checksums they were made with?"""
     try:
-        made: dict[str, str] = json.loads((place / _CHECKSUMS).read_text(encoding="utf-8"))
-        return _NAME in made and all(sha256_of(place / name) == checksum for name, checksum in made.items())
+        made: dict[str, str] = json.loads((directory / _CHECKSUMS).read_text(encoding="utf-8"))
+        return _NAME in made and all(sha256_of(directory / name) == checksum for name, checksum in made.items())
     except (OSError, ValueError):
         return False
 
 
 def _build(
-    place: Path, make: "Callable[..., WarmUpNode]", java: JavaRuntime, jars: tuple[Path, ...], timeout_s: float
+    directory: Path, make: "Callable[..., WarmUpNode]", java: JavaRuntime, jars: tuple[Path, ...], timeout_s: float
 ) -> None:
-    for old in place.iterdir():  # the caller holds the lock: whatever is here is stale
+    for old in directory.iterdir():  # the caller holds the lock: whatever is here is stale
         shutil.rmtree(old) if old.is_dir() else old.unlink()
     launcher = (*_die_with_parent(), str(java.executable), *HEAP["broker"], *JVM_FLAGS)
     made = [_NAME]
     if not (java.home / "lib" / "server" / "classes.jsa").is_file():
-        launcher = (*launcher, *_own_base(place / _BASE, launcher, timeout_s))
+        launcher = (*launcher, *_own_base(directory / _BASE, launcher, timeout_s))
         made.append(_BASE)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=place, ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=directory, ignore_cleanup_errors=True) as scratch:
         archive = Path(scratch) / _NAME
         node = make(launcher=launcher, class_path=class_path(jars), scratch=Path(scratch))
         with node.running(f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", environment=JVM_ENVIRONMENT):
@@ -127,8 +127,8 @@ def _build(
             node.end(timeout_s=timeout_s)
         if not archive.is_file():
             raise ClusterFailed(f"the JVM of {java.home} wrote no archive; its last words: {node.last_words()}")
-        archive.rename(place / _NAME)
-    write_json(place / _CHECKSUMS, {name: sha256_of(place / name) for name in made})
+        archive.rename(directory / _NAME)
+    write_json(directory / _CHECKSUMS, {name: sha256_of(directory / name) for name in made})
 
 
 def _own_base(base: Path, launcher: tuple[str, ...], timeout_s: float) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ TOLD_BYTES = 200_000
 
 
 def may_start_again(text: str) -> bool:
-    """Did a broker of ZooKeeper mode end because the cluster was not ready? `told`: the end of its log."""
+    """Did a broker of ZooKeeper mode end because the cluster was not ready? `text`: the end of its log."""
     return "Fatal error during KafkaServer startup" in text and any(cause in text for cause in NOT_READY)
 
 

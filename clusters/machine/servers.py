@@ -409,9 +409,9 @@ def format_directory(directory: Path, *, node_id: int, cluster_id: str, checkpoi
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     if checkpoint is not None:
-        place = directory / checkpoint.name
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(checkpoint.content)
+        path = directory / checkpoint.name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(checkpoint.content)
     meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": new_kafka_uuid()}
     (directory / "meta.properties").write_text(properties_text(meta), encoding="utf-8")
 

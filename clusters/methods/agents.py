@@ -38,27 +38,32 @@ class AgentPlace:
     port: int
 
 
-def agent_options(jar: Path, place: AgentPlace) -> list[str]:
+def agent_options(jar: Path, address: AgentPlace) -> list[str]:
     """Returns the JVM options that start an agent, with the rules that act on the node now."""
-    scripts = sorted(place.directory.glob("*.btm"))
-    lines = ["listener:true", f"address:{place.host}", f"port:{place.port}", *(f"script:{path}" for path in scripts)]
+    scripts = sorted(address.directory.glob("*.btm"))
+    lines = [
+        "listener:true",
+        f"address:{address.host}",
+        f"port:{address.port}",
+        *(f"script:{path}" for path in scripts),
+    ]
     return [f"-javaagent:{jar}={','.join(lines)}"]
 
 
-def ask_agent(place: AgentPlace, command: str, script: str | None = None) -> list[str]:
+def ask_agent(address: AgentPlace, command: str, script: str | None = None) -> list[str]:
     """Gives an agent a command (LOAD or DELETE with a script, or LIST), and returns the lines that it answers. HarnessFailed
     if it does not answer, or says that it failed."""
     text = command if script is None else f"{command}\nSCRIPT prozess\n{script}\nENDSCRIPT\nEND{command}"
     try:
-        with socket.create_connection((place.host, place.port), timeout=ANSWER_TIMEOUT_S) as connection:
+        with socket.create_connection((address.host, address.port), timeout=ANSWER_TIMEOUT_S) as connection:
             connection.settimeout(ANSWER_TIMEOUT_S)
             connection.sendall(f"{text}\n".encode())
             answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode(errors="replace")
     except OSError as error:
-        raise HarnessFailed(f"Byteman's agent at {place.host}:{place.port} did not answer: {error}.") from error
+        raise HarnessFailed(f"Byteman's agent at {address.host}:{address.port} did not answer: {error}.") from error
     lines = answer.splitlines()
     if not lines or lines[-1] != _OK:
-        raise HarnessFailed(f"Byteman's agent at {place.host}:{place.port} broke off after {len(lines)} lines.")
+        raise HarnessFailed(f"Byteman's agent at {address.host}:{address.port} broke off after {len(lines)} lines.")
     if failed := next((line for line in lines if line.startswith(("EXCEPTION", "ERROR"))), None):
         raise HarnessFailed(f"Byteman refused to {command.lower()} a rule: {failed}.")
     return lines[:-1]
@@ -106,21 +111,21 @@ class MethodAgents:
     def options(self, name: str, jar: Path) -> list[str]:
         """Returns the JVM options with which a node's server is started now: the rules of open faults act from its first
         moment, and go on counting."""
-        place = self._places()[name]
-        place.directory.mkdir(parents=True, exist_ok=True)
-        for sign in sorted(place.directory.glob("*.json")):
+        address = self._places()[name]
+        address.directory.mkdir(parents=True, exist_ok=True)
+        for sign in sorted(address.directory.glob("*.json")):
             rule = MethodRule.model_validate_json(sign.read_text(encoding="utf-8"))
-            files = RuleFiles(place.directory, rule.rule)
+            files = RuleFiles(address.directory, rule.rule)
             with files.count.open("a", encoding="utf-8") as count:
                 count.write("start\n")
             files.script.unlink(missing_ok=True)
             with suppress(LookupError):  # of another version, which has no such method: nothing will be called
                 files.script.write_text(rules_text(rule, files, self._classes_of(name)), encoding="utf-8")
-        return agent_options(jar, place)
+        return agent_options(jar, address)
 
     def impair(self, node: Node, impairment: MethodRule) -> None:
         """Gives the node's agent the rules. HarnessFailed if its version has not what they name, or Byteman refuses them."""
-        place, files = self._found(node, impairment)
+        address, files = self._found(node, impairment)
         if files.sign.exists():
             return
         try:
@@ -134,9 +139,9 @@ class MethodAgents:
         if node.state() is not NodeState.RUNNING:
             return
         try:
-            self._await_agent(node, place)
-            ask_agent(place, "LOAD", script)
-            failed = _failed(place, files)
+            self._await_agent(node, address)
+            ask_agent(address, "LOAD", script)
+            failed = _failed(address, files)
         except HarnessFailed:
             files.sign.unlink()
             files.script.unlink()
@@ -148,19 +153,19 @@ class MethodAgents:
     def repair(self, node: Node, impairment: MethodRule) -> None:
         """Takes the rules away. A process that is paused does not answer: what is left in it acts no more, and goes when
         the process ends."""
-        place, files = self._found(node, impairment)
+        address, files = self._found(node, impairment)
         files.sign.unlink(missing_ok=True)
         files.script.unlink(missing_ok=True)
         if node.state() is not NodeState.RUNNING:
             return
         try:
-            self._take_out(node, place, files)
+            self._take_out(node, address, files)
         except HarnessFailed:
             if node.state() is NodeState.RUNNING:  # else it has ended meanwhile, and its rules with it
                 raise
 
-    def _take_out(self, node: Node, place: AgentPlace, files: RuleFiles) -> None:
-        self._await_agent(node, place)
+    def _take_out(self, node: Node, address: AgentPlace, files: RuleFiles) -> None:
+        self._await_agent(node, address)
         wait_until(
             lambda: not _count(files).standing or node.state() is not NodeState.RUNNING,
             awaited=f"calls that stand still in {node.name} to go on",
@@ -168,20 +173,20 @@ class MethodAgents:
             clock=self._clock,
             last_seen=lambda: f"{_count(files).standing} stand still",
         )
-        if left := _listed(place, files):
-            ask_agent(place, "DELETE", "\n".join(f"RULE {name}" for name in left))
+        if left := _listed(address, files):
+            ask_agent(address, "DELETE", "\n".join(f"RULE {name}" for name in left))
 
-    def _await_agent(self, node: Node, place: AgentPlace) -> None:
+    def _await_agent(self, node: Node, address: AgentPlace) -> None:
         """Waits until the agent of a server that has just been started listens."""
 
         def listens() -> bool:
-            with suppress(OSError), socket.create_connection((place.host, place.port), timeout=ANSWER_TIMEOUT_S):
+            with suppress(OSError), socket.create_connection((address.host, address.port), timeout=ANSWER_TIMEOUT_S):
                 return True
             return node.state() is not NodeState.RUNNING
 
         wait_until(
             listens,
-            awaited=f"Byteman's agent in {node.name} to listen at {place.host}:{place.port}",
+            awaited=f"Byteman's agent in {node.name} to listen at {address.host}:{address.port}",
             timeout_s=UP_TIMEOUT_S,
             clock=self._clock,
             last_seen=lambda: f"the process is {node.state()}",
@@ -189,9 +194,9 @@ class MethodAgents:
 
     def impaired(self, node: Node, impairment: MethodRule) -> tuple[Tristate, str]:
         """Says what the rules have counted. When the sign is gone: whether something of the rules is left in the JVM."""
-        place, files = self._found(node, impairment)
+        address, files = self._found(node, impairment)
         if not files.sign.exists():
-            return self._left(node, place, files)
+            return self._left(node, address, files)
         count = _count(files)
         seen = "the method was never called"
         if count.called:
@@ -205,23 +210,23 @@ class MethodAgents:
         if count.acted:
             return Tristate.YES, seen
         try:
-            failed = _failed(place, files) if node.state() is NodeState.RUNNING else ""
+            failed = _failed(address, files) if node.state() is NodeState.RUNNING else ""
         except HarnessFailed as error:
             return Tristate.NO, f"{seen} ({error})"
         return (Tristate.UNKNOWN, f"Byteman could not use the rule: {failed}") if failed else (Tristate.NO, seen)
 
-    def _left(self, node: Node, place: AgentPlace, files: RuleFiles) -> tuple[Tristate, str]:
+    def _left(self, node: Node, address: AgentPlace, files: RuleFiles) -> tuple[Tristate, str]:
         if node.state() is not NodeState.RUNNING:
             return Tristate.NO, f"nothing is done to calls: the process is {node.state()}"
-        if left := _listed(place, files):
+        if left := _listed(address, files):
             return Tristate.YES, f"{len(left)} {'rule is' if len(left) == 1 else 'rules are'} in the JVM"
         return Tristate.NO, "no rule is in the JVM"
 
     def _found(self, node: Node, rule: MethodRule) -> tuple[AgentPlace, RuleFiles]:
-        place = self._places().get(node.name)
-        if place is None:
+        address = self._places().get(node.name)
+        if address is None:
             raise HarnessFailed(f"{node.name} was started without Byteman's agent: no step of the plan needed it then.")
-        return place, RuleFiles(place.directory, rule.rule)
+        return address, RuleFiles(address.directory, rule.rule)
 
 
 def _count(files: RuleFiles) -> CallCount:
@@ -231,15 +236,15 @@ def _count(files: RuleFiles) -> CallCount:
         return CallCount()
 
 
-def _listed(place: AgentPlace, files: RuleFiles) -> dict[str, ListedRule]:
+def _listed(address: AgentPlace, files: RuleFiles) -> dict[str, ListedRule]:
     """Returns those of the rules that are in the JVM, and what became of each."""
     return {
         name: found
-        for name, found in listed_rules(ask_agent(place, "LIST")).items()
+        for name, found in listed_rules(ask_agent(address, "LIST")).items()
         if name.startswith(f"{files.key} ")
     }
 
 
-def _failed(place: AgentPlace, files: RuleFiles) -> str:
+def _failed(address: AgentPlace, files: RuleFiles) -> str:
     """Returns why one of the rules does not act, or "" if none is known to fail."""
-    return next((found.failed for found in _listed(place, files).values() if found.failed), "")
+    return next((found.failed for found in _listed(address, files).values() if found.failed), "")

@@ -299,8 +299,8 @@ def overview(
     """Returns the data for `page.js`. `outcomes`: as `Traffic` has them."""
     texts, names = Texts(), Texts()
     cells = [
-        _cell(cell, place, matrix.label(cell), texts, names)
-        for place, matrix in enumerate(tables)
+        _cell(cell, kind, matrix.label(cell), texts, names)
+        for kind, matrix in enumerate(tables)
         for cell in matrix.cells
     ]
     return {
@@ -371,26 +371,26 @@ def _clients(plan: Plan, history: History) -> dict[str, list[Any]]:
     """Planned clients, and those that took their place."""
     table = history.table("clients")
     values = {name: table[name].tolist() for name in ("client", "planned", "started_ns", "ended_ns", "exit_code")}
-    rows = {client: place for place, client in enumerate(values["client"])}
+    rows = {client: index for index, client in enumerate(values["client"])}
     planned = {client.client: client for client in plan.clients}
     later = zip(values["client"], values["planned"], strict=True)
     stood_in = {c: planned[of] for c, of in later if c not in planned and of in planned}
     cells = {c: sorted({plan.partitions[p].cell for p in of.partitions}) for c, of in planned.items()}
     columns: dict[str, list[Any]] = {name: [] for name in ("name", "role", "cells", "started", "ended", "exit")}
     for number, client in (planned | stood_in).items():
-        place = rows.get(number)
+        index = rows.get(number)
         again = f"{client.name}, started again as {number}" if number in stood_in else f"{client.name} ({number})"
-        row = (again, client.role, cells[client.client], *_life(values, place))
+        row = (again, client.role, cells[client.client], *_life(values, index))
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns
 
 
-def _life(values: Mapping[str, list[int]], place: int | None) -> tuple[float | None, float | None, str]:
+def _life(values: Mapping[str, list[int]], row: int | None) -> tuple[float | None, float | None, str]:
     """Returns when a client started and ended, and how."""
-    if place is None:
+    if row is None:
         return None, None, "left no record"
-    started, ended, code = (values[name][place] for name in ("started_ns", "ended_ns", "exit_code"))
+    started, ended, code = (values[name][row] for name in ("started_ns", "ended_ns", "exit_code"))
     how = "clean" if code == 0 else "not known" if code == NONE else f"signal {-code}" if code < 0 else f"status {code}"
     return _seconds(started), _seconds(ended), how
 
@@ -463,12 +463,12 @@ def _timeline(figure: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) ->
     """Every line at a few moments, with the faults that were active."""
     lines = [(panel, series) for panel in figure["panels"] if panel["kind"] != "lanes" for series in panel["series"]]
     moments = np.linspace(figure["begin"], figure["end"], ROWS_MAX + 1)[:-1]
-    places = {id(panel): np.searchsorted(panel["at"], moments, side="right") - 1 for panel, _ in lines}
+    indices = {id(panel): np.searchsorted(panel["at"], moments, side="right") - 1 for panel, _ in lines}
     rows = []
     for number, at_s in enumerate(moments.tolist()):
         active = [f["name"] for f in faults if f["begin"] <= at_s and (f["end"] is None or f["end"] >= at_s)]
         values = (
-            (series["y"][place] if (place := int(places[id(panel)][number])) >= 0 else None) for panel, series in lines
+            (series["y"][index] if (index := int(indices[id(panel)][number])) >= 0 else None) for panel, series in lines
         )
         rows.append([f"{at_s:.2f}", ", ".join(active), *("" if value is None else str(value) for value in values)])
     headings = ["s", "faults", *(f"{panel['title']}: {series['name']}" for panel, series in lines)]

@@ -117,11 +117,11 @@ class ServerLog:
             wall_s = time.began.timestamp()
             self._began_s = wall_s + round((first.at_s - wall_s) / _ZONES_S) * _ZONES_S
 
-    def entry(self, place: int) -> LogEntry | None:
+    def entry(self, offset: int) -> LogEntry | None:
         """Returns the first entry that begins at that place or later. Lines that continue an entry are passed over."""
-        content, begin = self.content, place
-        if place and content[place - 1 : place] != b"\n":
-            begin = content.find(b"\n", place) + 1
+        content, begin = self.content, offset
+        if offset and content[offset - 1 : offset] != b"\n":
+            begin = content.find(b"\n", offset) + 1
             if not begin:
                 return None
         while begin < len(content):

@@ -83,8 +83,8 @@ def sends(table: Columns, subjects: Sequence[Subject], unanswered: frozenset[int
     shown: dict[int, bool] = {}
     for client, sequence in wanted:
         mine = np.flatnonzero(table["client"] == client)
-        place = int(np.searchsorted(table["sequence"][mine], sequence))
-        for row in mine[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1].tolist():
+        index = int(np.searchsorted(table["sequence"][mine], sequence))
+        for row in mine[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1].tolist():
             shown[row] = (client, int(table["sequence"][row])) in wanted
     for row, main in sorted(shown.items()):
         columns = {column: int(values[row]) for column, values in table.items()}
@@ -130,8 +130,8 @@ def reads(
         shown |= dict.fromkeys(np.flatnonzero(main & (table["client"] == client))[: NEIGHBOURS + 1].tolist(), True)
     if reader is not None:
         mine = np.flatnonzero(table["client"] == reader)
-        for place in _places(table["log_offset"][mine], offsets):
-            for row in mine[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1].tolist():
+        for index in _places(table["log_offset"][mine], offsets):
+            for row in mine[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1].tolist():
                 shown.setdefault(row, bool(np.isin(table["log_offset"][row], offsets)))
     for row, about in sorted(shown.items()):
         who, at = name(int(table["client"][row])), int(table["log_offset"][row])
@@ -174,15 +174,15 @@ def leaders(table: Columns, begin_s: float, end_s: float) -> Iterator[Event]:
     time_s = table["time_ns"][order] / NS_PER_S
     first = max(0, int(np.searchsorted(time_s, begin_s, side="right")) - 1)
     last = int(np.searchsorted(time_s, end_s, side="right"))
-    for place in order[first:last][:CHANGES_MAX].tolist():
-        leader = int(table["leader"][place])
+    for index in order[first:last][:CHANGES_MAX].tolist():
+        leader = int(table["leader"][index])
         who = f"broker {leader} leads" if leader >= 0 else "nobody leads"
-        in_sync = " ".join(map(str, brokers_of(int(table["isr"][place])))) or "none"
-        epoch = int(table["leader_epoch"][place])
+        in_sync = " ".join(map(str, brokers_of(int(table["isr"][index])))) or "none"
+        epoch = int(table["leader_epoch"][index])
         text = f"{who}, epoch {epoch}; in sync: {in_sync}"
-        if table["kind"][place] == MetadataKind.DELETED:
+        if table["kind"][index] == MetadataKind.DELETED:
             text = f"the topic was deleted, and its log with it (epoch {epoch})"
-        yield Event(_s(table["time_ns"][place]), LOG, "leads", text, main=True)
+        yield Event(_s(table["time_ns"][index]), LOG, "leads", text, main=True)
 
 
 def copies(table: Columns, offset: int) -> Iterator[Event]:

@@ -84,9 +84,11 @@ class TrialRun:
     @property
     def path(self) -> Path:
         """Returns the run directory. BadInput if the run is in an object store."""
-        if isinstance(place := location_of(self.place), Path):
-            return place
-        raise BadInput(f"{place} is in an object store, so it has no directory on this machine. Copy the run to one.")
+        if isinstance(location := location_of(self.place), Path):
+            return location
+        raise BadInput(
+            f"{location} is in an object store, so it has no directory on this machine. Copy the run to one."
+        )
 
     @property
     def held(self) -> bool:

@@ -243,13 +243,13 @@ def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) 
                 again=reproduce(planned) if planned is not None and planned.plan.is_file() else None,
             )
         )
-    places: dict[str, dict[str, VariantRuns]] = defaultdict(lambda: defaultdict(VariantRuns))
+    variants: dict[str, dict[str, VariantRuns]] = defaultdict(lambda: defaultdict(VariantRuns))
     for line in lines:
-        places[line.attempt.job.trial][line.variant].lines.append(line)
+        variants[line.attempt.job.trial][line.variant].lines.append(line)
     return Overview(
         tuple(lines),
         tuple(sorted({line.variant for line in lines})),
-        {trial: dict(places[trial]) for trial in sorted(places)},
+        {trial: dict(variants[trial]) for trial in sorted(variants)},
     )
 
 

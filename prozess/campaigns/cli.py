@@ -280,7 +280,7 @@ def compare(
 
 @app.command(rich_help_panel=RUNS)
 def trends(
-    places: Annotated[
+    directories: Annotated[
         list[str],
         typer.Argument(
             metavar="RUNS…",
@@ -311,7 +311,7 @@ def trends(
         finally:
             spark.stop()
 
-    raise typer.Exit(report_trends(places, out, find=find, strict=strict))
+    raise typer.Exit(report_trends(directories, out, find=find, strict=strict))
 
 
 @app.command(rich_help_panel=RUN)

@@ -119,14 +119,14 @@ def _with_plan(layout: MatrixLayout, trial: MatrixTrial, path: Path, job: TrialJ
 
 
 def run_matrix_on_spark(
-    layout: MatrixLayout, place: str, *, master: str, cores: int, webhook: Webhook | None = None
+    layout: MatrixLayout, location: str, *, master: str, cores: int, webhook: Webhook | None = None
 ) -> int:
-    """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `place`: a directory that they
+    """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `location`: a directory that they
     share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: what gets
     each violation."""
-    shared, trials = SharedResults.at(place), {trial.number: trial for trial in layout.trials}
+    shared, trials = SharedResults.at(location), {trial.number: trial for trial in layout.trials}
     _begin_shared(layout, shared)
-    with opened_results(place) as directory:
+    with opened_results(location) as directory:
         begun = directory.begun()
         known = {attempt.job.number for attempt in directory.attempts()}
     sys.stdout.write(f"matrix     {shared.address}: {len(known)} of {len(trials)} trials were run before\n")
@@ -415,15 +415,15 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
-def _tell(place: Path | str, *, as_json: bool) -> int:
-    with opened_results(place) as directory:
+def _tell(location: Path | str, *, as_json: bool) -> int:
+    with opened_results(location) as directory:
         results = read_results(directory)
         pages = [page.name for page in write_page(directory.path, results)]
     if as_json:
         sys.stdout.write(results.model_dump_json(indent=1) + "\n")
     else:
         show_results(results)
-        sys.stdout.write("".join(f"{SharedResults.at(place).address}/{page}\n" for page in pages))
+        sys.stdout.write("".join(f"{SharedResults.at(location).address}/{page}\n" for page in pages))
     return int(results.exit_code)
 
 

@@ -95,11 +95,11 @@ class SharedResults:
     """The same for people: a path or a URI without secrets."""
 
     @staticmethod
-    def at(place: Path | str, setting: Setting | None = None) -> "SharedResults":
+    def at(results: Path | str, setting: Setting | None = None) -> "SharedResults":
         """Returns the place with this path or URI. BadInput for a file system that pyarrow cannot write to."""
         from pyarrow import fs
 
-        found = location_of(place)
+        found = location_of(results)
         if isinstance(found, Path):
             path = str(found.resolve())
             return SharedResults(fs.LocalFileSystem(), path, path)
@@ -195,10 +195,10 @@ class SparkTrials:
     """What identifies the prozess that the command has, and that must be installed on every worker."""
 
     @staticmethod
-    def of(campaign: Campaign, place: SharedResults) -> "SparkTrials":
+    def of(campaign: Campaign, results: SharedResults) -> "SparkTrials":
         """Returns how the trials of a campaign run, with this prozess and as the campaign says."""
         code = {**code_identity(), "trials": trials_identity()}
-        return SparkTrials(place, campaign.keep, campaign.retries, campaign.trial_timeout_s, code)
+        return SparkTrials(results, campaign.keep, campaign.retries, campaign.trial_timeout_s, code)
 
     def run_here(self, number: int) -> None:
         """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Leaves the run and then its entry
@@ -348,12 +348,12 @@ def _run_owned(
     return True
 
 
-def _remove_unnoted(place: SharedResults) -> None:
+def _remove_unnoted(results: SharedResults) -> None:
     """Removes the runs that no entry names: their tasks were lost while they were copied, or came second."""
-    noted = {attempt.run for trial in read_entries(place).values() for attempt in trial.attempts}
-    for name in place.folders("runs"):
+    noted = {attempt.run for trial in read_entries(results).values() for attempt in trial.attempts}
+    for name in results.folders("runs"):
         if name not in noted:
-            place.remove(f"runs/{name}")
+            results.remove(f"runs/{name}")
 
 
 @dataclass
@@ -436,28 +436,28 @@ class _Wave:
             )
 
 
-def read_entries(place: SharedResults, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:
+def read_entries(results: SharedResults, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:
     """Returns number → what came of the trial, without the trials that are `known`. Of two entries for one trial the first
     one counts. An entry that is torn is not there: its task is run again."""
     found: dict[int, FinishedTrial] = {}
-    for name in place.names("entries"):
+    for name in results.names("entries"):
         number = int(name.partition("-")[0]) if name.partition("-")[0].isdigit() else -1
         if number < 0 or number in found or number in (known or {}):
             continue
         with suppress(ValidationError):
-            found[number] = FinishedTrial.model_validate_json(place.read(f"entries/{name}") or b"")
+            found[number] = FinishedTrial.model_validate_json(results.read(f"entries/{name}") or b"")
     return found
 
 
 @contextmanager
-def opened_results(place: Path | str, setting: Setting | None = None) -> Iterator[CampaignDirectory]:
+def opened_results(results: Path | str, setting: Setting | None = None) -> Iterator[CampaignDirectory]:
     """A context in which the results of a campaign or a matrix can be read as those of one machine, wherever they are.
 
     Of a directory, the entries become lines of its entries.jsonl. Of a URI, the small files are copied to a directory here,
     and pages that are written into that are copied back. BadInput if nothing was begun there.
     """
-    found = location_of(place)
-    shared = SharedResults.at(place, setting)
+    found = location_of(results)
+    shared = SharedResults.at(results, setting)
     if isinstance(found, Path):
         directory = CampaignDirectory(found.resolve())
         _absorb(shared, directory)

@@ -113,10 +113,10 @@ class ResultsOwner:
 
 
 @contextmanager
-def owned(place: ResultsStore, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
+def owned(given: ResultsStore, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
     """A context in which a place belongs to this command, which says so every `renew_s`. BadInput if another command works on
     it."""
-    ownership = ResultsOwner(place, lease_s=lease_s)
+    ownership = ResultsOwner(given, lease_s=lease_s)
     ownership.claim()
     ended = threading.Event()
 

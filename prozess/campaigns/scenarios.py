@@ -286,8 +286,8 @@ def _cost_of(row: ScenarioRow, step: str) -> str:
 
 def _order(row: ScenarioRow) -> tuple[int, str, str]:
     numbers = list(SCENARIOS)
-    places = [numbers.index(number) for number in row.scenarios if number in SCENARIOS]
-    return min(places, default=len(numbers)), row.trial, row.metadata_mode
+    indices = [numbers.index(number) for number in row.scenarios if number in SCENARIOS]
+    return min(indices, default=len(numbers)), row.trial, row.metadata_mode
 
 
 def _control(row: ScenarioRow) -> str:

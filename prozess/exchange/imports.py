@@ -409,5 +409,5 @@ def _write_faults(
         code = dictionaries.code("fault", UNSTATED)
         rows.append((unstated_since_ns, len(stated), code, FaultPhase.APPLIED, NONE))
     names = ("time_ns", "fault", "kind", "phase", "detail")
-    columns = {name: np.array([row[place] for row in rows], dtype=np.int64) for place, name in enumerate(names)}
+    columns = {name: np.array([row[index] for row in rows], dtype=np.int64) for index, name in enumerate(names)}
     write_table(run, "faults", {**columns, "effect": Tristate.UNKNOWN}, length=len(rows))

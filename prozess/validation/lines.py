@@ -53,8 +53,8 @@ def _common_end(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 
 def _walk(value: FileValue, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, int]]:
     if isinstance(value, list):
-        for place, each in enumerate(value):
-            yield from _walk(each, (*above, str(place)) if above else above)
+        for index, each in enumerate(value):
+            yield from _walk(each, (*above, str(index)) if above else above)
     elif isinstance(value, Mapping):
         for key, each in value.items():
             own = _words(str(key))

@@ -320,8 +320,8 @@ def _flat(document: FileMapping, path: Path, above: tuple[str, ...]) -> Iterator
         if isinstance(value, Mapping) and value:
             yield from _flat(value, path, name)
         elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):
-            for place, part in enumerate(value):
-                yield from _flat({Key(f"{name[-1]}[{place}]", getattr(key, "line", 1)): part}, path, name[:-1])
+            for index, part in enumerate(value):
+                yield from _flat({Key(f"{name[-1]}[{index}]", getattr(key, "line", 1)): part}, path, name[:-1])
         else:
             yield (
                 ".".join(name),
@@ -342,10 +342,10 @@ def json_value(text: str) -> FileValue:
 
 def _lines_of_keys(text: str) -> Iterator[int]:
     """Returns lines in the order of the text, which is that of the document: a mapping's key comes before what it holds."""
-    line, place = 1, 0
+    line, position = 1, 0
     for found in _KEY_OR_TEXT.finditer(text):
-        line += text.count("\n", place, found.start())
-        place = found.start()
+        line += text.count("\n", position, found.start())
+        position = found.start()
         if found[1] is not None:
             yield line
 
@@ -379,9 +379,9 @@ class _EachOnce(yaml.SafeLoader):
         merged = {id(key) for key, _ in node.value if key.tag == "tag:yaml.org,2002:merge"}
         own = [key for key, _ in node.value if id(key) not in merged]
         names = [self.construct_object(key, deep=True) for key in own]
-        for place, name in enumerate(names):
-            if name in names[:place]:
-                line = own[place].start_mark.line + 1
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                line = own[index].start_mark.line + 1
                 raise ValueError(f"line {line}: {name!r} is there twice, and only one can be meant: remove the other")
         made: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         lines = {id(key): key.start_mark.line + 1 for key, _ in node.value}  # what was merged is in node.value by now

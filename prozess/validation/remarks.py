@@ -124,10 +124,10 @@ def to_sarif(remarks: Sequence[Remark], conclusion: str) -> str:
         }
         path, line = remark.place
         if path:
-            place: dict[str, Any] = {"artifactLocation": {"uri": path}}
+            location: dict[str, Any] = {"artifactLocation": {"uri": path}}
             if line is not None:
-                place["region"] = {"startLine": line}
-            result["locations"] = [{"physicalLocation": place}]
+                location["region"] = {"startLine": line}
+            result["locations"] = [{"physicalLocation": location}]
         results.append(result)
     driver = {"name": "prozess", "version": _version(), "rules": list(rules.values())}
     run = {"tool": {"driver": driver}, "results": results, "properties": {"conclusion": conclusion}}

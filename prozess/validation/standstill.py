@@ -63,8 +63,8 @@ def _gaps(of: str, who: str, accepted_ns: np.ndarray, wanted_ns: np.ndarray) -> 
     """Between one accepted commit and the next, and after the last; before the first nothing is known to have worked."""
     times = np.sort(accepted_ns)
     wanted = np.sort(wanted_ns[wanted_ns != MISSING])
-    for place in np.flatnonzero(np.diff(times) >= STANDSTILL_S * NS_PER_S).tolist():
-        yield _standstill(of, who, int(times[place]), int(times[place + 1]), wanted)
+    for index in np.flatnonzero(np.diff(times) >= STANDSTILL_S * NS_PER_S).tolist():
+        yield _standstill(of, who, int(times[index]), int(times[index + 1]), wanted)
     if len(times) and len(wanted) and wanted[-1] > times[-1]:
         yield _standstill(of, who, int(times[-1]), None, wanted)
 

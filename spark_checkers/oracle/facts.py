@@ -231,10 +231,10 @@ def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: i
         members = [c.client for c in history.clients if c.role == "member" and c.cell == history.cell.cell]
         owed = [(members, history.cell.written)]
     for planned, partitions in owed:
-        place = len(facts["fact_due"])  # any number that grows will do
-        facts["fact_places"].extend((world, place, client) for client in planned)
+        row = len(facts["fact_due"])  # any number that grows will do
+        facts["fact_places"].extend((world, row, client) for client in planned)
         named = zip(history.cell.written, cell.written, strict=True)
-        facts["fact_due"].extend((world, place, own) for number, own in named if number in partitions)
+        facts["fact_due"].extend((world, row, own) for number, own in named if number in partitions)
 
 
 def to_arrow(facts: Mapping[str, FactRows]) -> dict[str, pa.Table]:

@@ -193,8 +193,8 @@ def ask(
     made = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
     written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
     needs = {  # each is made of those before it, and may use the name of another one for a column
-        name: {view for view in views[:place] if _names(text, view)}
-        for place, (name, text) in enumerate(written.items())
+        name: {view for view in views[:index] if _names(text, view)}
+        for index, (name, text) in enumerate(written.items())
     }
     reads = {name: needs[name] | {table for table in tables if _names(text, table)} for name, text in written.items()}
 

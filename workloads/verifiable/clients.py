@@ -319,8 +319,8 @@ class VerifiableProducer(ToolClient):
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> None:
         sequence = sequence_of(event.get("value"), prefix=self._spec.client)
-        place = event_partition(event) or self._first_place(event)
-        dense = self._dense.get((place.topic, place.partition))
+        tp = event_partition(event) or self._first_place(event)
+        dense = self._dense.get((tp.topic, tp.partition))
         if sequence is None or dense is None or not self._seen.add(sequence):
             self.not_understood(event)
             return
@@ -330,7 +330,7 @@ class VerifiableProducer(ToolClient):
         self._sends.append(
             self._begun_ns.pop(sequence, max(tool.started_ns, earliest_ns)),
             tool.read_ns,
-            place.offset if ok else NONE,
+            tp.offset if ok else NONE,
             sequence,
             NONE,
             key_id(encoded(key)),
@@ -394,9 +394,9 @@ class VerifiableConsumer(ToolClient):
                 self.shutdown_complete = True
 
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> None:
-        place = event_partition(event)
-        dense = None if place is None else self._dense.get((place.topic, place.partition))
-        if place is None or dense is None or place.offset == NONE:
+        tp = event_partition(event)
+        dense = None if tp is None else self._dense.get((tp.topic, tp.partition))
+        if tp is None or dense is None or tp.offset == NONE:
             self.not_understood(event)
             return
         sender, sequence = foreign_identity(event.get("value"))
@@ -405,7 +405,7 @@ class VerifiableConsumer(ToolClient):
             sender, sequence = 0, 0
         row = {
             "read_ns": tool.read_ns,
-            "log_offset": place.offset,
+            "log_offset": tp.offset,
             "sequence": sequence,
             "key": key_id(encoded(key)),
             "sender": sender,
@@ -414,21 +414,21 @@ class VerifiableConsumer(ToolClient):
             "flags": int(ReadFlag.CORRUPT) if sender == NONE else 0,
         }
         self._reads.append(*in_order(READS, row))
-        self._next[dense] = place.offset + 1
+        self._next[dense] = tp.offset + 1
 
     def _committed(self, tool: Tool, event: Mapping[str, Any]) -> None:
         success = event.get("success") is True
         if not success:
             self._client.log(f"commit: {event.get('error')}")
-        for place in event_partitions(event, "offsets"):
-            dense = self._dense.get((place.topic, place.partition))
-            if dense is None or place.offset == NONE:
+        for tp in event_partitions(event, "offsets"):
+            dense = self._dense.get((tp.topic, tp.partition))
+            if dense is None or tp.offset == NONE:
                 self.not_understood(event)
                 continue
             self._commits.append(
                 tool.started_ns if self._yours else self._polled_since_ns,
                 tool.read_ns,
-                place.offset,
+                tp.offset,
                 NONE if self._yours else self._next.get(dense, NONE),
                 dense,
                 self._group,
@@ -441,9 +441,9 @@ class VerifiableConsumer(ToolClient):
         """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them
         apart. An empty list is a row too."""
         kind = ASSIGN if event["name"] == "partitions_assigned" else REVOKE
-        places = [self._dense.get((p.topic, p.partition)) for p in event_partitions(event, "partitions")]
-        known = [dense for dense in places if dense is not None]
-        if len(known) < len(places) or not isinstance(event.get("partitions"), list):
+        partitions = [self._dense.get((p.topic, p.partition)) for p in event_partitions(event, "partitions")]
+        known = [dense for dense in partitions if dense is not None]
+        if len(known) < len(partitions) or not isinstance(event.get("partitions"), list):
             self.not_understood(event)
         for dense in known or [NONE]:
             self._assignments.append(tool.since_ns, tool.read_ns, dense, self._group, kind, 0)
@@ -500,19 +500,19 @@ class VerifiableShareConsumer(ToolClient):
                 self.shutdown_complete = True
 
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> None:
-        place = event_partition(event)
-        dense = None if place is None else self._dense.get((place.topic, place.partition))
-        if place is None or dense is None or place.offset == NONE:
+        tp = event_partition(event)
+        dense = None if tp is None else self._dense.get((tp.topic, tp.partition))
+        if tp is None or dense is None or tp.offset == NONE:
             self.not_understood(event)
             return
         key = event.get("key")
         sender, sequence = foreign_identity(event.get("value"))
         if key == SENTINEL_KEY.decode():  # its value is no text
             sender, sequence = 0, 0
-        self._given[dense, place.offset] = tool.read_ns, sender, sequence
+        self._given[dense, tp.offset] = tool.read_ns, sender, sequence
         row = {
             "read_ns": tool.read_ns,
-            "log_offset": place.offset,
+            "log_offset": tp.offset,
             "sequence": sequence,
             "key": key_id(encoded(key)),
             "sender": sender,
@@ -529,8 +529,8 @@ class VerifiableShareConsumer(ToolClient):
             self._client.log(f"acknowledgement: {event.get('error')}")
         listed = event.get("partitions")
         for entry in listed if isinstance(listed, list) else []:
-            place = event_partition(entry) if isinstance(entry, dict) else None
-            dense = None if place is None else self._dense.get((place.topic, place.partition))
+            tp = event_partition(entry) if isinstance(entry, dict) else None
+            dense = None if tp is None else self._dense.get((tp.topic, tp.partition))
             offsets = entry.get("offsets") if dense is not None else None
             if dense is None or not isinstance(offsets, list):
                 self.not_understood(event)

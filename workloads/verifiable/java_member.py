@@ -129,9 +129,9 @@ class JavaMember(ToolClient):
 
     def _given(self, tool: Tool, event: Mapping[str, Any]) -> None:
         """Records that a record was read, and processed."""
-        place = event_partition(event)
-        dense = None if place is None else self._dense.get((place.topic, place.partition))
-        if place is None or dense is None or place.offset == NONE:
+        tp = event_partition(event)
+        dense = None if tp is None else self._dense.get((tp.topic, tp.partition))
+        if tp is None or dense is None or tp.offset == NONE:
             self.not_understood(event)
             return
         low_ns, high_ns = tool.moment(event)
@@ -139,9 +139,9 @@ class JavaMember(ToolClient):
         # A sentinel's value is no text.
         sentinel = key == SENTINEL_KEY.decode()
         sender, sequence = (0, 0) if sentinel else text_identity(event.get("value"))
-        self._positions.given(dense, place.offset, low_ns)
+        self._positions.given(dense, tp.offset, low_ns)
         same = {
-            "log_offset": place.offset,
+            "log_offset": tp.offset,
             "sequence": sequence,
             "sender": sender,
             "partition": dense,
@@ -162,26 +162,26 @@ class JavaMember(ToolClient):
         listed = event.get("partitions")
         for entry in listed if isinstance(listed, list) else [None]:
             last = entry.get("maxOffset") if isinstance(entry, dict) else None
-            place = event_partition({**entry, "offset": last}) if isinstance(entry, dict) else None
-            dense = None if place is None else self._dense.get((place.topic, place.partition))
-            if place is None or dense is None or self._positions.next.get(dense) != place.offset + 1:
+            tp = event_partition({**entry, "offset": last}) if isinstance(entry, dict) else None
+            dense = None if tp is None else self._dense.get((tp.topic, tp.partition))
+            if tp is None or dense is None or self._positions.next.get(dense) != tp.offset + 1:
                 self.not_understood(event)
                 continue
             if not self._auto:
-                self._commits.begin(dense, place.offset + 1, invoked_ns)
+                self._commits.begin(dense, tp.offset + 1, invoked_ns)
 
     def _committed(self, tool: Tool, event: Mapping[str, Any]) -> None:
         success = event.get("success") is True
         if not success:
             self._client.log(f"commit: {event.get('error')}")
         invoked_ns, done_ns = tool.moment(event)
-        for place in event_partitions(event, "offsets"):
-            dense = self._dense.get((place.topic, place.partition))
-            if dense is None or place.offset == NONE:
+        for tp in event_partitions(event, "offsets"):
+            dense = self._dense.get((tp.topic, tp.partition))
+            if dense is None or tp.offset == NONE:
                 self.not_understood(event)
                 continue
             position = self._positions.next.get(dense, NONE)
-            self._commits.answered(dense, place.offset, invoked_ns, done_ns, position=position, success=success)
+            self._commits.answered(dense, tp.offset, invoked_ns, done_ns, position=position, success=success)
 
     def _rebalanced(self, tool: Tool, event: Mapping[str, Any]) -> None:
         """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them

@@ -23,7 +23,7 @@ class MessageRows:
         self._nodes = {CLIENTS: ALL_CLIENTS_NODE} | {node.name: node.node_id for node in cluster.nodes}
         self._steps = {name: number for number, step in enumerate(plan.steps) for name in rules_of(step.name)}
         self._clients = {client.name: client.client for client in plan.clients}
-        self._dense = {place: dense for dense, place in plan.names.partitions.items()}
+        self._dense = {key: dense for dense, key in plan.names.partitions.items()}
         self._topics: dict[UUID, str] = {}
 
     def __call__(self, entry: Mapping[str, Any]) -> None:

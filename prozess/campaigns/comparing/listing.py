@@ -66,11 +66,11 @@ def line_of(path: Path) -> ListedRun:
 
 
 def list_runs(
-    places: Sequence[Path], *, trial: str | None, verdict: str | None, last: int, as_json: bool
+    directories: Sequence[Path], *, trial: str | None, verdict: str | None, last: int, as_json: bool
 ) -> list[ListedRun]:
     """Prints the runs below these directories, the newest first, and returns those that it printed. `trial`, `verdict`: only
     these; `last`: at most so many. BadInput if there is no run."""
-    found = chosen((line_of(path) for path in run_directories(places)), trial=trial, verdict=verdict)
+    found = chosen((line_of(path) for path in run_directories(directories)), trial=trial, verdict=verdict)
     shown = found[:last]
     if as_json:
         sys.stdout.buffer.write(TypeAdapter(list[ListedRun]).dump_json(shown, indent=1) + b"\n")

@@ -238,7 +238,7 @@ def refused(runs: Sequence[Measured]) -> dict[tuple[str, str], list[str]]:
     for run in runs:
         for label, why in run.plan.left_out.items():
             found[label, why].add(" ".join(run.place))
-    return {key: sorted(places) for key, places in sorted(found.items())}
+    return {key: sorted(variants) for key, variants in sorted(found.items())}
 
 
 def _spread(found: Iterable[RecoveryShown]) -> MedianAndWorst:
@@ -299,7 +299,7 @@ def measured_text(runs: Sequence[Measured]) -> str:
         _reactions(runs),
     ]
     if whys := refused(runs):
-        rows = [(label, ", ".join(places), why) for (label, why), places in whys.items()]
+        rows = [(label, ", ".join(variants), why) for (label, why), variants in whys.items()]
         parts += ["### Left out", _table(("fault", "where", "why"), rows)]
     return "\n\n".join(parts) + "\n"
 

@@ -23,13 +23,13 @@ from prozess.harness.report.html import environment
 from prozess.harness.report.words import VERDICT_SIGNS
 
 
-def runs_among(places: Sequence[str]) -> list[Path | StoredRun]:
+def runs_among(directories: Sequence[str]) -> list[Path | StoredRun]:
     """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
     are in directories here, and none has a verdict."""
-    locations = [location_of(place) for place in places]
-    here = [place for place in locations if isinstance(place, Path)]
+    locations = [location_of(location) for location in directories]
+    here = [location for location in locations if isinstance(location, Path)]
     found: list[Path | StoredRun] = [*run_directories(here)] if here else []
-    stored = [run for place in locations if isinstance(place, str) for run in runs_below(place)]
+    stored = [run for location in locations if isinstance(location, str) for run in runs_below(location)]
     if not stored and not any((run / "verdict.json").is_file() for run in found if isinstance(run, Path)):
         raise nothing_judged(found)
     return [*found, *stored]
@@ -45,11 +45,11 @@ def nothing_judged(runs: Sequence[Path | StoredRun]) -> NotJudged:
 
 
 def report_trends(
-    places: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
+    directories: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
 ) -> int:
-    """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. `places`:
+    """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. `directories`:
     directories and URIs. `find`: the trends of these runs."""
-    runs = runs_among(places)
+    runs = runs_among(directories)
     trends = find(runs)
     if not trends.nights:
         raise nothing_judged(runs)
@@ -105,8 +105,8 @@ def _chart(name: str, unit: str, measures: Sequence[Measure]) -> NightChart:
     highest = max(measure.value for measure in measures)
     step = (RIGHT - LEFT) / max(len(measures) - 1, 1)
     points = [
-        (LEFT + place * step, BOTTOM - (BOTTOM - TOP) * m.value / (highest or 1), m.night, m.value)
-        for place, m in enumerate(measures)
+        (LEFT + index * step, BOTTOM - (BOTTOM - TOP) * m.value / (highest or 1), m.night, m.value)
+        for index, m in enumerate(measures)
     ]
     return NightChart(name, unit, points, highest)
 

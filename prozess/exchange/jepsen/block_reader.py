@@ -213,12 +213,12 @@ class _Partitions:
         """The partition of each small key."""
         self._others: dict[int, int] = {}
 
-    def of(self, keys: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def of(self, keys: np.ndarray, fields: np.ndarray) -> np.ndarray:
         """int64[n]: the partition of each key. `places`: where each stands in the text."""
         found = self._found(keys)
         unknown = np.flatnonzero(found == NONE)
         if len(unknown):
-            for key in dict.fromkeys(keys[unknown[np.argsort(places[unknown], kind="stable")]].tolist()):
+            for key in dict.fromkeys(keys[unknown[np.argsort(fields[unknown], kind="stable")]].tolist()):
                 self._add(key)
             found = self._found(keys)
         return found
@@ -552,9 +552,9 @@ class _Whole:
             return found
         row, partition = items["line"][chosen], items["partition"][chosen]
         packed = np.unique((self._process[row] * self._partitions + partition) * rows + row)
-        place = np.searchsorted(packed, pair * rows + at) - 1
-        sought = packed[place] - pair * rows  # of another pair: below zero, or none at all
-        asked = np.flatnonzero((place >= 0) & (sought > previous) & (sought >= 0))
+        index = np.searchsorted(packed, pair * rows + at) - 1
+        sought = packed[index] - pair * rows  # of another pair: below zero, or none at all
+        asked = np.flatnonzero((index >= 0) & (sought > previous) & (sought >= 0))
         is_move, keeping = self._moves
         moves = self._ordinals(is_move)
         since, until, of = sought[asked], at[asked], pair[asked]

@@ -111,9 +111,9 @@ class _Grammar:
     def __init__(self, gap: str) -> None:
         self._gap = gap
         self._tokens: list[str] = []
-        place, whole = 0, True
-        while place < len(gap):
-            match = _TOKEN.match(gap, place)
+        position, whole = 0, True
+        while position < len(gap):
+            match = _TOKEN.match(gap, position)
             if match is None:
                 raise _NotUnderstood
             if match.lastgroup != "space":
@@ -122,7 +122,7 @@ class _Grammar:
                     raise _NotUnderstood
                 self._tokens.append(match[0])
             whole = match.lastgroup in ("space", "punctuation")
-            place = match.end()
+            position = match.end()
         self._next = 0
 
     def meaning(self, role: TokenRole) -> Meaning:
@@ -400,7 +400,7 @@ def _packed(meaning: Meaning) -> tuple[int, int]:
         | meaning.seeks << _SEEKS
         | meaning.micro_operations << _MICRO_OPERATIONS
     )
-    return sum(fact << place * _FIELD for place, fact in enumerate(once)), others
+    return sum(fact << index * _FIELD for index, fact in enumerate(once)), others
 
 
 _ONE_EACH = sum(1 << place * _FIELD for place in range(5))

@@ -79,12 +79,12 @@ class _Nesting:
 
 def read_edn(text: str) -> EdnValue:
     """Returns the only value in a text. EdnError if there is none, more than one, or something else."""
-    nesting, place = _Nesting(), 0
-    while place < len(text):
-        match = _TOKEN.match(text, place)
+    nesting, position = _Nesting(), 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            raise EdnError(f"{_near(text, place)} cannot be read", place + 1)
-        kind, column, place = str(match.lastgroup), place + 1, match.end()
+            raise EdnError(f"{_near(text, position)} cannot be read", position + 1)
+        kind, column, position = str(match.lastgroup), position + 1, match.end()
         token = match[kind]
         if kind == "skip":
             continue
@@ -131,8 +131,8 @@ def _unclosed(nesting: _Nesting) -> str:
     return f"{nesting.opener} of column {nesting.column} is not closed by {_CLOSES[nesting.opener]}"
 
 
-def _near(text: str, place: int) -> str:
-    return repr(text[place : place + 20])
+def _near(text: str, position: int) -> str:
+    return repr(text[position : position + 20])
 
 
 def _atom(kind: str, token: str, column: int) -> "EdnValue | _Prefix":
@@ -205,10 +205,10 @@ def read_lines(lines: list[str]) -> list[Plain | None]:
     About twenty times as fast: the values of all lines are turned into one JSON text.
     """
     found: list[Plain | None] = [None] * len(lines)
-    heads, tails, places = [], [], []
+    heads, tails, indices = [], [], []
     keys: tuple[str, ...] = ()
     shape, nemesis = _shape(keys), -1
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         match = shape.fullmatch(line)
         if match is None:  # keys in another order
             match = _LINE.fullmatch(line)
@@ -221,12 +221,12 @@ def read_lines(lines: list[str]) -> list[Plain | None]:
             assert match is not None, line
         *texts, tail = match.groups()
         if nemesis >= 0 and texts[nemesis] == ":nemesis":
-            found[place] = keys, tuple(texts), []
+            found[index] = keys, tuple(texts), []
             continue
         heads.append((keys, tuple(texts)))
         tails.append(tail)
-        places.append(place)
-    return _with_values(found, heads, tails, places)
+        indices.append(index)
+    return _with_values(found, heads, tails, indices)
 
 
 @lru_cache(maxsize=64)
@@ -236,19 +236,22 @@ def _shape(keys: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _with_values(
-    found: list[Plain | None], heads: list[tuple[tuple[str, ...], tuple[str, ...]]], tails: list[str], places: list[int]
+    found: list[Plain | None],
+    heads: list[tuple[tuple[str, ...], tuple[str, ...]]],
+    tails: list[str],
+    indices: list[int],
 ) -> list[Plain | None]:
     """Returns the plain ones of these lines, in their places."""
     text = "],[".join(tails)
     # Only where each value ends what it begins can none be taken for a part of another.
     if _UNUSUAL.search(text) or not all(map(_balanced, tails)):
         plain = [number for number, tail in enumerate(tails) if not _UNUSUAL.search(tail) and _balanced(tail)]
-        heads, tails, places = [heads[n] for n in plain], [tails[n] for n in plain], [places[n] for n in plain]
+        heads, tails, indices = [heads[n] for n in plain], [tails[n] for n in plain], [indices[n] for n in plain]
         text = "],[".join(tails)
     values = _values(text)
-    if values is not None and len(values) == len(places):
-        for place, (keys, texts), value in zip(places, heads, values, strict=True):
-            found[place] = keys, texts, value
+    if values is not None and len(values) == len(indices):
+        for index, (keys, texts), value in zip(indices, heads, values, strict=True):
+            found[index] = keys, texts, value
     return found
 
 

@@ -55,10 +55,10 @@ def _places(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
 def _plain(number: int, read: Plain) -> JepsenOperation | None:
     """The operation of a line that holds what they usually hold, and no more; None = of any other line."""
     keys, texts, values = read
-    places = _places(keys)
-    if places is None or len(values) != 1:
+    fields = _places(keys)
+    if fields is None or len(values) != 1:
         return None
-    at_kind, at_f, at_process, at_time = places
+    at_kind, at_f, at_process, at_time = fields
     kind, f, process, time_ns = texts[at_kind], texts[at_f], texts[at_process], texts[at_time]
     numbers = process[0].isdigit() and time_ns[0].isdigit()
     if not numbers or kind not in _TYPES or f[0] != ":" or not all(map(_SCALAR.fullmatch, texts)):

@@ -193,14 +193,14 @@ class JepsenReader:
 
     def _complete(self, process: JepsenProcess, operation: JepsenOperation, sent: Sequence[int]) -> Set[int]:
         """Adds what an operation showed, and returns the partitions that it polled records of."""
-        recorded, place = self.recorded, 0
+        recorded, index = self.recorded, 0
         rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
         polled = set[int]()
         for micro in self._micro_operations(operation):
             if micro[0] == ":send":
                 offset, value = pair_of(micro[2])
                 key = self._partition(operation, micro[1])
-                if place >= len(sent) or recorded.send_of(sent[place]) != (key, self._code(operation, value)):
+                if index >= len(sent) or recorded.send_of(sent[index]) != (key, self._code(operation, value)):
                     raise self._bad(
                         operation, f"{short(micro)} is not what was invoked. Sends complete in their order."
                     )
@@ -211,13 +211,13 @@ class JepsenReader:
                             f"offset {short(offset)} of {short(micro)} is not a number from 0 to {OFFSET_MAX}, or -1, or "
                             "nil. Mend the line, or leave it out.",
                         )
-                    recorded.sends[sent[place] * SEND_WIDTH + 4] = offset
-                place += 1
+                    recorded.sends[sent[index] * SEND_WIDTH + 4] = offset
+                index += 1
             elif len(micro) == 2 and micro[1] is not None:
                 polled |= self._polled(process, operation, micro[1], rebalanced)
-        if operation.value is not None and operation.type == ":ok" and place != len(sent):
+        if operation.value is not None and operation.type == ":ok" and index != len(sent):
             raise self._bad(
-                operation, f"{len(sent) - place} of its {len(sent)} sends are missing. An :ok shows all of them."
+                operation, f"{len(sent) - index} of its {len(sent)} sends are missing. An :ok shows all of them."
             )
         outcome = int(OUTCOMES[operation.type])
         for row in sent:

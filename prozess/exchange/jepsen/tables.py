@@ -247,10 +247,10 @@ class _Sent:
         self._ends = list(accumulate(widths, initial=0))
         self._dense = self._ends[-1] <= _SPARSE * len(value) + 1024
         if self._dense:
-            place = np.array(self._ends[:-1], dtype=np.int64)[partition] + (value - self._least[partition])
+            index = np.array(self._ends[:-1], dtype=np.int64)[partition] + (value - self._least[partition])
             row = np.full(self._ends[-1] + 1, NONE, dtype=np.int64)
-            row[place] = np.arange(len(value))
-            if (row[place] != np.arange(len(value))).any():
+            row[index] = np.arange(len(value))
+            if (row[index] != np.arange(len(value))).any():
                 self._refuse_twice()
             self._known = row != NONE
             # The row of what nobody sent is the last one's, or, if there are no sends, one more.
@@ -271,14 +271,14 @@ class _Sent:
             nothing = np.zeros(len(values), dtype=np.int64)
             return nothing, nothing.astype(np.int32), nothing.astype(bool)
         if self._dense:
-            place = values - int(self._least[partition])
-            inside = (place >= 0) & (place < end - begin)
-            place = begin + (place if inside.all() else np.where(inside, place, 0))
-            sent = inside & self._known[place]
+            row = values - int(self._least[partition])
+            inside = (row >= 0) & (row < end - begin)
+            row = begin + (row if inside.all() else np.where(inside, row, 0))
+            sent = inside & self._known[row]
         else:
-            place = begin + np.minimum(np.searchsorted(self._value[begin:end], values), end - begin - 1)
-            sent = self._value[place] == values
-        return self._sequence[place], self._producer[place], None if sent.all() else sent
+            row = begin + np.minimum(np.searchsorted(self._value[begin:end], values), end - begin - 1)
+            sent = self._value[row] == values
+        return self._sequence[row], self._producer[row], None if sent.all() else sent
 
     def _refuse_twice(self) -> NoReturn:
         sends = self._columns.sends

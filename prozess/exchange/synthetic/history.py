@@ -195,8 +195,8 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
     producers = np.array([c.client for c in own if role_named(c.role) is Role.PRODUCER], dtype=np.int32)
     readers = [c.client for c in own if role_named(c.role) in (Role.READER, Role.MEMBER)]
     spread = (options.transaction_records or 0) if cell.workload == "transactions" else 0
-    place = (0, len(cell.partitions), len(producers))
-    layout = SpreadLayout(*place, spread) if spread else LogLayout(*place)
+    sizes = (0, len(cell.partitions), len(producers))
+    layout = SpreadLayout(*sizes, spread) if spread else LogLayout(*sizes)
     unit = layout.period * (_ROUNDS if cell.workload == "compaction" else 2)
     positions = rows // _ROWS_PER_POSITION[cell.workload] // len(cell.partitions)
     length = max(unit, positions // unit * unit)

@@ -146,8 +146,8 @@ class SpreadLayout(LogLayout):
         own = producer == np.arange(self.producers)[:, None]
         within = own.cumsum(axis=1)[producer, np.arange(self.period)] - 1
         each = own.sum(axis=1)[producer]
-        place = position % self.period
-        return np.asarray(position // self.period * each[place] + within[place])
+        slot = position % self.period
+        return np.asarray(position // self.period * each[slot] + within[slot])
 
     def begun_ns(self, producer: int, number: np.ndarray) -> np.ndarray:
         """Returns the same as `LogLayout.begun_ns`: all of them begin at the same times."""
@@ -235,8 +235,8 @@ class GeneratedPartition:
     """Transactions have so many records, each in another partition; 0 = a batch in each."""
 
     def __post_init__(self) -> None:
-        place = (self.rank, self.partitions, len(self.producers))
-        self.layout: LogLayout = SpreadLayout(*place, self.spread) if self.spread else LogLayout(*place)
+        sizes = (self.rank, self.partitions, len(self.producers))
+        self.layout: LogLayout = SpreadLayout(*sizes, self.spread) if self.spread else LogLayout(*sizes)
 
     @property
     def end(self) -> int:

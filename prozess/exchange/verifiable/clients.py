@@ -103,7 +103,7 @@ class Senders:
 
 def runs_of(events: Events) -> Iterator[Events]:
     """Yields the events of each run of the tool: one begins where it says that it has started."""
-    begins = [place for place, (_, event) in enumerate(events) if event["name"] == "startup_complete" and place]
+    begins = [index for index, (_, event) in enumerate(events) if event["name"] == "startup_complete" and index]
     for first, end in pairwise([0, *begins, len(events)]):
         yield events[first:end]
 

@@ -81,34 +81,34 @@ class ConsumerReader:
         self._gaps.add(*where, "reads", what, line=line)
 
     def _read(self, line: int, event: Mapping[str, Any]) -> None:
-        place = place_in(self._file, line, event, offset_min=0)
-        if place is None:
+        tp = place_in(self._file, line, event, offset_min=0)
+        if tp is None:
             self._missing((None, None), _NO_TOPIC, line)
             return
-        partition = self._partition_of(place)
+        partition = self._partition_of(tp)
         if self._share or partition not in self._span:  # a share group gives records in any order, and again
             self._spans += 1
             self._span[partition] = self._spans
             if not self._share and partition not in self._assigned:
-                self._missing((place.topic, place.partition), _NOT_ASSIGNED, line)
-        self._rows.reads.extend((self._client, partition, place.offset, self._now_ms, self._span[partition]))
+                self._missing((tp.topic, tp.partition), _NOT_ASSIGNED, line)
+        self._rows.reads.extend((self._client, partition, tp.offset, self._now_ms, self._span[partition]))
         self._rows.texts.append(split_value(event.get("value")))
-        self._position[partition] = min(place.offset + 1, OFFSET_MAX)
-        self._tally.read(place)
+        self._position[partition] = min(tp.offset + 1, OFFSET_MAX)
+        self._tally.read(tp)
 
     def _committed(self, line: int, event: Mapping[str, Any]) -> None:
         success = event.get("success") is True
         outcome, code = (Outcome.OK, 0) if success else (Outcome.INFO, UNREPORTED_ERROR)
-        for place in places_in(self._file, line, event, "offsets", offset_min=0):
-            partition = self._partition_of(place)
+        for tp in places_in(self._file, line, event, "offsets", offset_min=0):
+            partition = self._partition_of(tp)
             at = self._position.get(partition, NONE)
-            if NONE < at < place.offset:
-                self._missing((place.topic, place.partition), _COMMITS_OTHERS, line)
-            row = (self._client, self._polled_ms, self._now_ms, place.offset, at, partition, outcome, code)
+            if NONE < at < tp.offset:
+                self._missing((tp.topic, tp.partition), _COMMITS_OTHERS, line)
+            row = (self._client, self._polled_ms, self._now_ms, tp.offset, at, partition, outcome, code)
             self._rows.commits.append(row)
 
     def _moved(self, line: int, event: Mapping[str, Any], *, assigned: bool) -> None:
-        partitions = [self._partition_of(place) for place in places_in(self._file, line, event, "partitions")]
+        partitions = [self._partition_of(tp) for tp in places_in(self._file, line, event, "partitions")]
         for partition in partitions or [NONE]:
             self._rows.assignments.append((self._client, self._now_ms, partition, _ASSIGN if assigned else _REVOKE))
         self._assigned = self._assigned.union(partitions) if assigned else self._assigned.difference(partitions)

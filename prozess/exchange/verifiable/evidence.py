@@ -145,15 +145,15 @@ class ReaderTally:
         """Since the last count, of each partition: how many, the first offset and the last."""
         self._counts = False
 
-    def read(self, place: EventPartition) -> None:
+    def read(self, tp: EventPartition) -> None:
         """Takes a record."""
         self.records += 1
-        held = self._since.get((place.topic, place.partition))
+        held = self._since.get((tp.topic, tp.partition))
         if held is None:
-            self._since[place.topic, place.partition] = [1, place.offset, place.offset]
+            self._since[tp.topic, tp.partition] = [1, tp.offset, tp.offset]
         else:
             held[0] += 1
-            held[2] = place.offset
+            held[2] = tp.offset
 
     def compare(self, file: FileOfEvents, line: int, event: Mapping[str, Any]) -> list[Where]:
         """Takes a `records_consumed`, and returns the partitions of which it does not count what was printed."""
@@ -168,18 +168,18 @@ class ReaderTally:
             return [*since] or [(None, None)]
         wrong: list[Where] = []
         for entry in entries:
-            place = place_in(file, line, entry, offset_min=None)
-            if place is None:
+            tp = place_in(file, line, entry, offset_min=None)
+            if tp is None:
                 wrong.append((None, None))
                 continue
-            count, first, last = since.pop((place.topic, place.partition), (0, NONE, NONE))
+            count, first, last = since.pop((tp.topic, tp.partition), (0, NONE, NONE))
             bounds = [
                 number_in(file, line, entry, name, least=0, most=OFFSET_MAX) if name in entry else known
                 for name, known in (("minOffset", first), ("maxOffset", last))
             ]
             counted = number_in(file, line, entry, "count", least=0, most=OFFSET_MAX)
             if counted != count or (count and bounds != [first, last]):
-                wrong.append((place.topic, place.partition))
+                wrong.append((tp.topic, tp.partition))
         return [*wrong, *since]
 
     def uncounted(self) -> Sequence[Where]:

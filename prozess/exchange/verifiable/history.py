@@ -98,11 +98,11 @@ class _Reader:
                 reader = ConsumerReader(client, run_of, self._rows, self._gaps, self._partition, share=share)
                 self._silent += not reader.take(events)
 
-    def _partition(self, place: EventPartition) -> int:
-        key = place.topic, place.partition
+    def _partition(self, tp: EventPartition) -> int:
+        key = tp.topic, tp.partition
         found = self._here.get(key)
         if found is None:
-            self._gaps.saw(place.topic)
+            self._gaps.saw(tp.topic)
             found = self._here[key] = self._partitions.setdefault(key, len(self._partitions))
         return found
 
@@ -125,15 +125,15 @@ class _Reader:
                 else:
                     errors.append((topic, value, completed_ms))
                 continue
-            place = place_in(file, line, event, offset_min=NONE)
-            if value is None or place is None:
-                topic, number = (None, None) if place is None else (place.topic, place.partition)
+            tp = place_in(file, line, event, offset_min=NONE)
+            if value is None or tp is None:
+                topic, number = (None, None) if tp is None else (tp.topic, tp.partition)
                 self._gaps.add(topic, number, "sends", _NO_VALUE, line=line)
                 continue
-            partition = self._partition(place)
-            first.setdefault(place.topic, partition)
+            partition = self._partition(tp)
+            first.setdefault(tp.topic, partition)
             prefixes.add(value[0])
-            self._sends.append((client, partition, place.offset, value[1], value[0], completed_ms, True))
+            self._sends.append((client, partition, tp.offset, value[1], value[0], completed_ms, True))
         if len(prefixes | {value[0] for _, value, _ in errors}) > 1:
             raise BadInput(
                 f"{own.name} sent values with the prefixes {sorted(prefixes)}: its file is of several "

@@ -169,7 +169,7 @@ def places_in(
     listed = event.get(name)
     entries = listed if isinstance(listed, list) else []
     found = (place_in(file, line, each, offset_min=offset_min) for each in entries if isinstance(each, dict))
-    return [place for place in found if place is not None]
+    return [tp for tp in found if tp is not None]
 
 
 def number_in(file: FileOfEvents, line: int, event: Mapping[str, Any], name: str, *, least: int, most: int) -> int:

@@ -280,8 +280,8 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     async def _sought(self, seek: Callable[..., Awaitable[Answer]], partitions: Sequence[TopicPartition]) -> Answer:
         answer = await seek(*partitions)
-        for place in _places(partitions or self.assignment()):
-            self._rows.sought(place)
+        for tp in _places(partitions or self.assignment()):
+            self._rows.sought(tp)
         return answer
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -306,8 +306,8 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     async def _commit_recorded(self, assignment: object, offsets: Mapping[TopicPartition, Any]) -> object:
         """Records one commit request, whether `commit` or aiokafka itself makes it."""
-        places = [Place(tp.topic, tp.partition, position.offset) for tp, position in offsets.items()]
-        ended = self._rows.begin_request(places, mode=SYNC if self._asked else AUTO)
+        committed = [Place(tp.topic, tp.partition, position.offset) for tp, position in offsets.items()]
+        ended = self._rows.begin_request(committed, mode=SYNC if self._asked else AUTO)
         try:
             answer = await self._request(assignment, offsets)
         except BaseException:

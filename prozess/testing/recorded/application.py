@@ -143,10 +143,10 @@ def record_clients() -> None:
             clients.RecordedAIOKafkaProducer,
             clients.RecordedAIOKafkaConsumer,
         )
-    for place, names in ((module, _NOT_RECORDED), (aio, _NOT_RECORDED_AIO)):
+    for owner, names in ((module, _NOT_RECORDED), (aio, _NOT_RECORDED_AIO)):
         for name in names:
-            if hasattr(place, name):
-                setattr(place, name, _refusing(f"{place.__name__}.{name}"))
+            if hasattr(owner, name):
+                setattr(owner, name, _refusing(f"{owner.__name__}.{name}"))
 
 
 def _refusing(name: str) -> type:

@@ -103,20 +103,20 @@ class CommandLines:
             self._doubted.add(kind)
             self._life.registry.note(self._life.client, "doubts", what)
 
-    def _dense(self, place: EventPartition | None, note: str) -> int | None:
+    def _dense(self, tp: EventPartition | None, note: str) -> int | None:
         """Returns the partition's dense id; None if there is no such partition. `note`: wrote or read."""
-        if place is None:
+        if tp is None:
             return None
-        facts = self._topics.get(place.topic)
+        facts = self._topics.get(tp.topic)
         if facts is None:
             try:
-                facts = known_topic(self._life.registry, place.topic, self._life.reaching, ClientLog(self._life.run))
+                facts = known_topic(self._life.registry, tp.topic, self._life.reaching, ClientLog(self._life.run))
             except BadInput as error:
                 self._doubt(f"a topic is not known: {error}")
                 return None
-            self._topics[place.topic] = facts
-            self._life.registry.note(self._life.client, "wrote" if note == "wrote" else "read", place.topic)
-        return facts.first + place.partition if 0 <= place.partition < len(facts.assignment) else None
+            self._topics[tp.topic] = facts
+            self._life.registry.note(self._life.client, "wrote" if note == "wrote" else "read", tp.topic)
+        return facts.first + tp.partition if 0 <= tp.partition < len(facts.assignment) else None
 
 
 class CommandProducer(CommandLines):
@@ -178,11 +178,11 @@ class CommandProducer(CommandLines):
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> bool:
         ok, topic = outcome is Outcome.OK, event.get("topic")
-        place = event_partition(event)
-        if place is None and not ok and isinstance(topic, str):
-            place = EventPartition(topic, 0)  # an error claims nothing of any partition; one has to be written down
-        sequence, dense = sequence_of(event.get("value"), prefix=self._life.client), self._dense(place, "wrote")
-        if sequence is None or place is None or dense is None or not self._seen.add(sequence):
+        tp = event_partition(event)
+        if tp is None and not ok and isinstance(topic, str):
+            tp = EventPartition(topic, 0)  # an error claims nothing of any partition; one has to be written down
+        sequence, dense = sequence_of(event.get("value"), prefix=self._life.client), self._dense(tp, "wrote")
+        if sequence is None or tp is None or dense is None or not self._seen.add(sequence):
             return False
         key = event.get("key")
         # What nobody announced may have begun at any time since the program started: `stuck` knows it by that time.
@@ -191,7 +191,7 @@ class CommandProducer(CommandLines):
         self._sends.append(
             begun_ns,
             tool.read_ns,
-            place.offset if ok and self._offsets_reported else NONE,
+            tp.offset if ok and self._offsets_reported else NONE,
             sequence,
             NONE,
             key_id(encoded(key)),
@@ -236,34 +236,34 @@ class CommandConsumer(CommandLines):
         }
 
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> bool:
-        place = event_partition(event)
-        dense = self._room(place)
-        if place is None or dense is None or place.offset < 0:
+        tp = event_partition(event)
+        dense = self._room(tp)
+        if tp is None or dense is None or tp.offset < 0:
             return False
         if self._member and dense not in self._owned:
             return False  # no line has assigned it: whether it is read again from earlier on could not be told
-        sender, sent_partition, sequence, flags = self._identity(place, event)
+        sender, sent_partition, sequence, flags = self._identity(tp, event)
         values: dict[str, int] = {
             "read_ns": tool.read_ns,
-            "log_offset": place.offset,
+            "log_offset": tp.offset,
             "sequence": sequence,
             "key": key_id(encoded(event.get("key"))),
             "sender": sender,
             "partition": dense,
-            "span": self._spans.given(dense, place.offset),
+            "span": self._spans.given(dense, tp.offset),
             "sent_partition": sent_partition,
             "flags": flags,
         }
         self._reads.append(*in_order(READS, values))
         columns = {name: np.array([values[name]]) for name in ("log_offset", "sequence", "sender", "partition", "span")}
         self._processed.done(self._processed.begin(columns, started_ns=tool.since_ns), done_ns=tool.read_ns)
-        if place.offset < self._committed.get(dense, NONE):
-            hazard = {"partition": dense, "offset": place.offset, "what": "the program said that it has processed it"}
+        if tp.offset < self._committed.get(dense, NONE):
+            hazard = {"partition": dense, "offset": tp.offset, "what": "the program said that it has processed it"}
             self._life.registry.note(self._life.client, "hazards", json.dumps(hazard))
         self._since_ns = tool.since_ns
         return True
 
-    def _identity(self, place: EventPartition, event: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    def _identity(self, tp: EventPartition, event: Mapping[str, Any]) -> tuple[int, int, int, int]:
         """Returns (sender, sent partition, sequence, ReadFlag bits), by the header that recorded clients write, in
         hexadecimal, or by the value of a program."""
         header = event.get(HEADER_NAME)
@@ -275,26 +275,26 @@ class CommandConsumer(CommandLines):
         registry = self._life.registry
         if (found := identity_of_command(registry, event.get("value"))) is not None:
             return found[0], NONE, found[1], 0
-        if any(place.topic in client.wrote and not client.is_command for client in registry.clients):
+        if any(tp.topic in client.wrote and not client.is_command for client in registry.clients):
             self._doubt(
-                f"nobody knows whose records it was given: {place.topic} was written by recorded clients, whose header "
+                f"nobody knows whose records it was given: {tp.topic} was written by recorded clients, whose header "
                 f'{HEADER_NAME!r} its lines record_data do not have ("{HEADER_NAME}", in hexadecimal)'
             )
         return NONE, NONE, NONE, int(ReadFlag.ANONYMOUS)
 
     def _commit(self, tool: Tool, event: Mapping[str, Any]) -> bool:
-        ok, places = event.get("success") is True, event_partitions(event, "offsets")
+        ok, offsets = event.get("success") is True, event_partitions(event, "offsets")
         self._life.registry.note(self._life.client, "how", "commit")
-        for place in places:
-            dense = self._room(place)
+        for tp in offsets:
+            dense = self._room(tp)
             if dense is None:
                 return False
             values = {
                 "invoked_ns": self._since_ns,
                 "completed_ns": tool.read_ns,
-                "log_offset": place.offset,
+                "log_offset": tp.offset,
                 # Who commits before it has processed tells later what it was given: its position is not known then.
-                "position": reached if (reached := int(self._spans.next_offset[dense])) >= place.offset else NONE,
+                "position": reached if (reached := int(self._spans.next_offset[dense])) >= tp.offset else NONE,
                 "partition": dense,
                 "group": GROUP,
                 "outcome": int(Outcome.OK if ok else Outcome.INFO),
@@ -302,13 +302,13 @@ class CommandConsumer(CommandLines):
                 "mode": SYNC,
             }
             self._commits.append(*in_order(COMMITS, values))
-            self._committed[dense] = max(place.offset, self._committed.get(dense, NONE))
-        return bool(places) or not ok
+            self._committed[dense] = max(tp.offset, self._committed.get(dense, NONE))
+        return bool(offsets) or not ok
 
     def _moved(self, tool: Tool, event: Mapping[str, Any], kind: int) -> bool:
         """Records partitions as assigned or revoked. Lost ones are told as revoked. A list without partitions is a
         row, too."""
-        found = [self._room(place) for place in event_partitions(event, "partitions")]
+        found = [self._room(tp) for tp in event_partitions(event, "partitions")]
         listed = event.get("partitions")
         if not isinstance(listed, list) or len(found) != len(listed) or None in found:
             return False
@@ -323,8 +323,8 @@ class CommandConsumer(CommandLines):
                 self._owned.discard(dense)
         return True
 
-    def _room(self, place: EventPartition | None) -> int | None:
-        dense = self._dense(place, "read")
+    def _room(self, tp: EventPartition | None) -> int | None:
+        dense = self._dense(tp, "read")
         if dense is not None:
             self._spans.make_room(dense)
         return dense

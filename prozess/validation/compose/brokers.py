@@ -237,10 +237,10 @@ def _overrides(command: str) -> dict[str, str]:
         return {}
     words = [part for word in words for part in (shlex.split(word) if " --override " in f" {word} " else [word])]
     found = {}
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         override = word.removeprefix("--override=") if word.startswith("--override=") else None
-        if word == "--override" and place + 1 < len(words):
-            override = words[place + 1]
+        if word == "--override" and index + 1 < len(words):
+            override = words[index + 1]
         if override is not None:
             name, _, value = override.partition("=")
             found[name] = value

@@ -280,30 +280,30 @@ def interpolated(text: str, variables: Mapping[str, str], unset: set[str] | None
     nobody knows what the shell sets, and it is added to `unset`. `$$` is a `$`.
 
     Example: with A=1, `$A ${A:-2} ${B:-3}` is `1 1 ${B:-3}`."""
-    made, place = [], 0
-    while (at := text.find("$", place)) >= 0:
-        made.append(text[place:at])
+    made, position = [], 0
+    while (at := text.find("$", position)) >= 0:
+        made.append(text[position:at])
         if text.startswith("$$", at):
             made.append("$")
-            place = at + 2
+            position = at + 2
             continue
         braced = text.startswith("${", at)
         named = _NAME.match(text, at + 2 if braced else at + 1)
         end = (_closing(text, at + 2) if braced else named.end() if named else None) if named else None
         if named is None or end is None:
             made.append("$")
-            place = at + 1
+            position = at + 1
             continue
         rest = text[named.end() : end - 1] if braced else ""
         made.append(_value(text[at:end], named[0], rest, variables, unset))
-        place = end
-    return "".join([*made, text[place:]])
+        position = end
+    return "".join([*made, text[position:]])
 
 
-def _closing(text: str, place: int) -> int | None:
+def _closing(text: str, position: int) -> int | None:
     """The end of the braces that are open here, with braces in them."""
     depth = 1
-    for at in range(place, len(text)):
+    for at in range(position, len(text)):
         depth += (text[at] == "{") - (text[at] == "}")
         if not depth:
             return at + 1

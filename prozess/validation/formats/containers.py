@@ -207,11 +207,11 @@ class Kubernetes:
         resources = list(_resources(document))
         maps = _maps(resources)
         found: list[_Container] = []
-        for place, each in enumerate(resources):
+        for index, each in enumerate(resources):
             here = list(_brokers(each, maps))
             found += here
             if not here:
-                _other(filing, _spelt(each, place), each)
+                _other(filing, _spelt(each, index), each)
         nodes = [each for each in found if not each.only_controls] or found
         for container in found:
             if container in nodes and container.properties() != nodes[0].properties():
@@ -250,9 +250,9 @@ def _resources(document: FileValue) -> Iterator[FileValue]:
             yield each
 
 
-def _spelt(document: FileValue, place: int = 0) -> str:
+def _spelt(document: FileValue, index: int = 0) -> str:
     kind = value_below(document, "kind")
-    return f"{kind}/{value_below(document, 'metadata', 'name')}" if kind else f"document {place + 1}"
+    return f"{kind}/{value_below(document, 'metadata', 'name')}" if kind else f"document {index + 1}"
 
 
 def _maps(resources: Iterable[FileValue]) -> dict[str, FileMapping]:

@@ -438,14 +438,14 @@ def _file(
     if not options:
         filing.aside(spelt)
     understood = True
-    for place, (scope, option) in enumerate(options):
+    for index, (scope, option) in enumerate(options):
         converted = word if word is None or placeholder_in(word) else option.convert(word)
         if not understood:
             filing.touch(scope, option.name, spelt)
         elif word is not None and converted is None:
             understood = False
             filing.touch(scope, option.name, spelt)
-            if place == 0:
+            if index == 0:
                 filing.unclear(spelt, f"is {word!r}: librdkafka, which the trial runs instead, has no such value")
         else:
             understood = filing.setting(scope, option.name, spelt, converted if word is not None else value)

@@ -252,14 +252,14 @@ class _Chart:
 
     def _variables(self, name: str, value: object) -> None:
         """Bitnami's image reads no variables where a configuration file is mounted, as this chart does since 23."""
-        for place, each in enumerate(value if isinstance(value, list) else [value] if value else []):
+        for index, each in enumerate(value if isinstance(value, list) else [value] if value else []):
             variable = str(value_below(each, "name"))
             if variable.startswith(BITNAMI) or not isinstance(each, Mapping):
                 self.filing.unclear(
-                    f"{name}[{place}].{variable}", "is read by charts up to 22 alone: write it into the configuration"
+                    f"{name}[{index}].{variable}", "is read by charts up to 22 alone: write it into the configuration"
                 )
             else:
-                self.filing.aside(f"{name}[{place}].{variable}")
+                self.filing.aside(f"{name}[{index}].{variable}")
         if not value:
             self.filing.aside(name)
 
@@ -282,7 +282,7 @@ class _Chart:
             self.filing.unclear(f"{name}.topics", "are not created: provisioning.enabled is not true")
         else:
             default = value_below(provisioning, "replicationFactor")
-            topics = [_topic(f"{name}.topics[{place}]", mapping_in(each), default) for place, each in enumerate(listed)]
+            topics = [_topic(f"{name}.topics[{index}]", mapping_in(each), default) for index, each in enumerate(listed)]
             file_topic(self.filing, topics, wanted, needed)
 
 

@@ -145,10 +145,10 @@ def _of_variable(name: str) -> str:
     matched = re.fullmatch(r"MP_MESSAGING_(OUTGOING|INCOMING)_(.+)", name)
     if matched is not None:
         words = matched[2].split("_")
-        for place in range(1, len(words)):
-            attribute = _attributes().get("_".join(words[place:]))
+        for index in range(1, len(words)):
+            attribute = _attributes().get("_".join(words[index:]))
             if attribute is not None:
-                return f"mp.messaging.{matched[1].lower()}.{'-'.join(words[:place]).lower()}.{attribute}"
+                return f"mp.messaging.{matched[1].lower()}.{'-'.join(words[:index]).lower()}.{attribute}"
         return f"mp.messaging.{matched[1].lower()}.{words[0].lower()}.{'.'.join(words[1:]).lower()}"
     connector = re.fullmatch(r"MP_MESSAGING_CONNECTOR_SMALLRYE_KAFKA_(.+)", name)
     if connector is not None:

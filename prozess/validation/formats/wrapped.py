@@ -170,13 +170,13 @@ def _variables(
     }
     found: dict[str, Setting] = {}
     doubts: list[tuple[str, str]] = []
-    for place, source in enumerate(_mappings(container.get("envFrom"))):
+    for index, source in enumerate(_mappings(container.get("envFrom"))):
         name = value_below(source, "configMapRef", "name")
         if isinstance(name, str) and name in maps and not source.get("prefix"):
             found |= {str(key): Setting(text, f"ConfigMap/{name}, {key}") for key, text in maps[name].items()}
         else:
             doubts.append(
-                (f"envFrom[{place}]", "takes variables from a Secret or a ConfigMap that is not in this file")
+                (f"envFrom[{index}]", "takes variables from a Secret or a ConfigMap that is not in this file")
             )
     for variable in _mappings(container.get("env")):
         name = str(variable.get("name"))
