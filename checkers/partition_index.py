@@ -338,12 +338,12 @@ class PartitionIndex(Indexed):
         return np.repeat(chosen, np.diff(self._sender_starts, append=len(self.sends["client"])))
 
     @lazy
-    def _send_places(self) -> Lookup:
+    def _send_rows(self) -> Lookup:
         return Lookup(self.send_key)
 
     def send_rows(self, key: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the row of `sends` of each record, -1 where this partition has none."""
-        return self._send_places.find(key)
+        return self._send_rows.find(key)
 
     @lazy
     def sentinel_sends(self) -> int:
@@ -772,7 +772,7 @@ class PartitionIndex(Indexed):
     def seen(self, key: np.ndarray, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Returns columns `seen_ns` and `reader` of witnesses: when a consumer first received each record, and which
         one."""
-        return self._reads_told(self.first_seen(key, among))
+        return self._facts_of_read(self.first_seen(key, among))
 
     def seen_at(self, key: np.ndarray, among: np.ndarray, offset: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the columns of `seen`, and `leader_epoch`: the epoch of the batch in which the record was read, at
@@ -782,9 +782,9 @@ class PartitionIndex(Indexed):
         there[there] = (offset[there] == NONE) | (self.reads["log_offset"][row[there]] == offset[there])
         epoch = np.full(len(key), NONE, dtype=np.int32)
         epoch[there] = self.reads["leader_epoch"][row[there]]
-        return {**self._reads_told(row), "leader_epoch": epoch}
+        return {**self._facts_of_read(row), "leader_epoch": epoch}
 
-    def _reads_told(self, row: np.ndarray) -> dict[str, np.ndarray]:
+    def _facts_of_read(self, row: np.ndarray) -> dict[str, np.ndarray]:
         if not len(self.reads["read_ns"]):
             return {"seen_ns": np.full(len(row), MISSING), "reader": np.full(len(row), NONE)}
         return {

@@ -38,13 +38,13 @@ class ClientFault(Fault[P]):
 
     def undos(self, context: FaultContext, parameters: P) -> Sequence[Undo]:
         """Plans to start every client again that is gone when the fault is healed."""
-        return [Undo(action="start", node=node.name) for node in self._places(context.targets)]
+        return [Undo(action="start", node=node.name) for node in self._client_nodes(context.targets)]
 
-    def _places(self, targets: Sequence[Node]) -> list[ClientNode]:
-        return places_of(targets, fault=self.name)
+    def _client_nodes(self, targets: Sequence[Node]) -> list[ClientNode]:
+        return client_nodes_of(targets, fault=self.name)
 
 
-def places_of(targets: Sequence[Node], *, fault: str) -> list[ClientNode]:
+def client_nodes_of(targets: Sequence[Node], *, fault: str) -> list[ClientNode]:
     """Returns the targets, which must all be places of running clients. TargetMissing otherwise."""
     nodes = []
     for node in targets:
@@ -115,7 +115,7 @@ class RestartClients(ClientFault[RestartParameters]):
     ends_itself = True
 
     def apply(self, context: FaultContext, parameters: RestartParameters) -> None:
-        nodes = self._places(context.targets)
+        nodes = self._client_nodes(context.targets)
         self._before = {node.name: node.client for node in nodes}
         for turn in rounds(nodes):
             for node in turn:
@@ -130,7 +130,7 @@ class RestartClients(ClientFault[RestartParameters]):
             await_work(turn, clock=context.clock, timeout_s=parameters.timeout_s)
 
     def verify(self, context: FaultContext, parameters: RestartParameters) -> Sequence[Effect]:
-        return verify_successors(self._places(context.targets), self._before, context.clock, killed=self._killed)
+        return verify_successors(self._client_nodes(context.targets), self._before, context.clock, killed=self._killed)
 
 
 def rounds(nodes: Sequence[ClientNode]) -> list[list[ClientNode]]:
@@ -168,7 +168,7 @@ class RebalanceStorm(ClientFault[StormParameters]):
     ends_itself = True
 
     def apply(self, context: FaultContext, parameters: StormParameters) -> None:
-        nodes = self._places(context.targets)
+        nodes = self._client_nodes(context.targets)
         self._before = {node.name: node.client for node in nodes}
         rng = random.Random(str(parameters.seed))
         until_ns = context.clock.monotonic_ns() + int(parameters.duration_s * NS_PER_S)
@@ -184,7 +184,7 @@ class RebalanceStorm(ClientFault[StormParameters]):
 
     def verify(self, context: FaultContext, parameters: StormParameters) -> Sequence[Effect]:
         """Observes the clients that have a successor. A storm after which no client has one had no effect."""
-        nodes = self._places(context.targets)
+        nodes = self._client_nodes(context.targets)
         changed = [node for node in nodes if node.client != self._before[node.name]]
         if not changed:
             return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in nodes]
@@ -227,7 +227,7 @@ class DuplicateMember(ClientFault[DuplicateParameters]):
     parameters_model = DuplicateParameters
 
     def apply(self, context: FaultContext, parameters: DuplicateParameters) -> None:
-        for node in self._places(context.targets):
+        for node in self._client_nodes(context.targets):
             self._before[node.name] = node.client
             node.duplicate()
 
@@ -294,7 +294,7 @@ class ClientClock(ImpairingFault[ClientClockParameters]):
     def impairments(
         self, context: FaultContext, parameters: ClientClockParameters
     ) -> Sequence[tuple[Node, Impairment]]:
-        nodes = places_of(context.targets, fault=self.name)
+        nodes = client_nodes_of(context.targets, fault=self.name)
         for node in nodes:
             if node.client_role not in STAMPING:
                 raise TargetMissing(

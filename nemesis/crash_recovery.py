@@ -384,7 +384,7 @@ def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
         return healed
     try:
         _forget_clients(run, {client.name for client in plan.clients})
-        nemesis = Nemesis(run, cluster, admin, _NoRecorder(), clock, tell=healed.done.append)
+        nemesis = Nemesis(run, cluster, admin, _NoRecorder(), clock, report=healed.done.append)
         count = len(read_journal(run.journal).open)
         # Without an open undo, too: what was undone may not have stayed so.
         if not _did(healed, "undo what the journal has open", lambda: nemesis.heal(None)):

@@ -29,7 +29,7 @@ STARTS_MAX = 3
 class EndOfHealing:
     """Compares a run's servers, links, disks, clocks and configuration with what they were before the first fault.
 
-    `context` returns the cluster as it is now. `tell` is called with each thing that was mended, as a sentence.
+    `context` returns the cluster as it is now. `report` is called with each thing that was mended, as a sentence.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class EndOfHealing:
         context: Callable[[], FaultContext],
         clock: Clock,
         actions: Mapping[str, type[UndoAction]],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._journal, self._rows, self._context, self._clock = journal, rows, context, clock
-        self._actions, self._tell = actions, tell
+        self._actions, self._report = actions, report
         self._starts: dict[str, int] = {}
         """The name of a server → how often it was started again since the last fault."""
         self._verified = False
@@ -91,7 +91,7 @@ class EndOfHealing:
                     continue
                 self._starts[node.name] = self._starts.get(node.name, 0) + 1
                 try:
-                    self._tell(f"after the last undo: {bring_up(node, self._clock)}")
+                    self._report(f"after the last undo: {bring_up(node, self._clock)}")
                 except Exception as error:
                     # The others must be brought up all the same; the caller raises at the end.
                     LOG.exception("bringing up %s failed", node.name)
@@ -116,7 +116,7 @@ class EndOfHealing:
                 failures.append(f"{undo.action} {undo.node}, at the end: {error}")
                 continue
             self._rows.write(self._rows.row_of(entry), FaultPhase.UNDONE, node=undo.node, peer=undo.peer)
-            self._tell(
+            self._report(
                 f"after the last undo: {undo.action} {undo.node} was done again, since {wrong[key].detail}"
                 f" (step {entry.step!r})"
             )

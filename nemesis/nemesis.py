@@ -82,14 +82,14 @@ class Nemesis:
         admin: AdminProtocol,
         recorder: RecorderProtocol,
         clock: Clock,
-        tell: Callable[[str], None] = LOG.warning,
+        report: Callable[[str], None] = LOG.warning,
     ) -> None:
-        """`tell` is called with each thing that had to be mended after the last undo, as a sentence."""
+        """`report` is called with each thing that had to be mended after the last undo, as a sentence."""
         self._run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
         self._journal = Journal(run.journal)
         self._rows = FaultRows(recorder, cluster, clock)
         self._undoing = Healing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS)
-        self._end = EndOfHealing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS, tell)
+        self._end = EndOfHealing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS, report)
         self._next_number = self._journal.next_number
         self._unproven: list[tuple[str, _Aim, Mapping[str, int]]] = []
         """(step, fault, its row) for each fault whose effect is observed when it is healed."""

@@ -124,7 +124,7 @@ __all__ = [
 
 _MODULES = frozenset({"extend", "spark", "trials"})
 """The public modules."""
-_PLACES: Mapping[str, tuple[str, ...]] = {
+_MODULE_OF: Mapping[str, tuple[str, ...]] = {
     "prozess.clusters.compose.testcontainer": ("KafkaTrialContainer",),
     "prozess.testing.application": ("Applications", "Crash", "RecordedCommands"),
     "prozess.testing.fixtures": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
@@ -162,7 +162,7 @@ if not TYPE_CHECKING:  # for a type checker it would give any name at all
             return version("prozess")
         if name in _MODULES:
             return import_module(f"prozess.{name}")
-        module = next((module for module, names in _PLACES.items() if name in names), None)
+        module = next((module for module, names in _MODULE_OF.items() if name in names), None)
         if module is None:
             raise AttributeError(f"module 'prozess' has no attribute {name!r}")
         value = getattr(import_module(module), name)

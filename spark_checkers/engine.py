@@ -190,7 +190,7 @@ class _Tally:
         task = TaskContext.get()
         self.add(_FAILED, task.attemptNumber() if task is not None else 0)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Returns the counters in words. Empty if nothing counted."""
         return ", ".join(f"{name}: {counter.value:,}" for name, counter in self._counters.items())
 
@@ -201,7 +201,7 @@ class _Spread:
 
     def __init__(self, session: "SparkSession", run: RunDirectory, tasks_max: int) -> None:
         self._session, self._tasks_max = session, tasks_max
-        self._place = HistoryLocation.of(run)
+        self._location = HistoryLocation.of(run)
         self._name = run.name if run.tables is None else run.address
 
     def check(self, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
@@ -210,7 +210,7 @@ class _Spread:
         if not tasks:
             return []
         tally = _Tally(self._session, ("partitions", "cells", "rows", "findings", "witnesses"))
-        work = _checking(self._place, checkers, [[units[number] for number in task] for task in tasks], tally)
+        work = _checking(self._location, checkers, [[units[number] for number in task] for task in tasks], tally)
         what = f"checkers: {len(checkers.order)}, {_counted(units)}"
         return findings_from_arrow(self._collect(len(tasks), work, FINDINGS_SCHEMA, what, tally))
 
@@ -233,7 +233,7 @@ class _Spread:
         numbers of the items of each task. None: a task for each item."""
         tasks = [[number] for number in range(len(items))] if tasks is None else tasks
         tally = _Tally(self._session, ("done",))
-        work = _applying(self._place, function, items, tasks, tally)
+        work = _applying(self._location, function, items, tasks, tally)
         done = self._collect(len(tasks), work, PICKLED, what, tally)
         return unpickled(done)
 
@@ -244,7 +244,7 @@ class _Spread:
             done = collect(self._session, tasks, work, schema)
         if (context := context_of(self._session)) is not None:
             subject = what.partition(":")[0]
-            with described(self._session, f"prozess check {self._name}: done: {subject}: {tally.told()}"):
+            with described(self._session, f"prozess check {self._name}: done: {subject}: {tally.describe()}"):
                 virtual_machine: Any = context._jvm
                 context._jsc.parallelize(virtual_machine.java.util.ArrayList(), 1).count()
         return done

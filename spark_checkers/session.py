@@ -334,7 +334,7 @@ def archive_flags(java: Path, options: str) -> str:
     it is made now, once, in about ten seconds. The result is empty if the archive cannot be made, or while another
     process makes it; the reason is logged."""
     try:
-        directory = _place(java, options)
+        directory = _directory(java, options)
         facts = _facts(directory)
         if facts is None:
             directory.mkdir(parents=True, exist_ok=True)
@@ -373,7 +373,7 @@ def warm_up(java_home: str, flags: str) -> None:
     process.wait(timeout=BUILD_TIMEOUT_S)
 
 
-def _place(java: Path, options: str) -> Path:
+def _directory(java: Path, options: str) -> Path:
     """Returns where the archive for this Java, this Spark and these options is."""
     home = spark_home()
     digest = hashlib.sha256(f"{home} {options}\n".encode())

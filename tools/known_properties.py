@@ -130,11 +130,11 @@ def _server(definition: Any, key: Any) -> str:
         return ""
     for method in definition.getClass().getDeclaredMethods():
         if method.getName() == "getConfigValue":
-            return _server_told(definition.getConfigValue(key, "Server Default Property"))
+            return _server_value(definition.getConfigValue(key, "Server Default Property"))
     return ""
 
 
-def _server_told(found: Any) -> str:
+def _server_value(found: Any) -> str:
     return "" if found is None or str(found) in ("null", "None") else str(found)
 
 
@@ -147,7 +147,7 @@ def _add_rules(entry: dict[str, Any], validator: Any) -> None:
     elif kind in _RULES:
         entry |= _RULES[kind](validator)
     else:
-        _add_told(entry, str(validator.toString()))
+        _add_property(entry, str(validator.toString()))
 
 
 def _members(validator: Any) -> dict[str, Any]:
@@ -172,7 +172,7 @@ _RULES: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _add_told(entry: dict[str, Any], text: str) -> None:
+def _add_property(entry: dict[str, Any], text: str) -> None:
     """What a validator that is no class of `ConfigDef`'s says of itself, where that is plain."""
     if between := re.fullmatch(r"\[(-?\d+),\.\.\.,(-?\d+)\] or (-?\d+)", text):  # of gzip's level
         entry["range"], entry["beside"] = [int(between[1]), int(between[2])], int(between[3])

@@ -39,13 +39,13 @@ class Row:
 
     cells: Mapping[str, str]
     ready_s: tuple[float, ...] = ()
-    told: Mapping[str, str] = field(default_factory=dict)
+    sentences: Mapping[str, str] = field(default_factory=dict)
     """Trial → the verdict's sentence, where it did not hold."""
 
     def with_newer(self, newer: "Row") -> "Row":
         """Returns the row in which a newer run of a trial takes the place of an older one."""
-        kept = {trial: sentence for trial, sentence in self.told.items() if trial not in newer.cells}
-        return Row({**self.cells, **newer.cells}, (*self.ready_s, *newer.ready_s), {**kept, **newer.told})
+        kept = {trial: sentence for trial, sentence in self.sentences.items() if trial not in newer.cells}
+        return Row({**self.cells, **newer.cells}, (*self.ready_s, *newer.ready_s), {**kept, **newer.sentences})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def table(rows: Mapping[Cluster, Row]) -> str:
         ready = f"{low} s" if low == high else f"{low}–{high} s"
         cells = (row.cells.get(trial, _NOT_RUN) for trial in TRIALS)
         lines.append(f"| {version} | {mode} | {ready} | {' | '.join(cells)} |")
-        found += [f"* **{version}, {mode}, `{trial}`.** {row.told[trial]}" for trial in sorted(row.told)]
+        found += [f"* **{version}, {mode}, `{trial}`.** {row.sentences[trial]}" for trial in sorted(row.sentences)]
     return "\n".join([*lines, *([""] if found else []), *found]) + "\n"
 
 

@@ -103,7 +103,7 @@ class ControlPipe:
             return ClientLaunch.model_validate(json.loads(line))
         raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")
 
-    def tell(self, event: messages.Event) -> None:
+    def send(self, event: messages.Event) -> None:
         """Sends an event to whoever started this client. Orphaned if that is impossible."""
         try:
             self._connection.setblocking(True)
@@ -284,7 +284,7 @@ class ClientLife:
         """Makes the Kafka client, and returns the work that is to be done with it."""
         self._client = Client(self._launch, self._control, self._now_ns, self._log)
         self._work = work = roles[self._launch.spec.role](self._client)
-        self._control.tell(messages.ReadyEvent())
+        self._control.send(messages.ReadyEvent())
         return work
 
     def __enter__(self) -> "ClientLife":
@@ -324,13 +324,13 @@ class ClientLife:
             complete = self.code in (ClientExit.CLEAN, ClientExit.FATAL, ClientExit.ORPHANED)
             issued = self._work.issued() if self._work else 0
             self._client.end(issued=issued, exit_code=self.code, complete=complete)
-        self.tell_end()
+        self.send_end()
         return self.code
 
-    def tell_end(self) -> None:
+    def send_end(self) -> None:
         """Sends the last message to whoever started this client."""
         with suppress(Orphaned):
-            self._control.tell(messages.EndedEvent(code=int(self.code), reason=self._reason))
+            self._control.send(messages.EndedEvent(code=int(self.code), reason=self._reason))
 
 
 def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client], Work]], now_ns: NowNs) -> int:

@@ -372,7 +372,7 @@ class Decoder(Generic[T]):
 order_of: Decoder[Order] = Decoder(TypeAdapter(Order))
 event_of: Decoder[Event] = Decoder(TypeAdapter(Event))
 fork_of: Decoder[Fork] = Decoder(TypeAdapter(Fork))
-told_by_fork_server: Decoder[Started | Exited] = Decoder(
+fork_server_events: Decoder[Started | Exited] = Decoder(
     TypeAdapter(Annotated[Started | Exited, Field(discriminator="event")])
 )
 

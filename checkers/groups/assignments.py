@@ -58,7 +58,7 @@ class Members:
         self.ended_ns = np.where(ended != MISSING, ended, last)
         """When it ended; for a member that was killed, when it was last known to live."""
 
-    def place(self, client: np.ndarray) -> np.ndarray:
+    def row(self, client: np.ndarray) -> np.ndarray:
         """Returns intp[n]: the index of each client among the members, -1 if it is none of them."""
         if not len(self.ids):
             return np.full(len(client), -1, dtype=np.intp)
@@ -67,7 +67,7 @@ class Members:
 
     def crashed(self, client: np.ndarray) -> np.ndarray:
         """Returns bool[n]: is it a member that did not end by itself?"""
-        slot = self.place(client)
+        slot = self.row(client)
         return np.asarray((slot >= 0) & ~self.complete[slot]) if len(self.ids) else np.zeros(len(client), dtype=bool)
 
 
@@ -113,13 +113,13 @@ class Ownership:
     def __init__(self, history: CellHistory, members: Members, partition: int) -> None:
         table = history.tables["assignments"]
         rows = rows_of(table, partition)
-        rows = rows[members.place(table["client"][rows]) >= 0]
+        rows = rows[members.row(table["client"][rows]) >= 0]
         order = np.lexsort((rows, table["started_ns"][rows], table["client"][rows]))
         rows = rows[order]
         client, event = table["client"][rows].astype(np.int64), table["event"][rows]
         followed = np.zeros(len(rows), dtype=bool)
         followed[:-1] = client[1:] == client[:-1]
-        end_ns = members.ended_ns[members.place(client)] if len(rows) else np.empty(0, dtype=np.int64)
+        end_ns = members.ended_ns[members.row(client)] if len(rows) else np.empty(0, dtype=np.int64)
         end_ns[followed] = table["started_ns"][rows[1:]][followed[:-1]]
         begin_ns = table["done_ns"][rows]
         kept = (event == ASSIGN) & (begin_ns != MISSING) & (end_ns > begin_ns)

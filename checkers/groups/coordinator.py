@@ -218,7 +218,7 @@ def commit_ahead(history: CellHistory) -> KernelResult:
     """
     table, members = history.tables["commits"], Members.of(history)
     rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows_of(table, p) for p in sorted(history.partitions))])
-    by_member = members.place(table["client"][rows]) >= 0
+    by_member = members.row(table["client"][rows]) >= 0
     rows = rows[by_member & (table["outcome"][rows] != Outcome.FAIL.value) & (table["position"][rows] >= 0)]
     ahead = rows[table["log_offset"][rows] > table["position"][rows]]
     witnesses = make_witnesses(

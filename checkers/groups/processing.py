@@ -320,7 +320,7 @@ def _jumped_over(
     (if there was one) and before a commit beyond it? Then a member that received it owes nothing. The loop runs over
     resets, which are few."""
     positions, rows = history.tables["positions"], rows_of(history.tables["positions"], commits.partition)
-    rows = rows[(positions["event"][rows] == 3) & (Members.of(history).place(positions["client"][rows]) >= 0)]
+    rows = rows[(positions["event"][rows] == 3) & (Members.of(history).row(positions["client"][rows]) >= 0)]
     moments = positions["time_ns"][rows]
     over = np.zeros(len(offset), dtype=bool)
     for at, moment, reached in zip(
@@ -336,7 +336,7 @@ def group_start(history: CellHistory, partition: int) -> int:
     position (error) begins at the start. FOREVER: no position was resolved."""
     positions, group = history.tables["positions"], group_of(history.cell).configuration
     rows = rows_of(positions, partition)
-    rows = rows[Members.of(history).place(positions["client"][rows]) >= 0]  # plain readers have positions, too
+    rows = rows[Members.of(history).row(positions["client"][rows]) >= 0]  # plain readers have positions, too
     event = positions["event"][rows]
     resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
     refused = (event == 2) & (group.auto_offset_reset == "error")
@@ -356,7 +356,7 @@ def _last_delivered(partition: PartitionHistory, members: Members, offset: np.nd
     reads = partition.reads
     member, seen_ns = np.full(len(offset), -1, dtype=np.int64), np.full(len(offset), MISSING, dtype=np.int64)
     if len(offset):
-        rows = np.flatnonzero(members.place(reads["client"]) >= 0)
+        rows = np.flatnonzero(members.row(reads["client"]) >= 0)
         slot = Lookup(offset).find(reads["log_offset"][rows])
         rows, slot = rows[slot >= 0], slot[slot >= 0]
         order = np.argsort(reads["read_ns"][rows], kind="stable")
@@ -532,10 +532,12 @@ def _why_again(
     learned_late = (lost.next_after(one, done_ns) != END_OF_TIME_NS) | (
         lost.next_after(other, done_ns) != END_OF_TIME_NS
     )
-    if not _tells_lost(history):  # it gave the partition up after somebody else had begun: it had lost it before
+    if not _records_lost_partitions(
+        history
+    ):  # it gave the partition up after somebody else had begun: it had lost it before
         learned_late |= (released != END_OF_TIME_NS) & (released > table["started_ns"][after])
     if one_instance_may_be_two(history):  # whoever is fenced ends without a word of what it had
-        learned_late |= _one_place(one, other, members)
+        learned_late |= _same_member(one, other, members)
     covered = Commits(history, partition).covered(offset, span_ns)
     case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
     case[(one != other) & learned_late] = GroupCase.EVICTED
@@ -548,14 +550,14 @@ def _why_again(
     return case
 
 
-def _one_place(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
+def _same_member(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
     """Returns bool[n]: do the two members have the same place in the group, and so one group.instance.id?"""
     clients, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
     slots = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
     return np.asarray(slots[numbers[: len(one)]] == slots[numbers[len(one) :]])
 
 
-def _tells_lost(history: CellHistory) -> bool:
+def _records_lost_partitions(history: CellHistory) -> bool:
     """Returns whether members record if a partition was lost or revoked. VerifiableConsumer does not: it leaves
     onPartitionsLost at its default, which is onPartitionsRevoked. [ConsumerRebalanceListener]"""
     return group_of(history.cell).configuration.client != "java"

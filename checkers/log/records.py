@@ -242,17 +242,17 @@ def collateral(history: CellHistory) -> KernelResult:
     return _of_cell(found, judged if provoked else 0, None)
 
 
-def _silent(index: PartitionIndex, told_ns: np.ndarray) -> tuple[np.ndarray, int]:
+def _silent(index: PartitionIndex, reported_until_ns: np.ndarray) -> tuple[np.ndarray, int]:
     """Returns the rows of `sends` that were never completed, although their client lived long enough to be told; and how
     many sends of such clients failed with an error."""
     sends = index.sends
     open_rows = rows_that(sends["completed_ns"], lambda some: some == MISSING)
-    due_ns = of_clients(told_ns, sends["client"][open_rows], unknown=MISSING)
+    due_ns = of_clients(reported_until_ns, sends["client"][open_rows], unknown=MISSING)
     # `due_ns`: of what was invoked before, the client must have heard, because it lived on past its timeouts.
     silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
     failed = rows_that(sends["code"], lambda some: some != 0)
     failed = failed[sends["client"][failed] != SENTINEL_CLIENT]
-    lived = of_clients(told_ns, sends["client"][failed], unknown=MISSING) != MISSING
+    lived = of_clients(reported_until_ns, sends["client"][failed], unknown=MISSING) != MISSING
     return silent, int(np.count_nonzero(lived))
 
 

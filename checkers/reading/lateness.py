@@ -184,7 +184,7 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
     everything about those is there."""
     bound, index = history.cell.delivery_bound, PartitionIndex.of(partition)
     assert among is None or len(among) == len(index.sends["client"]), "`among` has an entry for each send"
-    mine = [recipient for recipient in _places(history) if index.partition in recipient.partitions]
+    mine = [recipient for recipient in _recipients(history) if index.partition in recipient.partitions]
     if bound is None or not mine or index.partition not in history.cell.written:
         # A late partition, which readers leave out, or one that producers do not write.
         return KernelResult(no_witnesses(), count=0, judged=0)
@@ -215,7 +215,7 @@ def join_late(parts: Sequence[KernelResult]) -> KernelResult:
     )
 
 
-def _places(history: CellHistory) -> list[Recipient]:
+def _recipients(history: CellHistory) -> list[Recipient]:
     """Returns who should receive the cell's records: every tailing reader, or the group."""
     clients, hearts, cell = history.tables["clients"], history.tables["heartbeats"], history.cell
     if cell.group is not None:

@@ -205,7 +205,7 @@ class CellIndex(Indexed):
     def shown(self) -> np.ndarray:
         """Returns bool[transactions]: does V show a record of it?"""
         if self.known:
-            return self._told("shown")
+            return self._column("shown")
         return self._any_of(self.visible_at >= 0)
 
     def first_shown(self, transactions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -234,7 +234,7 @@ class CellIndex(Indexed):
     def seen_committed(self) -> np.ndarray:
         """Returns bool[transactions]: did a read_committed consumer receive a record of it?"""
         if self.known:
-            return self._told("seen_committed")
+            return self._column("seen_committed")
         found = np.zeros(len(self.transactions), dtype=bool)
         for position in range(len(self.partitions)):
             found[self.seen_committed_in(position)] = True
@@ -258,7 +258,7 @@ class CellIndex(Indexed):
         proven = (outcome == Outcome.INFO.value) & (self.shown | self.seen_committed)
         return np.asarray(((outcome == Outcome.OK.value) | proven) & ~self.transactions.aborted)
 
-    def _told(self, name: str) -> np.ndarray:
+    def _column(self, name: str) -> np.ndarray:
         """Returns bool[transactions]: what is known of all partitions together."""
         return self._of_all(name, lambda: unpack_bits(getattr(self.known, name), len(self.transactions)))
 
@@ -429,9 +429,9 @@ class Transactions:
         key = identity_keys(table["client"][rows], table["transaction"][rows])
         order = np.argsort(key, kind="stable")
         self.columns: Columns = _Chosen(table, rows[order])
-        self._places = Lookup(key[order])
+        self._rows_by_key = Lookup(key[order])
         self.instances: Columns = _Chosen(table, np.flatnonzero(table["transaction"] == NONE))
-        key = self._places.values
+        key = self._rows_by_key.values
         self._once_each = not len(key) or bool(key[0] >= 0 and (key[1:] > key[:-1]).all())
         self._of_clients: dict[int, tuple[int, Lookup]] = {}
 
@@ -440,7 +440,7 @@ class Transactions:
         are dense, and its rows stand together: so this is an array access."""
         starts = np.flatnonzero(differs_from_previous(client))
         if not self._once_each or len(starts) * _STRETCH_ROWS_MIN > len(client):
-            return self._places.find(identity_keys(client, number))
+            return self._rows_by_key.find(identity_keys(client, number))
         found = np.empty(len(client), dtype=np.intp)
         for first, last in pairwise([*starts.tolist(), len(client)]):
             low, indices = self._of_client(int(client[first]))
@@ -463,7 +463,7 @@ class Transactions:
         return once(table, Transactions, lambda: Transactions(table))
 
     def __len__(self) -> int:
-        return len(self._places.values)
+        return len(self._rows_by_key.values)
 
     @lazy
     def aborted(self) -> np.ndarray:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prozess.clusters.compose.containers import ComposeNode, ContainerPlace, ContainersCluster
+from prozess.clusters.compose.containers import ComposeNode, ContainersCluster, ContainerSetting
 from prozess.clusters.compose.engine import command, find_image, sweep
 from prozess.clusters.compose.file import (
     HOLDER,
     ZOOKEEPER_DATA_IN_CONTAINER,
     ComposeSetting,
     Heaps,
-    place_in_networks,
+    connect_to_networks,
     run_document,
     text_of,
     zookeeper_file,
@@ -100,7 +100,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
         super().__init__(plan, run, clock=clock)
         self._agent = cached_agent() if plan.metrics else None
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}
-        self._placements = place_in_networks(self._variant, run.nodes, self._prefixes)
+        self._placements = connect_to_networks(self._variant, run.nodes, self._prefixes)
         self._equipment = Equipment(
             run,
             [Equipped(p.name, p.data_directory, run.nodes / p.name) for p in self._placements],
@@ -209,7 +209,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
 
     def _node(self, index: int) -> ComposeNode:
         placement = self._placements[index]
-        container = ContainerPlace(
+        container = ContainerSetting(
             name=placement.name,
             node_id=placement.node_id,
             roles=placement.roles,
@@ -296,7 +296,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
         for attempt in range(UP_TRIES):
             taken = subnets_of(self._client().api.networks())
             self._prefixes = free_prefixes(taken, first=first + attempt)
-            self._placements = place_in_networks(self._variant, self._run.nodes, self._prefixes)
+            self._placements = connect_to_networks(self._variant, self._run.nodes, self._prefixes)
             self._make_directories()
             file = self._run.compose
             for path in kept(file):

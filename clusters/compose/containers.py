@@ -23,7 +23,7 @@ from prozess.clusters.compose.engine import (
     sweep,
 )
 from prozess.clusters.compose.network import ExecNetwork, NodeNetwork, by_exec, network_problem
-from prozess.clusters.machine.processes import ContainerGuardian, proportional_mib, telling_tail
+from prozess.clusters.machine.processes import ContainerGuardian, last_lines, proportional_mib
 from prozess.clusters.machine.server_properties import shaping_settings
 from prozess.clusters.parts import HasParts, Parts, node_facts
 from prozess.clusters.protocol.client import WireClient
@@ -51,7 +51,7 @@ SIGNAL_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerPlace:
+class ContainerSetting:
     """The names of a node and of its containers."""
 
     name: str
@@ -73,7 +73,7 @@ class ComposeNode(HasParts):
 
     def __init__(
         self,
-        place: ContainerPlace,
+        place: ContainerSetting,
         *,
         address: Callable[[], str],
         client: Callable[[], EngineClient],
@@ -82,7 +82,7 @@ class ComposeNode(HasParts):
         started: Callable[[int], None] = lambda pid: None,
     ) -> None:
         """`started` is called with the pid of each new server."""
-        self._place, self._address, self._started = place, address, started
+        self._setting, self._address, self._started = place, address, started
         self._client, self._parts, self._clock = client, parts, clock
         self._asked_to_end = False
         self._cut_from: dict[str, str] = {}
@@ -97,15 +97,15 @@ class ComposeNode(HasParts):
 
     @property
     def name(self) -> str:
-        return self._place.name
+        return self._setting.name
 
     @property
     def node_id(self) -> int:
-        return self._place.node_id
+        return self._setting.node_id
 
     @property
     def roles(self) -> frozenset[str]:
-        return self._place.roles
+        return self._setting.roles
 
     @property
     def address(self) -> str:
@@ -113,16 +113,16 @@ class ComposeNode(HasParts):
 
     @property
     def data_directory(self) -> Path:
-        return self._place.data_directory
+        return self._setting.data_directory
 
     @property
     def container_name(self) -> str:
         """Returns the name of the server's container."""
-        return self._place.container
+        return self._setting.container
 
     @property
     def os_pid(self) -> int | None:
-        state = self._inspect(self._place.container)
+        state = self._inspect(self._setting.container)
         return int(state["Pid"]) if state.get("Running") else None
 
     @property
@@ -133,11 +133,11 @@ class ComposeNode(HasParts):
         return self._ended()
 
     def _ended(self) -> int | None:
-        state = self._inspect(self._place.container)
+        state = self._inspect(self._setting.container)
         return int(state["ExitCode"]) if state.get("Status") in ("exited", "dead") else None
 
     def state(self) -> NodeState:
-        state = self._inspect(self._place.container)
+        state = self._inspect(self._setting.container)
         if not state.get("Running"):
             return NodeState.STOPPED
         if state.get("Paused"):
@@ -154,7 +154,7 @@ class ComposeNode(HasParts):
                 return
             self._ask("start")
             self.began()
-            if self._place.holder == self._place.container:  # its network is a new one
+            if self._setting.holder == self._setting.container:  # its network is a new one
                 self._put_back()
 
     def _put_back(self) -> None:
@@ -170,9 +170,9 @@ class ComposeNode(HasParts):
             with suppress(OSError):  # it ended at once: that is told otherwise
                 self._started(pid)
         self._let_go()
-        if self._place.guarded:
+        if self._setting.guarded:
             self._guardian = ContainerGuardian(
-                self.name, ended=self._ended, told=self._told, again=self._start_again, clock=self._clock
+                self.name, ended=self._ended, told=self._log_tail, again=self._start_again, clock=self._clock
             )
 
     def _start_again(self) -> None:
@@ -180,12 +180,14 @@ class ComposeNode(HasParts):
             if not self._asked_to_end and self.state() is NodeState.STOPPED:
                 self._ask("start")
 
-    def _told(self) -> str:
+    def _log_tail(self) -> str:
         """Returns what the server has logged since its last start."""
         try:
             api = self._client().api
-            began = datetime.fromisoformat(str(api.inspect_container(self._place.container)["State"]["StartedAt"])[:19])
-            logs = api.logs(self._place.container, since=began.replace(tzinfo=UTC))
+            began = datetime.fromisoformat(
+                str(api.inspect_container(self._setting.container)["State"]["StartedAt"])[:19]
+            )
+            logs = api.logs(self._setting.container, since=began.replace(tzinfo=UTC))
         except PROBLEMS as error:
             raise HarnessFailed(f"The Docker engine did not give the log of {self.name}: {error}.") from error
         return logs.decode(errors="replace")
@@ -216,7 +218,7 @@ class ComposeNode(HasParts):
     def _signal(self, name: str) -> None:
         """Sends the server a signal, if it still runs."""
         try:
-            self._client().api.kill(self._place.container, signal=name)
+            self._client().api.kill(self._setting.container, signal=name)
         except NotFound:
             return
         except APIError as error:
@@ -285,12 +287,12 @@ class ComposeNode(HasParts):
         return self.network.hears(source.network, address=self.address, source_address=source.address)
 
     def _has_network(self) -> bool:
-        return bool(self._inspect(self._place.holder).get("Running"))
+        return bool(self._inspect(self._setting.holder).get("Running"))
 
     def _network_pid(self) -> int:
-        pid = self._inspect(self._place.holder).get("Pid")
+        pid = self._inspect(self._setting.holder).get("Pid")
         if not pid:
-            raise ClusterFailed(f"{self.name} has no network now: its container {self._place.holder} does not run.")
+            raise ClusterFailed(f"{self.name} has no network now: its container {self._setting.holder} does not run.")
         return int(pid)
 
     # For the cluster
@@ -303,10 +305,10 @@ class ComposeNode(HasParts):
     def log_tail(self) -> str:
         """Returns the last lines of the server's log that say something: stack frames are left out."""
         try:
-            text = self._client().api.logs(self._place.container, tail=60).decode(errors="replace")
+            text = self._client().api.logs(self._setting.container, tail=60).decode(errors="replace")
         except PROBLEMS:
             return "(no log)"
-        return telling_tail(text)
+        return last_lines(text)
 
     def memory_mib(self) -> float | None:
         """The proportional set size of the server in MiB; None if it is stopped, or another user's."""
@@ -324,7 +326,7 @@ class ComposeNode(HasParts):
     def _ask(self, verb: Literal["start", "pause", "unpause"]) -> None:
         try:
             api = self._client().api
-            {"start": api.start, "pause": api.pause, "unpause": api.unpause}[verb](self._place.container)
+            {"start": api.start, "pause": api.pause, "unpause": api.unpause}[verb](self._setting.container)
         except PROBLEMS as error:
             raise ClusterFailed(
                 f"The Docker engine could not {verb} {self.name}: {getattr(error, 'explanation', None) or error}."

@@ -70,7 +70,7 @@ class ComposeSetting:
     """Node → variables that name what is preloaded into its server, and the files of that, all by their paths on the host."""
 
 
-def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
+def connect_to_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
     """Places every node at fixed addresses, brokers last. `prefixes`: network → first three numbers of its addresses."""
     return tuple(
         placement_of(

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from prozess.clusters.compose.containers import ComposeNode, ContainerPlace
+from prozess.clusters.compose.containers import ComposeNode, ContainerSetting
 from prozess.clusters.compose.engine import PROBLEMS, EngineClient, find_image
 from prozess.clusters.compose.file import DATA_IN_CONTAINER, environment_name
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, DEDUPE_BUFFER_BYTES, HEAP, JVM_FLAGS
@@ -130,7 +130,7 @@ class KafkaTrialContainer(DockerContainer):
     def _make_node(self) -> ComposeNode:
         name = str(self.get_wrapped_container().name)
         return ComposeNode(
-            ContainerPlace(
+            ContainerSetting(
                 "broker-1", 1, frozenset({BROKER, CONTROLLER}), Path(DATA_IN_CONTAINER), container=name, holder=name
             ),
             address=self._address,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prozess.clusters.compose.containers import ComposeNode, ContainerPlace, ContainersCluster
+from prozess.clusters.compose.containers import ComposeNode, ContainersCluster, ContainerSetting
 from prozess.clusters.compose.engine import NODE_LABEL, PROBLEMS, RUN_LABEL, command
 from prozess.clusters.compose.file import text_of
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, node_name
@@ -266,7 +266,7 @@ class OwnComposeCluster(ContainersCluster):
 
     def _node(self, server: OwnServer) -> ComposeNode:
         container = self._container(server)
-        in_container = ContainerPlace(
+        in_container = ContainerSetting(
             name=server.name,
             node_id=server.node_id,
             roles=server.roles,

@@ -272,7 +272,7 @@ class ShiftedClocks:
         after_ns = self._clock.wall_ns()
         if answers is None:
             return None
-        now_ns, resolution_ns = _told(answers)
+        now_ns, resolution_ns = _lag_and_error(answers)
         return OffBy(now_ns - after_ns, now_ns + resolution_ns - before_ns)
 
 
@@ -294,7 +294,7 @@ def _ask(agent: tuple[str, int]) -> list[dict[str, Any]] | None:
     return found if stamped else None
 
 
-def _told(answers: list[dict[str, Any]]) -> tuple[int, int]:
+def _lag_and_error(answers: list[dict[str, Any]]) -> tuple[int, int]:
     """The earliest time that it may be for the JVM, and how much later it may be, in ns.
 
     By the broker's own metric, unless a record was applied in between, or it is no broker of KRaft."""

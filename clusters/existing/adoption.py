@@ -76,13 +76,13 @@ class Kafka:
     def __init__(self, servers: str, clock: Clock, login: Login | None = None) -> None:
         self._servers, self._clock, self._login = servers, clock, login
         self._client: AdminClient | None = None
-        self._said: list[str] = []
+        self._notes: list[str] = []
         """What librdkafka complained of: a request that times out does not say why."""
 
     def _in_words(self, error: Exception) -> str:
         if self._client is not None:
             self._client.poll(0)
-        text = "; ".join(dict.fromkeys([str(error), *self._said[-2:]]))
+        text = "; ".join(dict.fromkeys([str(error), *self._notes[-2:]]))
         return (text if self._login is None else self._login.hide(text)).rstrip(".")
 
     def describe(self) -> tuple[str, dict[int, tuple[str, int]]]:
@@ -179,7 +179,7 @@ class Kafka:
     def _admin(self) -> AdminClient:
         if self._client is None:
             own: dict[str, Any] = {"bootstrap.servers": self._servers, "log_level": 0, "client.id": "prozess-admin"}
-            own |= {"error_cb": lambda error: self._said.append(error.str())}
+            own |= {"error_cb": lambda error: self._notes.append(error.str())}
             try:
                 self._client = AdminClient({**({} if self._login is None else self._login.properties), **own})
             except (KafkaException, ValueError) as error:

@@ -126,16 +126,16 @@ class Stamps:
 
     def time_ns(self, stamp_ms: int) -> int:
         """Returns the time of the next record, in ns of CLOCK_MONOTONIC."""
-        said_ns = stamp_ms * 1_000_000 - self._wall_minus_monotonic_ns
+        stamped_ns = stamp_ms * 1_000_000 - self._wall_minus_monotonic_ns
         if not self._moved:
-            return said_ns
-        meant = [said_ns]
+            return stamped_ns
+        meant = [stamped_ns]
         meant += [
-            said_ns - m.offset_ns
+            stamped_ns - m.offset_ns
             for m in self._moved
-            if m.begin_ns - EDGE_NS <= said_ns - m.offset_ns <= m.end_ns + EDGE_NS
+            if m.begin_ns - EDGE_NS <= stamped_ns - m.offset_ns <= m.end_ns + EDGE_NS
         ]
-        found = min((ns for ns in meant if ns >= self._before_ns - ORDER_NS), default=said_ns)
+        found = min((ns for ns in meant if ns >= self._before_ns - ORDER_NS), default=stamped_ns)
         self._before_ns = max(self._before_ns, found)
         return found
 

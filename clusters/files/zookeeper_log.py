@@ -416,7 +416,7 @@ class TreeReplay:
         self._replicas: dict[tuple[str, int], int] = {}
         self._topic_ids: dict[str, dict[str, int]] = {}
         """The id of each topic, as the two columns; its partitions are deleted before it is."""
-        self._controller, self._epoch, self._told_epoch = NONE, NONE, NONE
+        self._controller, self._epoch, self._reported_epoch = NONE, NONE, NONE
         self._now = {"time_ns": 0, "log_position": NONE}
         self._kinds: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], ZnodeChange], None]], ...] = (
             (_STATE, self._partition),
@@ -439,8 +439,8 @@ class TreeReplay:
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise Malformed(f"has {change.data[:80]!r} at {change.path}, which is not Kafka's") from error
         # One multi makes somebody the controller and counts the epoch. [registerControllerAndIncrementControllerEpoch]
-        if self._controller != NONE and self._epoch != self._told_epoch:
-            self._told_epoch = self._epoch
+        if self._controller != NONE and self._epoch != self._reported_epoch:
+            self._reported_epoch = self._epoch
             self._row(MetadataKind.CONTROLLER, node=self._controller, leader_epoch=self._epoch)
 
     def _change(self, change: ZnodeChange, transaction: Transaction) -> None:

@@ -57,7 +57,7 @@ def ensure_jars(
     another process keeps fetching beyond the limit.
     """
     check_version(version)
-    tell = progress or _log.info
+    progress = progress or _log.info
     directory = make_cache("jars", environment=environment)
     target = directory / f"kafka-{version}"
     jars, changed = _present(target, lock_of(version, directory))
@@ -73,9 +73,9 @@ def ensure_jars(
         if jars:
             return jars
         if changed:
-            tell(f"Kafka {version}: {changed} All of its jars are fetched again.")
+            progress(f"Kafka {version}: {changed} All of its jars are fetched again.")
         try:
-            _fetch_into(target, version, locked, tell, environment)
+            _fetch_into(target, version, locked, progress, environment)
         except MissingTool as error:
             raise (MissingTool(f"Kafka {version}: {changed} {error}") if changed else error) from error
     jars, changed = _present(target, lock_of(version, directory))
@@ -148,7 +148,7 @@ def _difference(path: Path, found: str | None, should: str | None, whose: str) -
 
 
 def _fetch_into(
-    target: Path, version: str, locked: JarsLock | None, tell: Progress, environment: Mapping[str, str]
+    target: Path, version: str, locked: JarsLock | None, progress: Progress, environment: Mapping[str, str]
 ) -> None:
     """Fetches the jars, verifies them, and puts them in place by a rename. What was found out without a lock is pinned.
 
@@ -164,7 +164,7 @@ def _fetch_into(
         workspace = Path(name)
         whole = workspace / "whole"
         if locked is not None:
-            tell(f"Fetching Kafka {version} from {repository.origin}: {_amount(locked.jars)} …")
+            progress(f"Fetching Kafka {version} from {repository.origin}: {_amount(locked.jars)} …")
             kept.mkdir(exist_ok=True)
             fetch_locked(locked.jars, kept, repository, what=f"Kafka {version}", lock=locked.name)
             whole.mkdir()
@@ -172,12 +172,12 @@ def _fetch_into(
                 (kept / jar.coordinates.file_name).rename(whole / jar.coordinates.file_name)
             shutil.rmtree(kept, ignore_errors=True)
             by = "verified" if locked.pin is None else "the same as when they were first fetched here"
-            tell(f"Kafka {version}: {len(locked.jars)} jars, {by}.")
+            progress(f"Kafka {version}: {len(locked.jars)} jars, {by}.")
         else:
-            tell(f"Fetching Kafka {version} from {repository.origin} with Ivy (about 55 MB, a minute or two) …")
+            progress(f"Fetching Kafka {version} from {repository.origin} with Ivy (about 55 MB, a minute or two) …")
             jars = resolve(version, workspace, repository, into=whole, environment=environment)
             locked = JarsLock(jars, target.with_name(f"{target.name}.pin"))
-            tell(
+            progress(
                 f"Kafka {version}: {len(jars)} jars, UNVERIFIED: prozess has a lock only for {_known()}. "
                 "From now on they must be what they are now."
             )
@@ -284,7 +284,7 @@ def ensure_agent(
     limit."""
     if found := cached_agent(agent, environment=environment):
         return found
-    tell = progress or _log.info
+    progress = progress or _log.info
     directory = make_cache("jars", environment=environment)
     with alone(
         directory / f"{agent.directory}.flock",
@@ -292,19 +292,19 @@ def ensure_agent(
         timeout_s=WAIT_TIMEOUT_S,
     ):
         if cached_agent(agent, environment=environment) is None:
-            _fetch_agent(agent, directory, tell, environment)
+            _fetch_agent(agent, directory, progress, environment)
     found = cached_agent(agent, environment=environment)
     assert found, directory
     return found
 
 
-def _fetch_agent(agent: JavaAgent, directory: Path, tell: Progress, environment: Mapping[str, str]) -> None:
+def _fetch_agent(agent: JavaAgent, directory: Path, progress: Progress, environment: Mapping[str, str]) -> None:
     """Fetches the agent, verifies it, and puts it in place. The caller holds the lock."""
     from prozess.clusters.install.repository import fetch_locked, repository_of
 
     prefix, repository = f".fetching-{agent.directory}-", repository_of(environment)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=directory, ignore_cleanup_errors=True) as workspace:
-        tell(f"Fetching {agent.name} {agent.version} from {repository.origin} …")
+        progress(f"Fetching {agent.name} {agent.version} from {repository.origin} …")
         whole = Path(workspace) / "whole"
         whole.mkdir()
         fetch_locked((agent.locked,), whole, repository, what=f"{agent.name} {agent.version}")
@@ -515,5 +515,5 @@ def explain_failure(version: str, output: str) -> str:
         return f"{what}: the repository has no {artifact}. The nearest releases: {nearest_releases(version)}."
     text = re.sub(r"\x1b\[[\d;]*m|\w+://\S+", "", output)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["nothing"]
-    telling = next((line for line in lines if "ERROR" in line), lines[-1])
-    return f"{what}: it says {telling[:200]!r}. {_WAY_OUT}"
+    progressing = next((line for line in lines if "ERROR" in line), lines[-1])
+    return f"{what}: it says {progressing[:200]!r}. {_WAY_OUT}"

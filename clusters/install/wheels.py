@@ -170,9 +170,9 @@ def _recorded(wheel: Path) -> list[tuple[str, bytes]]:
     return [(name, base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))) for name, text in sums]
 
 
-def _fetch(version: str, target: Path, tell: Progress, environment: Mapping[str, str]) -> None:
+def _fetch(version: str, target: Path, progress: Progress, environment: Mapping[str, str]) -> None:
     """Fetches the wheel, verifies it, unpacks it, and puts it in place whole. The caller holds the lock."""
-    tell(f"Fetching confluent-kafka {version} with pip (about 4 MB) …")
+    progress(f"Fetching confluent-kafka {version} with pip (about 4 MB) …")
     with tempfile.TemporaryDirectory(prefix=f".fetching-{target.name}-", dir=target.parent) as workspace:
         whole = Path(workspace) / "whole"
         whole.mkdir()
@@ -186,7 +186,7 @@ def _fetch(version: str, target: Path, tell: Progress, environment: Mapping[str,
             shutil.move(target, Path(workspace) / "damaged")
         whole.rename(target)
     verified = wheel.name in locked_wheels().get(version, {})
-    tell(f"confluent-kafka {version}: {'verified' if verified else 'UNVERIFIED: prozess has no sum of it'}.")
+    progress(f"confluent-kafka {version}: {'verified' if verified else 'UNVERIFIED: prozess has no sum of it'}.")
 
 
 def _pip(version: str, words: Sequence[str], *, environment: Mapping[str, str]) -> None:

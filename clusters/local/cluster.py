@@ -28,10 +28,10 @@ from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.processes import (
     PIDS_NAME,
     Guardian,
+    last_lines,
     proportional_mib,
     read_end,
     recording_command,
-    telling_tail,
 )
 from prozess.clusters.machine.sandbox import (
     COSTS,
@@ -49,10 +49,10 @@ from prozess.clusters.machine.sandbox import (
     isolation_here,
 )
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
-from prozess.clusters.machine.servers import NodeServers, PlacedServers, first_port, free_ports, place_nodes
+from prozess.clusters.machine.servers import NodeServers, PlacedServers, first_port, free_ports, put_into_namespaces
 from prozess.clusters.messages.placing import AlteredMessages, MessageProxies
 from prozess.clusters.methods.agents import DIRECTORY as METHODS_DIRECTORY
-from prozess.clusters.methods.agents import AgentPlace, MethodAgents
+from prozess.clusters.methods.agents import AgentAddress, MethodAgents
 from prozess.clusters.methods.class_files import KafkaClasses
 from prozess.clusters.parts import AnyHarmer, AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.readiness import Readiness
@@ -299,7 +299,7 @@ class LocalNode(HasParts):
         try:
             with self._launch.log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                return telling_tail(log.read().decode(errors="replace"))
+                return last_lines(log.read().decode(errors="replace"))
         except OSError:
             return "(no log)"
 
@@ -341,7 +341,7 @@ class LocalCluster(PlacedServers):
         self._variant, self._run, self._clock = plan.variant, run, clock
         self._metrics = plan.metrics and cached_agent() is not None
         self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)
-        self._placements = place_nodes(
+        self._placements = put_into_namespaces(
             plan.variant, run.nodes, shared_host=self._isolation != "namespaces", relay_ports=relay_ports or {}
         )
         hosts = {p.name: int(p.data_address.rpartition(".")[2]) for p in self._placements}
@@ -361,7 +361,7 @@ class LocalCluster(PlacedServers):
         self._has_proxies = bool(plan.message_steps) and self._network is not None
         self._has_methods = bool(plan.method_steps)
         self._classes: dict[str, KafkaClasses] = {}
-        self._methods = MethodAgents(self._method_places, self._classes_of, clock)
+        self._methods = MethodAgents(self._agent_addresses, self._classes_of, clock)
         self._parts = self._all_parts()
         self._nodes: tuple[LocalNode, ...] = ()
         self._servers = NodeServers(
@@ -557,17 +557,17 @@ class LocalCluster(PlacedServers):
             close=(delays.close, self._proxies.close),
         )
 
-    def _method_places(self) -> Mapping[str, AgentPlace]:
+    def _agent_addresses(self) -> Mapping[str, AgentAddress]:
         """Where the agents for calls of methods are; none if no step of the plan needs them."""
         kafka = (p for p in self._placements if self._has_methods and ZOOKEEPER not in p.roles)
         return {
-            p.name: AgentPlace(self._run.nodes / p.name / METHODS_DIRECTORY, p.observer_address, p.methods_port)
+            p.name: AgentAddress(self._run.nodes / p.name / METHODS_DIRECTORY, p.observer_address, p.methods_port)
             for p in kafka
         }
 
     def _method_options(self, name: str) -> Sequence[str]:
         """The JVM options of the agent for calls of methods, if the node has one."""
-        if name not in self._method_places():
+        if name not in self._agent_addresses():
             return ()
         jar = cached_agent(METHODS_AGENT)
         if jar is None:

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 def class_data_archive(version: str, role: str, java: JavaRuntime, jars: tuple[Path, ...]) -> Path | None:
     """The archive for JVMs of that role ("broker", "controller"), if it was built; else None, at once."""
     assert role in HEAP, role
-    directory = _place(version, java, jars)
+    directory = _archive_directory(version, java, jars)
     return directory / _NAME if _whole(directory) else None
 
 
@@ -77,7 +77,7 @@ def build_archives(
     and `progress` is told why."""
     tell = progress or _log.info
     try:
-        directory = _place(version, java, jars)
+        directory = _archive_directory(version, java, jars)
         if _whole(directory):
             return
         directory.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def build_archives(
         tell(f"Kafka {version} starts without class-data archives, a second or two slower: {error}")
 
 
-def _place(version: str, java: JavaRuntime, jars: Sequence[Path]) -> Path:
+def _archive_directory(version: str, java: JavaRuntime, jars: Sequence[Path]) -> Path:
     digest = hashlib.sha256()
     for jar in jars:
         stat = jar.stat()

@@ -108,7 +108,7 @@ NOT_READY = (
 RESTART_FOR_S = 180.0
 """How long after the start that was asked for a server is started again: far beyond any session of a trial."""
 PAUSE_S = 0.5
-TOLD_BYTES = 200_000
+LOG_TAIL_BYTES = 200_000
 """How much of a log is read: a stack trace and an orderly shutdown lie between the cause and its end."""
 
 
@@ -122,7 +122,7 @@ def read_end(log: Path, *, after: int) -> str:
     try:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(after, end - TOLD_BYTES))
+            file.seek(max(after, end - LOG_TAIL_BYTES))
             return file.read().decode(errors="replace")
     except OSError:
         return ""
@@ -232,7 +232,7 @@ class ContainerGuardian:
 _TAIL_LINES = 3
 
 
-def telling_tail(text: str) -> str:
+def last_lines(text: str) -> str:
     """Returns the last lines of a server's log that say something: stack frames are left out."""
     lines = [line.strip() for line in text.splitlines()]
     return " | ".join([x for x in lines if x and not x.startswith(("at ", "... "))][-_TAIL_LINES:]) or "(nothing)"

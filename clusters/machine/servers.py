@@ -243,7 +243,7 @@ def host_number(node_id: int) -> int:
     return node_id if node_id < FIRST_CONTROLLER_ID else node_id - FIRST_CONTROLLER_ID + _FIRST_CONTROLLER_HOST
 
 
-def place_nodes(
+def put_into_namespaces(
     variant: Variant, directory: Path, *, shared_host: bool, relay_ports: Mapping[int, int]
 ) -> tuple[Placement, ...]:
     """Places every node of the variant, brokers last. `shared_host`: no namespaces, so 127.0.0.1, .2, … and free ports.

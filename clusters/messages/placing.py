@@ -197,7 +197,14 @@ class MessageProxies:
         until: WantedMessage | None = None,
     ) -> None:
         """Arms a rule for one more link (opener, server), or with None for every link."""
-        self.ask("arm", rule=rule, wanted=_told(wanted), action=dict(action), link=link, until=until and _told(until))
+        self.ask(
+            "arm",
+            rule=rule,
+            wanted=_as_document(wanted),
+            action=dict(action),
+            link=link,
+            until=until and _as_document(until),
+        )
 
     def disarm(self, rule: str, *, link: tuple[str, str] | None, deliver: bool) -> None:
         """Disarms a rule for a link, or altogether."""
@@ -328,7 +335,7 @@ def _own_network() -> int:
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _told(wanted: WantedMessage) -> dict[str, object]:
+def _as_document(wanted: WantedMessage) -> dict[str, object]:
     return {
         **asdict(wanted),
         "apis": sorted(wanted.apis),

@@ -37,7 +37,7 @@ class MessageProxy:
         """`upstreams`: the descriptor of each listening socket → where its connections go."""
         self._control, self._upstreams = control, dict(upstreams)
         self._poller = Poller()
-        self.rules = Rules(time.monotonic_ns, self._tell)
+        self.rules = Rules(time.monotonic_ns, self._note)
         self._listeners = {fd: socket.socket(fileno=fd) for fd in upstreams}
         self._said, self._heard = bytearray(), bytearray()
         self._waiting = self._lost = self._refused = 0
@@ -96,7 +96,7 @@ class MessageProxy:
 
     # Control
 
-    def _tell(self, entry: Mapping[str, Any]) -> None:
+    def _note(self, entry: Mapping[str, Any]) -> None:
         if self._waiting > NEWS_MAX:
             self._lost += 1
             return

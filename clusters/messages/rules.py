@@ -27,7 +27,7 @@ from prozess.harness.config.messages.schemas import UnreadableMessage
 
 SIZE_BYTES = 4
 """The size of a message stands before it."""
-PARTITIONS_TOLD_MAX = 50
+PARTITIONS_NOTED_MAX = 50
 """So many partitions of one message are journaled."""
 
 
@@ -84,10 +84,10 @@ class HeldMessage:
 
 
 class Rules:
-    """The rules of one proxy. `now_ns`: the monotonic clock. `tell`: takes entries of the journal."""
+    """The rules of one proxy. `now_ns`: the monotonic clock. `note`: takes entries of the journal."""
 
-    def __init__(self, now_ns: Callable[[], int], tell: Callable[[Mapping[str, Any]], None]) -> None:
-        self._now_ns, self._tell = now_ns, tell
+    def __init__(self, now_ns: Callable[[], int], note: Callable[[Mapping[str, Any]], None]) -> None:
+        self._now_ns, self._note = now_ns, note
         self._rules: list[ArmedRule] = []
         self._hits: set[str] = set()
         """The names of the rules that have acted, also of those that are armed no more."""
@@ -376,7 +376,7 @@ class Rules:
 
     def _journal(self, rule: ArmedRule, message: Seen, did: str, meant: tuple[PartitionFacts, ...]) -> None:
         facts = message.facts
-        self._tell(
+        self._note(
             {
                 "kind": "message",
                 "t": self._now_ns(),
@@ -395,7 +395,7 @@ class Rules:
                 "partitions": [
                     [p.topic, str(p.topic_id) if p.topic_id else None, p.number, p.producer_id, p.producer_epoch,
                      p.first_sequence, p.error]
-                    for p in meant[:PARTITIONS_TOLD_MAX]
+                    for p in meant[:PARTITIONS_NOTED_MAX]
                 ],
             }
         )  # fmt: skip

@@ -30,7 +30,7 @@ _OK = "OK"
 
 
 @dataclass(frozen=True, slots=True)
-class AgentPlace:
+class AgentAddress:
     """Where a node's agent is, and its files."""
 
     directory: Path
@@ -38,7 +38,7 @@ class AgentPlace:
     port: int
 
 
-def agent_options(jar: Path, address: AgentPlace) -> list[str]:
+def agent_options(jar: Path, address: AgentAddress) -> list[str]:
     """Returns the JVM options that start an agent, with the rules that act on the node now."""
     scripts = sorted(address.directory.glob("*.btm"))
     lines = [
@@ -50,7 +50,7 @@ def agent_options(jar: Path, address: AgentPlace) -> list[str]:
     return [f"-javaagent:{jar}={','.join(lines)}"]
 
 
-def ask_agent(address: AgentPlace, command: str, script: str | None = None) -> list[str]:
+def ask_agent(address: AgentAddress, command: str, script: str | None = None) -> list[str]:
     """Gives an agent a command (LOAD or DELETE with a script, or LIST), and returns the lines that it answers. HarnessFailed
     if it does not answer, or says that it failed."""
     text = command if script is None else f"{command}\nSCRIPT prozess\n{script}\nENDSCRIPT\nEND{command}"
@@ -98,20 +98,20 @@ def listed_rules(lines: Sequence[str]) -> dict[str, ListedRule]:
 
 
 class MethodAgents:
-    """The agents of a cluster's nodes. `places`: node → where its agent is. `classes_of`: node → the classes that it runs."""
+    """The agents of a cluster's nodes. `addresses`: node → address of its agent. `classes_of`: node → the classes it runs."""
 
     def __init__(
         self,
-        places: Callable[[], Mapping[str, AgentPlace]],
+        addresses: Callable[[], Mapping[str, AgentAddress]],
         classes_of: Callable[[str], KafkaClasses],
         clock: Clock,
     ) -> None:
-        self._places, self._classes_of, self._clock = places, classes_of, clock
+        self._addresses, self._classes_of, self._clock = addresses, classes_of, clock
 
     def options(self, name: str, jar: Path) -> list[str]:
         """Returns the JVM options with which a node's server is started now: the rules of open faults act from its first
         moment, and go on counting."""
-        address = self._places()[name]
+        address = self._addresses()[name]
         address.directory.mkdir(parents=True, exist_ok=True)
         for sign in sorted(address.directory.glob("*.json")):
             rule = MethodRule.model_validate_json(sign.read_text(encoding="utf-8"))
@@ -164,7 +164,7 @@ class MethodAgents:
             if node.state() is NodeState.RUNNING:  # else it has ended meanwhile, and its rules with it
                 raise
 
-    def _take_out(self, node: Node, address: AgentPlace, files: RuleFiles) -> None:
+    def _take_out(self, node: Node, address: AgentAddress, files: RuleFiles) -> None:
         self._await_agent(node, address)
         wait_until(
             lambda: not _count(files).standing or node.state() is not NodeState.RUNNING,
@@ -176,7 +176,7 @@ class MethodAgents:
         if left := _listed(address, files):
             ask_agent(address, "DELETE", "\n".join(f"RULE {name}" for name in left))
 
-    def _await_agent(self, node: Node, address: AgentPlace) -> None:
+    def _await_agent(self, node: Node, address: AgentAddress) -> None:
         """Waits until the agent of a server that has just been started listens."""
 
         def listens() -> bool:
@@ -215,15 +215,15 @@ class MethodAgents:
             return Tristate.NO, f"{seen} ({error})"
         return (Tristate.UNKNOWN, f"Byteman could not use the rule: {failed}") if failed else (Tristate.NO, seen)
 
-    def _left(self, node: Node, address: AgentPlace, files: RuleFiles) -> tuple[Tristate, str]:
+    def _left(self, node: Node, address: AgentAddress, files: RuleFiles) -> tuple[Tristate, str]:
         if node.state() is not NodeState.RUNNING:
             return Tristate.NO, f"nothing is done to calls: the process is {node.state()}"
         if left := _listed(address, files):
             return Tristate.YES, f"{len(left)} {'rule is' if len(left) == 1 else 'rules are'} in the JVM"
         return Tristate.NO, "no rule is in the JVM"
 
-    def _found(self, node: Node, rule: MethodRule) -> tuple[AgentPlace, RuleFiles]:
-        address = self._places().get(node.name)
+    def _found(self, node: Node, rule: MethodRule) -> tuple[AgentAddress, RuleFiles]:
+        address = self._addresses().get(node.name)
         if address is None:
             raise HarnessFailed(f"{node.name} was started without Byteman's agent: no step of the plan needed it then.")
         return address, RuleFiles(address.directory, rule.rule)
@@ -236,7 +236,7 @@ def _count(files: RuleFiles) -> CallCount:
         return CallCount()
 
 
-def _listed(address: AgentPlace, files: RuleFiles) -> dict[str, ListedRule]:
+def _listed(address: AgentAddress, files: RuleFiles) -> dict[str, ListedRule]:
     """Returns those of the rules that are in the JVM, and what became of each."""
     return {
         name: found
@@ -245,6 +245,6 @@ def _listed(address: AgentPlace, files: RuleFiles) -> dict[str, ListedRule]:
     }
 
 
-def _failed(address: AgentPlace, files: RuleFiles) -> str:
+def _failed(address: AgentAddress, files: RuleFiles) -> str:
     """Returns why one of the rules does not act, or "" if none is known to fail."""
     return next((found.failed for found in _listed(address, files).values() if found.failed), "")

@@ -161,7 +161,7 @@ class KafkaClasses:
         self._version, self._jars = version, tuple(jars)
 
     @cached_property
-    def _places(self) -> dict[str, Path]:
+    def _addresses(self) -> dict[str, Path]:
         """Returns the name of each class of Kafka → its jar."""
         found: dict[str, Path] = {}
         for jar in self._jars:
@@ -173,7 +173,7 @@ class KafkaClasses:
 
     def find(self, name: str) -> ClassFile | None:
         """Returns what the class file of that class says; None if the version has no such class."""
-        jar = self._places.get(name)
+        jar = self._addresses.get(name)
         if jar is None:
             return None
         with zipfile.ZipFile(jar) as opened:
@@ -221,7 +221,7 @@ class KafkaClasses:
     def _near_classes(self, name: str) -> list[str]:
         """Returns the names of Kafka's classes that are near: first those that another package has."""
         simple = name.rpartition(".")[2]
-        of_kafka = [n for n in self._places if n.startswith(_OF_KAFKA) and not n.rpartition("$")[2].isdigit()]
+        of_kafka = [n for n in self._addresses if n.startswith(_OF_KAFKA) and not n.rpartition("$")[2].isdigit()]
         same = [n for n in of_kafka if n.rpartition(".")[2] == simple]
         by_simple: dict[str, str] = {}
         for each in of_kafka:
@@ -234,7 +234,7 @@ class KafkaClasses:
         that each of them declares."""
         line = list(self._ancestors(exception))
         if "java.lang.Throwable" not in line:
-            if line or exception in self._places:
+            if line or exception in self._addresses:
                 return f"{exception} of Kafka {self._version} is no exception"
             near = difflib.get_close_matches(exception, [*JDK_EXCEPTIONS, *self._near_classes(exception)], n=NEAR_MAX)
             return f"neither Kafka {self._version} nor Java has an exception {exception}.{_near_text(near)}".rstrip(".")

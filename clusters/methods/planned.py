@@ -100,7 +100,7 @@ def refuse_bad_rules(
             if _NO_ERRORS not in complaint:
                 step = next((step for step, script in made if script in complaint), made[0][0])
                 raise BadInput(
-                    f"Step {step.name!r}: Byteman does not take its rule for Kafka {version}: {_telling(complaint)}"
+                    f"Step {step.name!r}: Byteman does not take its rule for Kafka {version}: {_summarised(complaint)}"
                 )
 
 
@@ -132,7 +132,7 @@ def _checked(scripts: Sequence[str], jars: Sequence[Path], java: Path) -> str:
     return done.stdout + done.stderr
 
 
-def _telling(text: str) -> str:
+def _summarised(text: str) -> str:
     """What the checker says of the first mistake."""
     lines = text.splitlines()
     found = next((line for line in lines if "Exception: " in line), None) or next(

@@ -397,13 +397,17 @@ class AdminViews(AdminConnections):
         starts, watermarks, stable = answers
         return {
             key: PartitionOffsets(
-                node_id, watermark.leader_epoch, _told(starts.get(key)), _told(watermark), _told(stable.get(key))
+                node_id,
+                watermark.leader_epoch,
+                _offset_of(starts.get(key)),
+                _offset_of(watermark),
+                _offset_of(stable.get(key)),
             )
             for key, watermark in watermarks.items()
         }
 
 
-def _told(answer: OffsetAnswer | None) -> int | None:
+def _offset_of(answer: OffsetAnswer | None) -> int | None:
     return answer.log_offset if answer is not None and answer.error == 0 and answer.log_offset >= 0 else None
 
 

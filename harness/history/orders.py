@@ -9,7 +9,7 @@ import numpy as np
 from prozess.harness.history.lives import Columns, among, run_starts
 from prozess.harness.schema import NONE, FaultPhase, MetadataKind, MetadataSource, Tristate
 
-_TELL_EFFECTS = (FaultPhase.VERIFIED.value, FaultPhase.UNDO_VERIFIED.value)
+_SHOW_EFFECTS = (FaultPhase.VERIFIED.value, FaultPhase.UNDO_VERIFIED.value)
 _STRIKE = (FaultPhase.JOURNALED.value, FaultPhase.APPLIED.value)
 _BEGINS_AT = (1, 2, 3)
 """The events of `positions` that say from where a span is read: an assignment, a seek, a reset."""
@@ -32,7 +32,7 @@ def doubtful_faults(rows: Columns) -> Mapping[str, np.ndarray]:
         for name in ("node", "peer"):
             hit = np.unique(np.append(of[name][struck], NONE))
             found["node"][mine] |= bool(struck.any()) & ~np.isin(of[name], hit)
-    silent = ~np.isin(rows["phase"], _TELL_EFFECTS) & (rows["phase"] != FaultPhase.FAILED.value)
+    silent = ~np.isin(rows["phase"], _SHOW_EFFECTS) & (rows["phase"] != FaultPhase.FAILED.value)
     found["effect"] = silent & (rows["effect"] != Tristate.UNKNOWN.value)
     return found
 

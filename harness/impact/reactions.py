@@ -17,7 +17,7 @@ from prozess.harness.recording.codes import BROKER_IDS_MAX, broker_mask
 from prozess.harness.schema import MISSING, FaultPhase, MetadataKind, MetadataSource, StepOutcome, Tristate
 
 NS_PER_MS = 1_000_000
-TOLD_APART_BY = ("shape", "others", "direction", "how", "file", "wait")
+DISTINGUISHED_BY = ("shape", "others", "direction", "how", "file", "wait")
 """Parameters of faults that tables name, because they make it a different fault."""
 
 
@@ -110,7 +110,7 @@ def _what(record: FaultRecord, planned: Sequence[Step]) -> str:
     if not isinstance(action, FaultAction):
         return record.kind
     given, role = action.parameters, action.targets[0].partition("(")[0].partition(":")[0]
-    return " ".join([record.kind, role, *(f"{name}={given[name]}" for name in TOLD_APART_BY if name in given)])
+    return " ".join([record.kind, role, *(f"{name}={given[name]}" for name in DISTINGUISHED_BY if name in given)])
 
 
 def _heals_ns(schedule: ScheduleOutcome) -> np.ndarray:

@@ -542,11 +542,11 @@ def _why_invalid_application(application: ApplicationConfiguration) -> str | Non
 
 SCOPE = "delivery"
 """The scope of `delivery.latency_s` and so on in `base` and `axes`. A cell has it only where the trial states it."""
-_UNSAID = "its tools do not say when they sent a record"
+_SENDS_UNTIMED = "its tools do not say when they sent a record"
 _OF_COPIES = "its readers tail both topics, and what they are given of one says nothing of the copies in the other"
 _UNMEASURABLE = {
-    "verifiable": _UNSAID,
-    "verifiable-share": _UNSAID,
+    "verifiable": _SENDS_UNTIMED,
+    "verifiable-share": _SENDS_UNTIMED,
     "exactly-once": _OF_COPIES,
     "application": _OF_COPIES,
 }

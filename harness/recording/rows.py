@@ -171,7 +171,7 @@ class RowWriter:
         self._segments.append(mapping)
         self._views.append(np.frombuffer(mapping, dtype=row_dtype(self.table), count=rows))
         self._proofs.append(proof)
-        self._set_count = self._proofs[-1].teller()
+        self._set_count = self._proofs[-1].row_counter()
         self._starts.append(self._end)
         self._start = self._end
         self._end += rows
@@ -320,7 +320,7 @@ class SegmentProof:
         identity = _identity(table, client, segment, rows)
         self._put(0, identity)
 
-    def teller(self) -> Callable[[int], None]:
+    def row_counter(self) -> Callable[[int], None]:
         """Returns a function to call with the number of rows written to this segment. It is called after each row, so it
         is one native store."""
         return partial(_COUNT.pack_into, self._mapping, self._at + _COUNT_AT)

@@ -10,7 +10,7 @@ from prozess.harness.verdict import AnomalyOutcome, CellVerdict, Verdict
 
 GROUPED_FROM = 40
 """A table of so many cells has a row for each group instead of one for each cell."""
-_TOLD = {
+_SHOWN = {
     AnomalyOutcome.VIOLATED: "forbidden",
     AnomalyOutcome.UNKNOWN: "unknown",
     AnomalyOutcome.SHOWN: "permitted",
@@ -45,7 +45,7 @@ class CellGroup:
                 if anomaly.outcome in order:
                     counts[anomaly.outcome, anomaly.anomaly].append(anomaly.seen)
         lines = [
-            f"{name} {sum(found):,} in {len(found)} of {len(self.cells)} ({_TOLD[outcome]})"
+            f"{name} {sum(found):,} in {len(found)} of {len(self.cells)} ({_SHOWN[outcome]})"
             for (outcome, name), found in sorted(counts.items(), key=lambda pair: order.index(pair[0][0]))
         ]
         return ", ".join(lines) or "nothing"
@@ -78,7 +78,7 @@ def _split(cells: Sequence[CellVerdict], axes: Sequence[str], values: Mapping[st
 
 def kind_of(cell: CellVerdict) -> Kind:
     """Returns what was promised of a cell, and whether it came true."""
-    outcomes = ((a.anomaly, _TOLD[a.outcome]) for a in cell.anomalies.values() if a.outcome in _TOLD)
+    outcomes = ((a.anomaly, _SHOWN[a.outcome]) for a in cell.anomalies.values() if a.outcome in _SHOWN)
     return cell.verdict, frozenset(outcomes)
 
 

@@ -43,7 +43,7 @@ from prozess.harness.report.charts import (
     timeline_panels,
 )
 from prozess.harness.report.server_logs import ServerLogs, TrialTime
-from prozess.harness.report.stories import Teller, tell_of_application, tell_stories
+from prozess.harness.report.stories import StoryWriter, application_stories, write_stories
 from prozess.harness.report.tables import (
     HEADINGS,
     LEGEND,
@@ -69,7 +69,7 @@ from prozess.harness.report.words import (
     clients_on_trial,
     fault_name,
     has_section,
-    kafka_told,
+    kafka_description,
     matrices,
     not_judged_lines,
     reproduce,
@@ -130,7 +130,7 @@ def write_html(
     impact, traffic = read_impact(run), _traffic(plan, history)
     delivered, seen = deliveries(run, plan, verdict), seen_groups(verdict)
     pairs = [pair for group in seen for pair in group.pairs]
-    teller = Teller(history, verdict.faults, ServerLogs(run, plan.server_names.values()))
+    writer = StoryWriter(history, verdict.faults, ServerLogs(run, plan.server_names.values()))
     time = TrialTime.of(run)
     outcomes = traffic.outcomes if traffic else np.zeros((len(plan.partitions), len(Outcome)), dtype=np.int64)
     data = overview(plan, verdict, tables, history, outcomes, impact)
@@ -144,13 +144,13 @@ def write_html(
         matrices=tables,
         filters=_filters(tables),
         seen=seen,
-        stories=tell_stories(pairs, teller),
+        stories=write_stories(pairs, writer),
         application=verdict.application,
-        application_stories=tell_of_application(verdict.application, teller),
+        application_stories=application_stories(verdict.application, writer),
         rows_each=rows_each(sum(min(len(group.pairs), TABLES_EACH) for group in seen)),
         tables_each=TABLES_EACH,
         folded_from=FOLDED_FROM,
-        client=teller.name,
+        client=writer.name,
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")} if counted else None,
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
         reasons=_reasons(verdict),
@@ -161,7 +161,7 @@ def write_html(
         hanging=read_hanging(run),
         hanging_legend=LEGEND,
         reproduce=reproduce(run),
-        kafka=kafka_told(run, plan),
+        kafka=kafka_description(run, plan),
         began=None if time is None else time.began.strftime("%Y-%m-%d %H:%M:%S UTC"),
         wall="".format if time is None else time.brief,
         host=str(machine_of(run).get("host", "")),

@@ -90,7 +90,7 @@ class ServerLogs:
         found = [
             line
             for node, path in self._paths.items()
-            for line in islice(_told_in(path, node, self._time, from_s, to_s, name), each)
+            for line in islice(_lines_in(path, node, self._time, from_s, to_s, name), each)
         ]
         return sorted(found, key=lambda line: line.at_s)
 
@@ -146,7 +146,7 @@ class ServerLog:
         return low
 
 
-def _told_in(
+def _lines_in(
     path: Path, node: str, time: TrialTime, from_s: float, to_s: float, name: "re.Pattern[bytes]"
 ) -> Iterator[LogLine]:
     """Yields the entries of that time that are complaints, or name the partition."""

@@ -130,7 +130,7 @@ def reads(
         shown |= dict.fromkeys(np.flatnonzero(main & (table["client"] == client))[: NEIGHBOURS + 1].tolist(), True)
     if reader is not None:
         mine = np.flatnonzero(table["client"] == reader)
-        for index in _places(table["log_offset"][mine], offsets):
+        for index in _rows_at(table["log_offset"][mine], offsets):
             for row in mine[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1].tolist():
                 shown.setdefault(row, bool(np.isin(table["log_offset"][row], offsets)))
     for row, about in sorted(shown.items()):
@@ -140,7 +140,7 @@ def reads(
         yield Event(_s(table["read_ns"][row]), who, "read", f"{who} reads {what} at offset {at}", to=LOG, main=about)
 
 
-def _places(given: np.ndarray, offsets: Sequence[int]) -> list[int]:
+def _rows_at(given: np.ndarray, offsets: Sequence[int]) -> list[int]:
     """Returns where in what a reader was given these offsets are, or where they should have been."""
     found: list[int] = []
     for offset in offsets:
@@ -309,8 +309,8 @@ class Story:
         return self.lanes.index(name) if name in self.lanes else -1
 
 
-def tell_stories(
-    seen: Iterable[tuple[CellVerdict, CellAnomaly]], teller: "Teller"
+def write_stories(
+    seen: Iterable[tuple[CellVerdict, CellAnomaly]], teller: "StoryWriter"
 ) -> dict[tuple[int, str], list[Story]]:
     """Returns, for each (cell, anomaly), stories of its first witnesses. `seen`: worst first."""
     found, counts = {}, Counter[tuple[str, str]]()
@@ -320,27 +320,27 @@ def tell_stories(
             kind = (anomaly.anomaly, witness.rule)
             if counts.total() >= STORIES_MAX or len(stories) >= OF_AN_ANOMALY_MAX or counts[kind] >= OF_A_RULE_MAX:
                 break
-            if (story := teller.tell(witness)) is not None:
+            if (story := teller.story_of(witness)) is not None:
                 stories.append(story)
                 counts[kind] += 1
         found[cell.cell, anomaly.anomaly] = stories
     return found
 
 
-def tell_of_application(application: ApplicationVerdict | None, teller: "Teller") -> list[list[Story]]:
+def application_stories(application: ApplicationVerdict | None, teller: "StoryWriter") -> list[list[Story]]:
     """Returns the stories of the first witnesses of each anomaly of an application, in its order."""
     anomalies = () if application is None else application.anomalies
     return [
         [
             story
             for witness in anomaly.witnesses[:OF_AN_ANOMALY_MAX]
-            if (story := teller.tell_of_application(witness)) is not None
+            if (story := teller.application_stories(witness)) is not None
         ]
         for anomaly in anomalies
     ]
 
 
-class Teller:
+class StoryWriter:
     """Tells stories of one run; holds what several need."""
 
     def __init__(self, history: History, faults: Sequence[FaultShown], logs: ServerLogs) -> None:
@@ -363,7 +363,7 @@ class Teller:
         """Returns a lane: `producer 5`."""
         return f"{self._roles.get(client, 'client')} {client}"
 
-    def tell(self, witness: WitnessShown) -> Story | None:
+    def story_of(self, witness: WitnessShown) -> Story | None:
         """Tells the story of a witness; None if its partition is unknown, or too large to be read again."""
         partition = witness.partition
         if partition not in self._history.files["sends"].parts or self._history.rows_of(partition) > ROWS_MAX:
@@ -391,7 +391,7 @@ class Teller:
         where = partition_name(self._history.plan, partition)
         return Story(f"{what} in {where}", _lanes(events), events, self._logs.around(min(times_s), max(times_s), where))
 
-    def tell_of_application(self, witness: ApplicationWitness) -> Story | None:
+    def application_stories(self, witness: ApplicationWitness) -> Story | None:
         """Tells the story of a record of the application under test: of its send, if a recorded client sent it."""
         planned = {(p.topic_name, p.number): p.partition for p in self._history.plan.partitions}
         partition = planned.get((witness.topic, witness.number))
@@ -411,7 +411,7 @@ class Teller:
             effect="",
             rule="",
         )
-        return self.tell(shown)
+        return self.story_of(shown)
 
     def _of_log(self, witness: WitnessShown, subjects: Sequence[Subject]) -> Iterator[Event]:
         """Yields what consumers, the audit and the replicas' segments show."""

@@ -176,7 +176,7 @@ def again(run: RunDirectory) -> str:
     return f"prozess replay {shlex.quote(run.address)}"
 
 
-def kafka_told(run: RunDirectory, plan: Plan) -> str:
+def kafka_description(run: RunDirectory, plan: Plan) -> str:
     """Versions and metadata mode, as the cluster told them; of a trial whose cluster never came up, as planned."""
     versions, mode = list(plan.variant.kafka_versions), str(plan.variant.metadata_mode)
     if run.cluster.exists():

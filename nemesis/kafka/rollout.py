@@ -333,12 +333,12 @@ class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
             context.admin.update_feature(feature, self._wanted[feature], timeout_s=parameters.timeout_s)
 
     def verify(self, context: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Effect]:
-        def told() -> bool:
+        def answered() -> bool:
             now = context.admin.features()
             return all(now.get(feature, 0) == level for feature, level in self._wanted.items())
 
         wait_until(
-            told,
+            answered,
             awaited=f"brokers to tell the feature levels {self._wanted}",
             timeout_s=SEEN_TIMEOUT_S,
             clock=context.clock,

@@ -48,21 +48,21 @@ class StopRequest:
 
     asked: bool = False
     _child: "subprocess.Popen[bytes] | None" = None
-    _told: bool = False
+    _passed_on: bool = False
 
     def ask(self) -> None:
         """Notes that a signal came, and asks the trial that runs to end."""
         self.asked = True
         if self._child is not None:
-            self._told = True
+            self._passed_on = True
             _ask(self._child)
 
-    def tell(self, child: "subprocess.Popen[bytes] | None") -> None:
+    def runs_now(self, child: "subprocess.Popen[bytes] | None") -> None:
         """Says which trial runs now; None: it is over. A trial that is being started when the signal comes is asked at
         once."""
         self._child = child
-        if child is not None and self.asked and not self._told:
-            self._told = True
+        if child is not None and self.asked and not self._passed_on:
+            self._passed_on = True
             _ask(child)
 
 
@@ -120,7 +120,7 @@ def run_trial_command(
                 name: value for name, value in os.environ.items() if name != WEBHOOK
             },  # who runs many trials tells of them
         )
-        stop.tell(child)
+        stop.runs_now(child)
         try:
             began(child)
         except ProzessError:
@@ -128,7 +128,7 @@ def run_trial_command(
             await_end(child, END_TIMEOUT_S)
             raise
         code = await_end(child, timeout_s)
-        stop.tell(None)
+        stop.runs_now(None)
     return code, next(iter(sorted(_directories(runs) - before)), None)
 
 

@@ -96,8 +96,8 @@ def _by_reason(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[str]:
         _, first = found[0]
         names = list(dict.fromkeys(anomaly.anomaly for _, anomaly in found))
         what = _what(names, sum(anomaly.forbidden for _, anomaly in found))
-        unsaid = [defect for defect in first.defects if defect not in first.reason]
-        known = f" Known: {'; '.join(unsaid)}." if unsaid else ""
+        unstated = [defect for defect in first.defects if defect not in first.reason]
+        known = f" Known: {'; '.join(unstated)}." if unstated else ""
         yield f"{what} in {_cells(cells, len(verdict.cells))}: {first.reason}{known}"
 
 

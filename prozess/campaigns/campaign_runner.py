@@ -153,11 +153,11 @@ def attempt_printer(webhook: Webhook | None, runs: str) -> Callable[[TrialAttemp
     """Returns what tells of a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
     the runs, or its URI."""
 
-    def tell(attempt: TrialAttempt, host: str) -> None:
+    def notify(attempt: TrialAttempt, host: str) -> None:
         print_attempt(attempt, f" on {host}")
         _post(webhook, attempt, runs)
 
-    return tell
+    return notify
 
 
 def exit_code(attempts: list[TrialAttempt]) -> ExitCode:
@@ -303,7 +303,7 @@ def campaign_on_spark(
         master=master,
         cores=cores,
         plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
-        told=attempt_printer(webhook, f"{shared.address}/runs"),
+        on_attempt=attempt_printer(webhook, f"{shared.address}/runs"),
         status=print_status,
     )
     with opened_results(runs) as directory:

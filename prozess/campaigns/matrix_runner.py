@@ -142,7 +142,7 @@ def run_matrix_on_spark(
         master=master,
         cores=cores,
         plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
-        told=attempt_printer(webhook, f"{shared.address}/runs"),
+        on_attempt=attempt_printer(webhook, f"{shared.address}/runs"),
         status=print_status,
     )
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
@@ -335,20 +335,20 @@ def matrix(asked: MatrixRequest) -> int:
         if not asked.merged:
             raise BadInput("`prozess matrix merge` needs a new directory, and then the shares.")
         merge(asked.merged[0], asked.merged[1:])
-        return _tell(asked.merged[0], as_json=as_json)
+        return _print_results(asked.merged[0], as_json=as_json)
     if Path(name).is_dir() or not isinstance(location_of(name), Path):
         if run is not None:
             raise BadInput(
                 f"{name} is a directory of results. --run needs the matrix itself: prozess matrix FILE --run {name}."
             )
-        return _tell(name, as_json=as_json)
+        return _print_results(name, as_json=as_json)
     layout = MatrixLayout(load_matrix(name), able=_able)
     if run is None:
         _say(layout, as_json=as_json)
         return int(ExitCode.HELD)
     if asked.master is not None:
         code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores, webhook=asked.webhook)
-        code = max(code, _tell(run, as_json=as_json))
+        code = max(code, _print_results(run, as_json=as_json))
         if (webhook := asked.webhook) is not None:
             webhook.post(trials_message(layout.matrix.name, code, "the matrix is over", run, webhook.host))
         return code
@@ -358,7 +358,11 @@ def matrix(asked: MatrixRequest) -> int:
     code = run_matrix(
         layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard, webhook=asked.webhook
     )
-    return max(code, _tell(run, as_json=as_json)) if code != ExitCode.HELD else _tell(run, as_json=as_json)
+    return (
+        max(code, _print_results(run, as_json=as_json))
+        if code != ExitCode.HELD
+        else _print_results(run, as_json=as_json)
+    )
 
 
 def _refuse_contradictions(asked: MatrixRequest) -> None:
@@ -415,7 +419,7 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
-def _tell(location: Path | str, *, as_json: bool) -> int:
+def _print_results(location: Path | str, *, as_json: bool) -> int:
     with opened_results(location) as directory:
         results = read_results(directory)
         pages = [page.name for page in write_page(directory.path, results)]

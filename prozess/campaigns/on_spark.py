@@ -108,14 +108,14 @@ class SharedResults:
 
     def names(self, folder: str) -> list[str]:
         """Returns the names of the files in a folder, in order; none if it is not there."""
-        with self._said("read"):
+        with self._as_one_sentence("read"):
             return [name for name, _ in files_in(self.filesystem, f"{self.directory}/{folder}")]
 
     def folders(self, folder: str) -> list[str]:
         """Returns the names of the folders in a folder, in order; none if it is not there."""
         from pyarrow import fs
 
-        with self._said("read"):
+        with self._as_one_sentence("read"):
             below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
             found = self.filesystem.get_file_info(below)
             return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
@@ -124,7 +124,7 @@ class SharedResults:
         """Returns name → when each file of a folder was written, in seconds by the store's clock; none if it is not there."""
         from pyarrow import fs
 
-        with self._said("read"):
+        with self._as_one_sentence("read"):
             below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
             found = self.filesystem.get_file_info(below)
             return {info.base_name: info.mtime_ns / NS_PER_S for info in found if info.type == fs.FileType.File}
@@ -133,7 +133,7 @@ class SharedResults:
         """Returns the content of a file; None if it is not there."""
         from pyarrow import fs
 
-        with self._said("read"):
+        with self._as_one_sentence("read"):
             path = f"{self.directory}/{name}"
             if self.filesystem.get_file_info(path).type != fs.FileType.File:
                 return None
@@ -143,7 +143,7 @@ class SharedResults:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file. Whoever reads it meanwhile may find a part of it."""
-        with self._said("written"):
+        with self._as_one_sentence("written"):
             path = f"{self.directory}/{name}"
             self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
             with self.filesystem.open_output_stream(path) as stream:
@@ -153,7 +153,7 @@ class SharedResults:
         """Copies a folder of this machine, with everything in it, to where the name says."""
         from pyarrow import fs
 
-        with self._said("written"):
+        with self._as_one_sentence("written"):
             for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
                 target = f"{self.directory}/{name}/{path.relative_to(folder)}"
                 self.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
@@ -163,7 +163,7 @@ class SharedResults:
         """Removes a file or a folder, if it is there."""
         from pyarrow import fs
 
-        with self._said("written"):
+        with self._as_one_sentence("written"):
             path = f"{self.directory}/{name}"
             kind = self.filesystem.get_file_info(path).type
             if kind == fs.FileType.Directory:
@@ -172,7 +172,7 @@ class SharedResults:
                 self.filesystem.delete_file(path)
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _as_one_sentence(self, what: str) -> Iterator[None]:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
@@ -186,7 +186,7 @@ class SharedResults:
 class SparkTrials:
     """How trials run on a cluster of Spark's."""
 
-    place: SharedResults
+    results: SharedResults
     keep: Keep
     retries: int
     """How often a trial is tried again if prozess itself failed."""
@@ -208,14 +208,14 @@ class SparkTrials:
         self._refuse_other_installation()
         clock, host = SystemClock(), socket.gethostname()
         began_s = clock.wall_ns() / NS_PER_S
-        self.place.write(f"begun/{number:06}.json", BegunTrial(host=host, began_s=began_s).model_dump_json().encode())
-        job = TrialJob.model_validate_json(self.place.read(f"jobs/{number:06}.json") or b"")
+        self.results.write(f"begun/{number:06}.json", BegunTrial(host=host, began_s=began_s).model_dump_json().encode())
+        job = TrialJob.model_validate_json(self.results.read(f"jobs/{number:06}.json") or b"")
         remove_abandoned_trials(Path(tempfile.gettempdir()), now_s=began_s)
         scratch = JobDirectory(Path(tempfile.mkdtemp(prefix=_SCRATCH)))
         try:
             scratch.runs.mkdir()
             asked = job
-            if (plan := self.place.read(f"plans/{number:06}.json")) is not None:
+            if (plan := self.results.read(f"plans/{number:06}.json")) is not None:
                 file = scratch.path / f"{number:06}.json"
                 file.write_bytes(plan)
                 job = job.model_copy(update={"trial": str(file), "settings": {}, "variant": None})
@@ -225,9 +225,9 @@ class SparkTrials:
             for attempt in attempts:
                 tidy(scratch.runs, attempt, self.keep)
                 if attempt.run is not None:
-                    self.place.send(scratch.runs / attempt.run, f"runs/{attempt.run}")
+                    self.results.send(scratch.runs / attempt.run, f"runs/{attempt.run}")
             entry = FinishedTrial(attempts=tuple(attempts), host=host)
-            self.place.write(f"entries/{number:06}-{time.time_ns()}.json", entry.model_dump_json().encode())
+            self.results.write(f"entries/{number:06}-{time.time_ns()}.json", entry.model_dump_json().encode())
         finally:
             shutil.rmtree(scratch.path, ignore_errors=True)
 
@@ -266,7 +266,7 @@ class SparkTrials:
         return attempts
 
     def _entries(self, number: int) -> list[str]:
-        return [name for name in self.place.names("entries") if name.startswith(f"{number:06}-")]
+        return [name for name in self.results.names("entries") if name.startswith(f"{number:06}-")]
 
 
 def remove_abandoned_trials(parent: Path, *, now_s: float) -> None:
@@ -291,20 +291,20 @@ def run_on_spark(
     master: str,
     cores: int,
     plan_of: Callable[[TrialJob], str | None],
-    told: OnAttempt,
+    on_attempt: OnAttempt,
     status: Callable[[str], None],
 ) -> bool:
     """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
     interrupted. BadInput if another command works on the same place.
 
     `cores`: how many cores of an executor a trial has; an executor has as many, so that it runs one trial at a time.
-    `plan_of` returns the plan of a job, as JSON; None if its trial comes with prozess. `told` gets each trial that is over,
-    `status` a line about all of them. Raises what `start_session` raises, and HarnessFailed if Spark gives a trial up.
+    `plan_of` returns the plan of a job, as JSON; None if its trial comes with prozess. `on_attempt` gets each trial that is
+    over, `status` a line about all of them. Raises what `start_session` raises, and HarnessFailed if Spark gives a trial up.
     """
     refuse_without_spark("--master")
-    with owned(trials.place) as ownership:
+    with owned(trials.results) as ownership:
         return _run_owned(
-            trials, jobs, ownership, master=master, cores=cores, plan_of=plan_of, told=told, status=status
+            trials, jobs, ownership, master=master, cores=cores, plan_of=plan_of, on_attempt=on_attempt, status=status
         )
 
 
@@ -316,12 +316,12 @@ def _run_owned(
     master: str,
     cores: int,
     plan_of: Callable[[TrialJob], str | None],
-    told: OnAttempt,
+    on_attempt: OnAttempt,
     status: Callable[[str], None],
 ) -> bool:
     from prozess.spark_checkers.session import start_session
 
-    view = _View(trials.place, told, status, len(jobs))
+    view = _View(trials.results, on_attempt, status, len(jobs))
     view.look()
     pending = [job for job in jobs if job.number not in view.over]
     if not pending:
@@ -334,9 +334,9 @@ def _run_owned(
             for begin in range(0, len(pending), AT_ONCE_MAX):
                 wave = pending[begin : begin + AT_ONCE_MAX]
                 for job in wave:
-                    trials.place.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
+                    trials.results.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
                     if (plan := plan_of(job)) is not None:
-                        trials.place.write(f"plans/{job.number:06}.json", plan.encode())
+                        trials.results.write(f"plans/{job.number:06}.json", plan.encode())
                 ownership.ensure()
                 _Wave(trials, [job.number for job in wave]).run(session, view, stop)
                 if stop.asked:
@@ -344,7 +344,7 @@ def _run_owned(
     finally:
         session.stop()
     ownership.ensure()
-    _remove_unnoted(trials.place)
+    _remove_unnoted(trials.results)
     return True
 
 
@@ -360,8 +360,8 @@ def _remove_unnoted(results: SharedResults) -> None:
 class _View:
     """What the command knows of all trials."""
 
-    place: SharedResults
-    told: OnAttempt
+    results: SharedResults
+    on_attempt: OnAttempt
     status: Callable[[str], None]
     planned: int
 
@@ -371,11 +371,11 @@ class _View:
 
     def look(self) -> None:
         """Tells of the trials that are over since the last look, and what all of them do if that has changed."""
-        new = {n: trial for n, trial in read_entries(self.place, self.over).items() if n not in self.over}
+        new = {n: trial for n, trial in read_entries(self.results, self.over).items() if n not in self.over}
         self.over |= new
         for number in sorted(new):
-            self.told(new[number].attempts[-1], new[number].host)
-        running = [name.removesuffix(".json") for name in self.place.names("begun")]
+            self.on_attempt(new[number].attempts[-1], new[number].host)
+        running = [name.removesuffix(".json") for name in self.results.names("begun")]
         numbers = [str(int(n)) for n in running if n.isdigit() and int(n) not in self.over]
         line = f"{len(self.over)} of {self.planned} trials are over"
         line += (

@@ -121,7 +121,7 @@ class ShrinkDirectory(JobDirectory):
         return self.path / "smallest.json"
 
     @property
-    def told(self) -> Path:
+    def record(self) -> Path:
         return self.path / "shrink.md"
 
     @property
@@ -301,7 +301,7 @@ def carry_out(asked: ShrinkRequest) -> int:
     directory.write_plan(directory.smallest, smallest)
     _write(directory, begun, plan, original, smallest, result, why)
     sys.stdout.write(f"result     {result}; {why}\n{_sizes(plan, smallest)}plan       {directory.smallest}\n")
-    sys.stdout.write(f"written    {directory.told}\n")
+    sys.stdout.write(f"written    {directory.record}\n")
     return int(ExitCode.HELD)
 
 
@@ -404,4 +404,4 @@ def _write(
         f"    prozess run {directory.smallest.name}",
         "",
     ]
-    write_whole(directory.told, "\n".join(text))
+    write_whole(directory.record, "\n".join(text))

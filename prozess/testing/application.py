@@ -56,7 +56,7 @@ class ApplicationProcess:
             [sys.executable, "-P", "-m", _PROCESS, "guard", *map(str, logs), "--", *command],
             env=dict(environment), cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
-        self._said = b""
+        self._unfinished_line = b""
         self.pid: int | None = None
         self.status: int | None = None
         """As of `subprocess.Popen.returncode`; None = it runs."""
@@ -107,7 +107,7 @@ class ApplicationProcess:
             if not piece:  # the guard itself was killed, and the application with it
                 self.status = -signal.SIGKILL if self.status is None else self.status
                 return
-            *lines, self._said = (self._said + piece).split(b"\n")
+            *lines, self._unfinished_line = (self._unfinished_line + piece).split(b"\n")
             for line in lines:
                 self._take(json.loads(line))
 

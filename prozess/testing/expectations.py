@@ -205,9 +205,9 @@ def judge_order(
         if not outputs or keys == {(None, inputs[0].partition)}:
             continue  # it is missing, or has no order
         key, partition = inputs[0].key, inputs[0].partition
-        one_place = len({record.partition for record in outputs}) == 1
-        alone = len(inputs) == 1 and (one_place or len(outputs) == 1)
-        if key is not None and (alone or (len(keys) == 1 and one_place and len(inputs) == len(outputs))):
+        one_partition = len({record.partition for record in outputs}) == 1
+        alone = len(inputs) == 1 and (one_partition or len(outputs) == 1)
+        if key is not None and (alone or (len(keys) == 1 and one_partition and len(inputs) == len(outputs))):
             placed = zip(inputs, outputs[: len(inputs)], strict=True)
             pairs[key, partition] += [pair for pair in placed if wanted.order is not None or pair[1].key == pair[0].key]
         else:

@@ -111,7 +111,7 @@ def _of_application(found: ApplicationFinding) -> Iterator[str]:
 
 
 def _finding_lines(cell: CellVerdict, anomaly: CellAnomaly, plan: Plan, *, forbidden_by_test: bool) -> Iterator[str]:
-    settings = ", ".join(f"{axis.partition('.')[2].replace('_', '.')}={value}" for axis, value in _telling(cell))
+    settings = ", ".join(f"{axis.partition('.')[2].replace('_', '.')}={value}" for axis, value in _summarised(cell))
     yield f"  {SIGNS[anomaly.outcome]} {brief(anomaly)} in {cell.name} ({settings})"
     if forbidden_by_test:
         yield "    The configuration permits it, the test does not (forbid)."
@@ -124,7 +124,7 @@ def _finding_lines(cell: CellVerdict, anomaly: CellAnomaly, plan: Plan, *, forbi
         yield f"    … {anomaly.count:,} in all"
 
 
-def _telling(cell: CellVerdict) -> list[tuple[str, str]]:
+def _summarised(cell: CellVerdict) -> list[tuple[str, str]]:
     return [(a, v) for a, v in cell.axes.items() if v not in ("–", "no") and a != "topic.name"]
 
 
@@ -186,7 +186,7 @@ def hide_our_frames(error: BaseException) -> bool:
         seen.add(id(link))
         if isinstance(link, ProzessError) and not _of_users_code(link.__cause__ or link.__context__):
             link.__cause__, link.__suppress_context__ = None, True  # its text says all of it
-        if link.__traceback__ is not None and _is_told_by_its_text(link):
+        if link.__traceback__ is not None and _text_suffices(link):
             link.__traceback__ = _without_ours(link.__traceback__)
     return _of_users_code(error)
 
@@ -218,7 +218,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
-def _is_told_by_its_text(error: BaseException) -> bool:
+def _text_suffices(error: BaseException) -> bool:
     """Errors of the tree, of arguments, and of libraries; and whatever the user's own code raised."""
     *_, last = _frames(error.__traceback__)
     if isinstance(error, (ProzessError, *_ARGUMENTS)) or type(error).__module__ != "builtins":

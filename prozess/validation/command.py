@@ -237,7 +237,7 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         version,
         tuple(readings),
         client_version=given.client_version,
-        client_given=_tells_client(given, readings, producer, consumer, version),
+        client_given=_names_client(given, readings, producer, consumer, version),
         version_given=bool(origin) or live is not None,
     )
 
@@ -290,7 +290,7 @@ def _client(wanted: str, producer: Settings | None, consumer: Settings | None, v
     return "java"
 
 
-def _tells_client(
+def _names_client(
     given: ValidationInput,
     readings: Sequence[Reading],
     producer: Settings | None,

@@ -41,11 +41,11 @@ class Remark:
     @property
     def place(self) -> tuple[str, int | None]:
         """Returns the file and the line of its origin; the line is None if it is not known."""
-        matched = _PLACE.fullmatch(self.origin)
+        matched = _ORIGIN.fullmatch(self.origin)
         return (self.origin.partition(", ")[0], None) if matched is None else (matched[1], int(matched[2]))
 
 
-_PLACE = re.compile(r"(.+?):(\d+)(?:, .*)?")
+_ORIGIN = re.compile(r"(.+?):(\d+)(?:, .*)?")
 _IN_BRACKETS = re.compile(r"\(([^()]+:\d+)\)")
 
 
@@ -86,7 +86,7 @@ def _level(rule: str, failures: frozenset[str]) -> Level:
 
 def _origin(origin: str) -> str:
     """Only files have a place: "the default" and options have none."""
-    return origin if _PLACE.fullmatch(origin) or ", " in origin else ""
+    return origin if _ORIGIN.fullmatch(origin) or ", " in origin else ""
 
 
 # Formats. Each returns text with a line feed at its end.

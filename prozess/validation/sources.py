@@ -26,7 +26,7 @@ def read_file(
     is not there, is not what its ending says, or breaks its format's rules."""
     document = documents.load(path)
     of_servers = set(wanted) <= {"topic", "broker"}
-    known = (each for each in formats.FORMATS if not (of_servers and isinstance(each, formats.TOLD_BY_CLIENTS_NAMES)))
+    known = (each for each in formats.FORMATS if not (of_servers and isinstance(each, formats.WITH_CLIENTS_NAMES)))
     try:
         chosen = next((each for each in (*known, formats.BY_SIGHT) if each.recognises(document, path)), formats.PLAIN)
         if profiles and isinstance(chosen, formats.OfProfiles):
@@ -69,7 +69,7 @@ def read_all(
     look_beside(readings, profiles)
     readings = _one_over_the_other(readings)
     _take_what_is_created(readings)
-    _refuse_what_is_said_twice(readings)
+    _refuse_settings_given_twice(readings)
     for scope, path in parts.items():
         if path is not None and not any(scope in reading.scopes for reading in readings):
             raise BadInput(_nothing_of(scope, path, readings))
@@ -124,7 +124,7 @@ def _one_over_the_other(readings: Sequence[Reading]) -> list[Reading]:
     return found
 
 
-def _refuse_what_is_said_twice(readings: Sequence[Reading]) -> None:
+def _refuse_settings_given_twice(readings: Sequence[Reading]) -> None:
     for scope in SCOPES:
         several = [reading for reading in readings if scope in reading.scopes]
         if len(several) > 1:

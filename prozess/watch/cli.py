@@ -101,12 +101,12 @@ def carry_out(options: "WatchOptions", metrics: str | None, webhook: "Webhook | 
     topic = topic_of(options, clock=clock, login=login_here())
     notices = None if webhook is None else Notices(webhook, f"prozess watch of cluster {topic.cluster_id}")
 
-    def tell(kind: str, text: str) -> None:
-        line.tell(text)
+    def report(kind: str, text: str) -> None:
+        line.report(text)
         if notices is not None and kind != "note":
             notices.put(kind, text)
 
-    watch = ClusterWatch(options, topic, tell=tell, clock=clock)
+    watch = ClusterWatch(options, topic, report=report, clock=clock)
     page = [text_of([up(watching=False), build_info()])]
     endpoint = None if address is None else Endpoint(address, lambda: page[0], clock)
 
@@ -117,7 +117,7 @@ def carry_out(options: "WatchOptions", metrics: str | None, webhook: "Webhook | 
 
     try:
         if endpoint is not None:
-            line.tell("metrics are at http://{}:{}/metrics".format(*endpoint.address))
+            line.report("metrics are at http://{}:{}/metrics".format(*endpoint.address))
         with run_process.listening() as stop:
             code = watch.run(lambda: stop.asked, each_second)
     finally:
@@ -152,7 +152,7 @@ class StatusLine:
         self._changes = sys.stderr.isatty() and sys.stdout.isatty()
         self._shown_ns: int | None = None
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Prints a line that stays."""
         self.end()
         typer.echo(text)

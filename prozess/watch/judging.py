@@ -38,15 +38,15 @@ BEGINS = {"write": "no send was acknowledged", "read": "acknowledged records can
 ENDS = {"write": "takes records again", "read": "can be read again"}
 """What is told of outages, by kind."""
 
-Tell = Callable[[str, str], None]
+Report = Callable[[str, str], None]
 """Takes the kind of a line, such as OUTAGE, and the whole line."""
 
 
 class WatchJudge:
     """What a watch knows, and what it tells of it."""
 
-    def __init__(self, options: WatchOptions, topic: CanaryTopic, *, tell: Tell, clock: Clock) -> None:
-        self._options, self.topic, self._tell_line, self._clock = options, topic, tell, clock
+    def __init__(self, options: WatchOptions, topic: CanaryTopic, *, report: Report, clock: Clock) -> None:
+        self._options, self.topic, self._report_line, self._clock = options, topic, report, clock
         self.partitions: dict[int, WatchedPartition] = {}
         self._promises = Promises(())
         for number in range(len(topic.assignment)):
@@ -93,7 +93,7 @@ class WatchJudge:
             f"{lost.span}; {leader}, and its log, which was read again from offset {order.start} to its end at {order.end}, "
             "does not have them"
         )
-        self._tell_sighting(Sighting(partition, LOST, True, lost.count, detail))
+        self._report_sighting(Sighting(partition, LOST, True, lost.count, detail))
 
     def _judge_outages(self, now_ns: int) -> None:
         if self._turned_ns is not None and now_ns - self._turned_ns > self._options.outage_s * NS_PER_S:
@@ -106,7 +106,7 @@ class WatchJudge:
         for kind, silences in self.silences.items():
             for change in silences.look(waiting[kind], now_ns):
                 self._outage_lines.add(kind, change, now_ns)
-        self._tell_outages(now_ns, at_once=len(self.silences["write"].open) == len(self.partitions))
+        self._report_outages(now_ns, at_once=len(self.silences["write"].open) == len(self.partitions))
 
     def _waiting(self) -> dict[str, dict[int, int | None]]:
         """Returns since when an acknowledgement and a record has been awaited of each partition; None: nothing is."""
@@ -115,7 +115,7 @@ class WatchJudge:
             "read": {number: watched.window.unread_since() for number, watched in self.partitions.items()},
         }
 
-    def _tell_outages(self, now_ns: int, *, at_once: bool) -> None:
+    def _report_outages(self, now_ns: int, *, at_once: bool) -> None:
         """Tells which outages begin, in one line, and which are over. `at_once`: no other can begin."""
         for line in self._outage_lines.due(now_ns, at_once=at_once):
             words = BEGINS if line.begins else ENDS
@@ -125,7 +125,7 @@ class WatchJudge:
                     many = words[kind].replace("takes", "take") if len(numbers) > 1 else words[kind]
                     parts.append(f"{named_partitions(self.topic.name, numbers)}{': ' if line.begins else ' '}{many}")
             if not line.begins:
-                self._tell(f"OVER: {' and '.join(parts)} after {line.lasted_s:.1f} s", "OVER")
+                self._report(f"OVER: {' and '.join(parts)} after {line.lasted_s:.1f} s", "OVER")
                 continue
             known = describe_partitions(self.topic.name, mine, self.views, min_in_sync=self.topic.min_in_sync)
             last = self._complaints.last(now_ns)
@@ -145,16 +145,16 @@ class WatchJudge:
             watched.candidate = None
             for sighting in found + watched.window.settle(now_ns):
                 if sighting.name != LOST or not sighting.certain:
-                    self._tell_sighting(sighting)
+                    self._report_sighting(sighting)
                 elif audited:
                     there = f"{sighting.detail}; but the log has them: they were read when it was read again"
-                    self._tell_sighting(replace(sighting, certain=False, detail=there))
+                    self._report_sighting(replace(sighting, certain=False, detail=there))
                 elif count := watched.records.passed_by(np.array(sighting.sequences, dtype=np.int64)):
-                    self._tell_sighting(replace(sighting, count=count))
+                    self._report_sighting(replace(sighting, count=count))
 
         waiting = self._waiting()
         for sighting in self._promises.check(waiting["write"], waiting["read"]):
-            self._tell_sighting(sighting)
+            self._report_sighting(sighting)
 
     def _is_confirmed(self, watched: WatchedPartition, found: Sequence[Sighting], now_ns: int) -> bool:
         """Returns whether what was found is to be told now.
@@ -174,7 +174,7 @@ class WatchJudge:
 
     def _last_check(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        self._tell_outages(now_ns, at_once=True)
+        self._report_outages(now_ns, at_once=True)
         self._check(now_ns, at_end=True)
         for number, watched in self.partitions.items():
             where = f"{self.topic.name}-{number}"
@@ -206,7 +206,7 @@ class WatchJudge:
 
     # Telling.
 
-    def _tell_sighting(self, sighting: Sighting) -> None:
+    def _report_sighting(self, sighting: Sighting) -> None:
         self.counts.sightings[sighting.name, sighting.certain] += 1
         if sighting.name == "deleted":
             self.counts.deleted[sighting.partition] += sighting.count
@@ -221,12 +221,12 @@ class WatchJudge:
 
     def _seen(self, kind: str, text: str) -> None:
         self.counts.seen += 1
-        self._tell(f"{kind}: {text}", kind.split(" ")[0])
+        self._report(f"{kind}: {text}", kind.split(" ")[0])
 
     def _unknown(self, text: str) -> None:
         self.counts.unknown += 1
-        self._tell(f"UNKNOWN: {text}.", "UNKNOWN")
+        self._report(f"UNKNOWN: {text}.", "UNKNOWN")
 
-    def _tell(self, text: str, kind: str = "note") -> None:
+    def _report(self, text: str, kind: str = "note") -> None:
         moment = datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_S, UTC)
-        self._tell_line(kind, f"{moment:%Y-%m-%d %H:%M:%S}Z {text}")
+        self._report_line(kind, f"{moment:%Y-%m-%d %H:%M:%S}Z {text}")

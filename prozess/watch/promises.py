@@ -36,7 +36,7 @@ class Promises:
         """`bounds`: by default those of Kafka's own timeouts, and of the watch's clients."""
         self._bounds = bounds or Bounds()
         self._seen = {number: _Seen() for number in partitions}
-        self._told: set[tuple[str, int, int]] = set()
+        self._reported: set[tuple[str, int, int]] = set()
         """(name, partition, since when) of what was told."""
 
     def follow(self, partition: int) -> None:
@@ -88,8 +88,8 @@ class Promises:
 
     def _once(self, name: str, partition: int, since_ns: int, detail: str, *, broken: bool) -> Iterator[Sighting]:
         key = (name, partition, since_ns)
-        if broken and key not in self._told:
-            self._told = {old for old in self._told if old[:2] != key[:2]} | {key}
+        if broken and key not in self._reported:
+            self._reported = {old for old in self._reported if old[:2] != key[:2]} | {key}
             yield Sighting(partition, name, True, 1, detail)
 
 

@@ -76,7 +76,7 @@ class Surroundings:
         self._over, self._wake = threading.Event(), threading.Event()
         self._retention_ms: int | None = None
         self._refused: set[int] = set()
-        self._absent_told = False
+        self._absent_reported = False
         self._thread = threading.Thread(target=self._look_until, name="surroundings", daemon=True)
 
     def start(self) -> None:
@@ -165,8 +165,8 @@ class Surroundings:
                 self._add(broker, address)
             elif known != address:
                 self._topic.moved(broker, address)
-        if (absent := health.absent - self._topic.brokers.keys()) and not self._absent_told:
-            self._absent_told = True
+        if (absent := health.absent - self._topic.brokers.keys()) and not self._absent_reported:
+            self._absent_reported = True
             named = ", ".join(map(str, sorted(absent)))
             self._events.put(
                 WatchNote(f"broker {named} has replicas and is not there. It is watched from when it comes on")

@@ -15,7 +15,7 @@ from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.errors import ClusterFailed, ExitCode
 from prozess.harness.schema import Outcome
-from prozess.watch.judging import CHECK_S, Tell, WatchJudge
+from prozess.watch.judging import CHECK_S, Report, WatchJudge
 from prozess.watch.leader_changes import AuditOrder
 from prozess.watch.state import OUTCOMES, UNREAD_MAX, WatchOptions
 from prozess.watch.surroundings import PartitionAdded
@@ -32,7 +32,7 @@ FINISH_S, FINISH_SILENT_S = 2.5, 1.0
 """How long the last acknowledgements and records are waited for in the end, and how long if no broker answers."""
 CLOSE_S = 0.5
 """How long each client, and each thread, may take to end."""
-REPLACED_TOLD = 5
+REPLACED_NAMED_MAX = 5
 """How many replaced clients are told one by one; then each tenth is."""
 
 
@@ -45,13 +45,13 @@ def topic_of(options: WatchOptions, *, clock: Clock, login: Login | None) -> Can
 class ClusterWatch(WatchJudge):
     """One watch of one cluster. It implements `prozess.workloads.canary.CanaryLog`."""
 
-    def __init__(self, options: WatchOptions, topic: CanaryTopic, *, tell: Tell, clock: Clock) -> None:
-        """`topic` is made by `run`. `tell` is given a line for each thing that is seen."""
-        super().__init__(options, topic, tell=tell, clock=clock)
+    def __init__(self, options: WatchOptions, topic: CanaryTopic, *, report: Report, clock: Clock) -> None:
+        """`topic` is made by `run`. `report` is given a line for each thing that is seen."""
+        super().__init__(options, topic, report=report, clock=clock)
         self._gone_since_ns: int | None = None
         self._topic_is_gone = False
         self._unsampled_since_ns: int | None = None
-        self._unsampled_told = False
+        self._unsampled_reported = False
         self.watching = False
         """Whether its clients run."""
         self.began_ns = clock.monotonic_ns()
@@ -109,10 +109,10 @@ class ClusterWatch(WatchJudge):
         self._promises.interrupted()  # without a client nothing advances, whoever leads
         self.counts.replaced[client] += 1
         count = self.counts.replaced[client]
-        if count > REPLACED_TOLD and count % 10:
+        if count > REPLACED_NAMED_MAX and count % 10:
             self.counts.unknown += 1
             return
-        which = "" if count <= REPLACED_TOLD else f", for the {count}th time"
+        which = "" if count <= REPLACED_NAMED_MAX else f", for the {count}th time"
         doubt = ". What it had under way is in doubt" if client == "producer" else ""
         self._unknown(f"the watch's {client} could not go on and was replaced{which}: {reason.rstrip('.')}{doubt}")
 
@@ -138,9 +138,11 @@ class ClusterWatch(WatchJudge):
             self.topic.create(stop)
             record = TopicRecord(RecordedTopic(self.topic.cluster_id, self.topic.name, self.topic.id))
             if record.problem:
-                self._tell(f"note: should this watch be killed, the next one does not know its topic: {record.problem}")
+                self._report(
+                    f"note: should this watch be killed, the next one does not know its topic: {record.problem}"
+                )
             where = f"{len(self.topic.brokers)} brokers of cluster {self.topic.cluster_id}"
-            self._tell(f"watching {where} with the topic {self.topic.name}, {self.topic.copies} replicas")
+            self._report(f"watching {where} with the topic {self.topic.name}, {self.topic.copies} replicas")
             self._watch(stop, each_second)
         except (ClusterFailed, KeyboardInterrupt):
             raise
@@ -201,7 +203,7 @@ class ClusterWatch(WatchJudge):
         if self._topic_is_gone or not (left := self._left()):
             return 0
         limit_s = FINISH_SILENT_S if self.is_silent() else FINISH_S
-        self._tell(f"stopping: the watch waits {limit_s:g} s at most for {left}")
+        self._report(f"stopping: the watch waits {limit_s:g} s at most for {left}")
         return int(limit_s * NS_PER_S)
 
     def _left(self) -> str:
@@ -228,7 +230,7 @@ class ClusterWatch(WatchJudge):
         name, silent = self.topic.name, self.is_silent()
         if silent:
             if self._evidence or self._options.keep_topic:
-                self._tell(
+                self._report(
                     f"kept: the topic {name}. No broker answers, so its records stay for as long as its retention says"
                 )
             else:
@@ -238,7 +240,7 @@ class ClusterWatch(WatchJudge):
             return False
         self.topic.remove_group(name, timeout_s=CLOSE_S)
         if self._evidence:
-            self._tell(f"kept: the topic {name} is evidence of what was found{self._kept_for()}")
+            self._report(f"kept: the topic {name} is evidence of what was found{self._kept_for()}")
             return False
         if self._options.keep_topic:
             return False
@@ -280,23 +282,23 @@ class ClusterWatch(WatchJudge):
                     self._watch_partition(event.partition)
                     self._canary.add(event.partition, timeout_s=CHECK_S)
                     where = f"{self.topic.name}-{event.partition}"
-                    self._tell(f"note: broker {event.broker} came, and is watched with the new partition {where}")
+                    self._report(f"note: broker {event.broker} came, and is watched with the new partition {where}")
                 case _ if event.unknown:
                     self._unknown(event.text)
                 case _:
-                    self._tell(f"note: {event.text}.")
+                    self._report(f"note: {event.text}.")
 
     def _take(self, sample: CanarySample | Exception) -> None:
         if isinstance(sample, ClusterFailed):  # a broker that starts may refuse a login for a moment
             self._promises.interrupted()
             since_ns = self._unsampled_since_ns = self._unsampled_since_ns or self._clock.monotonic_ns()
-            if self._clock.monotonic_ns() - since_ns > WITHOUT_SAMPLES_S * NS_PER_S and not self._unsampled_told:
-                self._unsampled_told = True
+            if self._clock.monotonic_ns() - since_ns > WITHOUT_SAMPLES_S * NS_PER_S and not self._unsampled_reported:
+                self._unsampled_reported = True
                 self._unknown(f"the brokers cannot be asked for their metadata: {str(sample).rstrip('.')}")
             return
         if isinstance(sample, Exception):
             raise sample
-        self.sample, self._unsampled_since_ns, self._unsampled_told = sample, None, False
+        self.sample, self._unsampled_since_ns, self._unsampled_reported = sample, None, False
         self._complaints.answered(sample.views, sample.asked_ns)
         self._promises.sampled(self.topic.name, sample.views, sample.answered_ns)
         for view in sample.views.values():

@@ -157,7 +157,7 @@ class PartitionWindow:
         self._producers = self._issued = 0
         self._floor = 0
         self._log_start = 0
-        self._told: set[tuple[str, bool, tuple[int, ...]]] = set()
+        self._reported: set[tuple[str, bool, tuple[int, ...]]] = set()
         self._seen: set[tuple[str, bool, tuple[int, ...]]] = set()
         """What the last look found, told or not."""
         self._marks: deque[tuple[int, int]] = deque()
@@ -293,7 +293,7 @@ class PartitionWindow:
             if finding.result.incomplete and not finding.result.judged and "failed" in finding.result.incomplete:
                 key = ("judge-failed", False, ())
                 self._seen.add(key)
-                if key not in self._told:
+                if key not in self._reported:
                     found.append(Sighting(self.partition, "judge-failed", False, 1, finding.result.incomplete))
             if not len(witnesses):
                 continue
@@ -301,7 +301,7 @@ class PartitionWindow:
             for value in (True, False):
                 chosen = witnesses[certain == value]
                 keys = [(finding.anomaly, value, key) for key in _keys(chosen)]
-                new = [row for row, key in enumerate(keys) if key not in self._told]
+                new = [row for row, key in enumerate(keys) if key not in self._reported]
                 self._seen.update(keys)
                 if new:
                     detail = self._detail(finding.anomaly, chosen[new], certain=value)
@@ -315,7 +315,7 @@ class PartitionWindow:
         self._pending.clear()
         if self._regression():
             self._forget_truncated()
-        self._told = self._seen
+        self._reported = self._seen
         return self._drop(now_ns)
 
     def check(self, now_ns: int) -> list[Sighting]:

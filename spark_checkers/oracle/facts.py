@@ -202,7 +202,7 @@ def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: i
     for node, begin_ns, lasted_ns in zip(*(calls[name].tolist() for name in ("node", "time_ns", "value")), strict=True):
         facts["fact_calls"].append((world, cell.cell, node, begin_ns, lasted_ns))
     if cell.delivery_bound is not None:
-        _add_places(facts, history, world=world, cell=cell)
+        _add_due_rows(facts, history, world=world, cell=cell)
 
 
 def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, int, int]]:
@@ -218,7 +218,7 @@ def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, i
     return [(kind, time_ns, 2**62 if lasted_ns == NONE else time_ns + lasted_ns) for kind, time_ns, lasted_ns in values]
 
 
-def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+def _add_due_rows(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
     """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. Of
     transactions it is each reader at read_committed."""
     alone = "transactions" in cell.traits

@@ -16,7 +16,7 @@ from prozess.clusters.compose.engine import connect
 from prozess.clusters.compose.testcontainer import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.interfaces import NodeState
-from prozess.harness.report.words import kafka_told
+from prozess.harness.report.words import kafka_description
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from prozess.testing.recorded.consumer import RecordedConsumer
@@ -102,7 +102,7 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     judged = recording.conclude()
     assert judged.verdict is not None
     assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
-    assert kafka_told(judged.run, recording.plan()) == "4.4, kraft", (
+    assert kafka_description(judged.run, recording.plan()) == "4.4, kraft", (
         "as the cluster told it: nobody asked for a version"
     )
     unclean = judged.verdict.cells[0].anomalies["unclean"]

@@ -47,7 +47,7 @@ def for_type_checkers():
 
 def test_type_checkers_see_exactly_the_names_that_can_be_imported():
     told = {name: module for name, module in for_type_checkers().items() if name in prozess.__all__}
-    places = {name: module for module, names in prozess._PLACES.items() for name in names}
+    places = {name: module for module, names in prozess._MODULE_OF.items() for name in names}
     assert told == places | dict.fromkeys(prozess._MODULES, "prozess")
     assert sorted(told) == sorted(prozess.__all__)
 

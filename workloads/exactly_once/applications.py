@@ -71,7 +71,7 @@ def look_after_child(child: ChildProcess, client: Client, *, stop_s: float) -> N
                 if isinstance(order.command, messages.StopCommand) and stopped_ns is None:
                     stopped_ns = client.now_ns()
                     child.ask_to_end()
-                client.control.tell(messages.DoneEvent(number=order.number))
+                client.control.send(messages.DoneEvent(number=order.number))
             client.heartbeat(client.now_ns())
             child.look_after(stopped=stopped_ns is not None)
             if stopped_ns is not None and client.now_ns() - stopped_ns >= limit_ns:
@@ -115,7 +115,7 @@ class Application:
                 )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise ApplicationFailed(f"it could not be started: {error}") from error
-        self._client.control.tell(messages.ChildEvent(session=self._process.pid))
+        self._client.control.send(messages.ChildEvent(session=self._process.pid))
         look_after_child(self, self._client, stop_s=self._options.stop_s)
 
     def issued(self) -> int:
@@ -213,7 +213,7 @@ class JavaCopier:
         code = tool.ended()
         if code is None:
             return
-        self._client.control.tell(messages.ChildEndedEvent(session=tool.pid))
+        self._client.control.send(messages.ChildEndedEvent(session=tool.pid))
         self._before, self._copied, self._tool = self._before + self._copied, 0, None
         self._again_ns = self._client.now_ns() + RETRY_AFTER_NS
         self._failed = self._failed + 1 if code else 0
@@ -228,7 +228,7 @@ class JavaCopier:
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse_status)
         except OSError as error:
             raise ApplicationFailed(f"it could not be started: {error}") from error
-        self._client.control.tell(messages.ChildEvent(session=self._tool.pid))
+        self._client.control.send(messages.ChildEvent(session=self._tool.pid))
 
     def _take(self, status: Mapping[str, Any]) -> None:
         self._copied, remaining = int(status["totalProcessed"]), int(status["remaining"])

@@ -189,7 +189,7 @@ class GroupMember:
     def _new_consumer(self) -> Consumer:
         spec = self._client.spec
         callbacks = {"error_cb": self._on_error, "on_commit": self._commits.answered}
-        of_brokers = self._client.statistics.callbacks_of_brokers(self._answerers.told)
+        of_brokers = self._client.statistics.callbacks_of_brokers(self._answerers.note)
         consumer = Consumer(logged_in({**spec.properties, **callbacks, **of_brokers}))
         consumer.subscribe(
             list(self._subscribed),
@@ -382,7 +382,7 @@ class GroupMember:
             self._report_ns = now_ns + REPORT_NS
             positions = {dense: int(self._reads.next_offset[dense]) for dense in self._owned}
             at = {dense: (position, self._at_end(dense, position)) for dense, position in positions.items()}
-            control.tell(messages.DrainingEvent(at=at, processed=self._processed.count))
+            control.send(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     def _at_end(self, dense: int, position: int) -> bool:
         """Tells whether everything up to the end that a broker has named was processed. The event that says so is
@@ -415,7 +415,7 @@ class GroupMember:
                 self._stalled_until_ns = self._now_ns() + int(seconds * 1e9)
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
 
 # The group of a KIP-848 consumer is gone: how that is told, and when another consumer may be made in its place.

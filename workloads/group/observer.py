@@ -25,7 +25,7 @@ FOLLOW_S = 0.3
 """How long to wait between two looks at what is not committed yet."""
 TRY_S = 5.0
 STATISTICS_MS = 100
-TOLD_S = 1.0
+LOG_WINDOW_S = 1.0
 """How long to wait for statistics that were made after an answer."""
 
 
@@ -39,7 +39,7 @@ class CommittedObserver:
         self._client, self._stopped = client, False
         self._observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
         self._counters = Counters()
-        statistics: dict[str, Any] = {INTERVAL_PROPERTY: STATISTICS_MS, "stats_cb": self._counters.told}
+        statistics: dict[str, Any] = {INTERVAL_PROPERTY: STATISTICS_MS, "stats_cb": self._counters.note}
         self._admin = AdminClient(logged_in({**client.spec.properties, **statistics}))
         options = options_of(client.spec, ObserverOptions)
         self._stable = options.stable
@@ -57,7 +57,7 @@ class CommittedObserver:
                 if isinstance(order.command, messages.FollowCommand):
                     self._follow(order.command)
                 self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
-                self._client.control.tell(messages.DoneEvent(number=order.number))
+                self._client.control.send(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many offsets were recorded."""
@@ -79,7 +79,7 @@ class CommittedObserver:
                     del missing[group_id]
                 else:
                     missing[group_id] = why
-        self._client.control.tell(messages.LookedEvent(missing=missing))
+        self._client.control.send(messages.LookedEvent(missing=missing))
 
     def _follow(self, follow: messages.FollowCommand) -> None:
         wanted = [dense for names in self._groups.values() for dense in names.values() if dense in follow.partitions]
@@ -96,8 +96,8 @@ class CommittedObserver:
             self._client.heartbeat(now_ns())
             for order in self._client.control.until(timeout_s=FOLLOW_S):
                 self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
-                self._client.control.tell(messages.DoneEvent(number=order.number))
-        self._client.control.tell(messages.FollowedEvent())
+                self._client.control.send(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.FollowedEvent())
 
     def _committed(self) -> dict[int, int]:
         """Returns the committed offsets of every group that is answered for now: dense id → offset, NONE = nothing is
@@ -125,7 +125,7 @@ class CommittedObserver:
     def _who_answered(self) -> int:
         """Returns the one broker that was asked since the last call; NONE = not known."""
         now_ns = self._client.now_ns()
-        until_ns = now_ns + int(TOLD_S * 1e9)
+        until_ns = now_ns + int(LOG_WINDOW_S * 1e9)
         while self._counters.at_ns < now_ns:
             if self._client.now_ns() >= until_ns:
                 return NONE
@@ -203,7 +203,7 @@ class Answerers:
         """Notes that row `row` of `observations` is an answer that came in this time (raw CLOCK_MONOTONIC)."""
         self._open.append((row, asked_ns, answered_ns))
 
-    def told(self, report: Mapping[str, Any]) -> None:
+    def note(self, report: Mapping[str, Any]) -> None:
         """Takes one report of librdkafka's statistics."""
         at_ns = int(report.get("ts", 0)) * 1000
         node, since_ns = coordinator_of(report)
@@ -239,7 +239,7 @@ class Counters:
         self._sent: dict[int, int] = {}
         self._before: dict[int, int] = {}
 
-    def told(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Takes one report of librdkafka's statistics."""
         report = json.loads(text)
         self.at_ns = int(report.get("ts", 0)) * 1000

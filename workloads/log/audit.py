@@ -56,7 +56,7 @@ class SentinelWriter:
                 if isinstance(order.command, messages.WriteCommand):
                     self._write(order.command.timeout_s)
                 self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
-                self._client.control.tell(messages.DoneEvent(number=order.number))
+                self._client.control.send(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many sentinels were tried."""
@@ -77,7 +77,7 @@ class SentinelWriter:
                 self._send(dense)
             self._client.serve(self._producer.poll, POLL_S)
         missing = {dense: problem for dense, problem in self._problems.items() if dense not in self._written}
-        self._client.control.tell(messages.SentinelsEvent(written=self._written, missing=missing))
+        self._client.control.send(messages.SentinelsEvent(written=self._written, missing=missing))
 
     def _send(self, dense: int) -> None:
         topic, number = self._names[dense]
@@ -126,7 +126,7 @@ class AuditReader:
                 if isinstance(order.command, messages.ReadCommand):
                     self._audit(order.command.through, order.command.timeout_s)
                 self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
-                self._client.control.tell(messages.DoneEvent(number=order.number))
+                self._client.control.send(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many records were read."""
@@ -149,7 +149,7 @@ class AuditReader:
         self._observe(ObservationKind.HIGH_WATERMARK)
         # Retention may have moved it while we read; checkers take the greatest.
         self._observe(ObservationKind.LOG_START)
-        self._client.control.tell(messages.AuditedEvent(complete=complete, incomplete=incomplete | more))
+        self._client.control.send(messages.AuditedEvent(complete=complete, incomplete=incomplete | more))
 
     def _read(
         self, reading: PartitionConsumer, through: Mapping[int, int], until_ns: int

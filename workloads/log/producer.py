@@ -117,7 +117,7 @@ class LogProducer:
             client.now_ns,
             complete_one=complete_one,
             acknowledged=self._settled_without_error,
-            offsets_told=offsets_are_reported(spec.properties),
+            offsets_reported=offsets_are_reported(spec.properties),
         )
         self._issuing = Issuing(
             self._sends, client.now_ns, sender=spec.client, value_bytes=spec.value_bytes, most=ISSUE_MAX
@@ -199,7 +199,7 @@ class LogProducer:
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _ask(self, command: messages.SendCommand, number: int) -> None:
         """Notes a command to send; it is answered once all of its records have been issued."""
@@ -224,7 +224,7 @@ class LogProducer:
         begun = {dense for dense, _, _ in (*self._partitions, *begin.partitions)}
         self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
         self._begins.popleft()
-        self._client.control.tell(messages.DoneEvent(number=begin.order))
+        self._client.control.send(messages.DoneEvent(number=begin.order))
 
     def _numbers_of(self, topic: str) -> Collection[int]:
         """Asks for a topic's partitions, which the library then knows, too. None where nobody answers in time."""
@@ -247,7 +247,7 @@ class LogProducer:
             self._issue([self._asked.popleft() for _ in range(count)])
             self._asked_done += count
         while self._asked_by and self._asked_by[0][0] <= self._asked_done:
-            self._client.control.tell(messages.DoneEvent(number=self._asked_by.popleft()[1]))
+            self._client.control.send(messages.DoneEvent(number=self._asked_by.popleft()[1]))
 
     def _issue_due(self, now_ns: int) -> float:
         """Issues what the rate owes until now, and returns how many seconds to wait for the next record."""

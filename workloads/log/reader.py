@@ -275,7 +275,7 @@ class LogReader:
             self._reading.consume()
             if self._through is not None and self._has_reached(self._through):
                 self._through = None
-                self._client.control.tell(messages.ReachedEvent())
+                self._client.control.send(messages.ReachedEvent())
 
     def issued(self) -> int:
         """Returns how many records were read."""
@@ -293,7 +293,7 @@ class LogReader:
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _has_reached(self, through: Mapping[int, int]) -> bool:
         reached = self._reading.rows.next_offset

@@ -283,13 +283,13 @@ class Reports:
         *,
         complete_one: Callable[[KafkaError | None, Message], None],
         acknowledged: Callable[[Mapping[int, int]], None],
-        offsets_told: bool = True,
+        offsets_reported: bool = True,
     ) -> None:
         """`acknowledged`: told how many of each partition (dense id) were completed without error, but for those that went
-        to `complete_one`. `offsets_told`: see `prozess.workloads.settings.offsets_are_reported`."""
+        to `complete_one`. `offsets_reported`: see `prozess.workloads.settings.offsets_are_reported`."""
         self._sends, self._now_ns = sends, now_ns
         self._complete_one, self._acknowledged = complete_one, acknowledged
-        self._offsets_told = offsets_told
+        self._offsets_reported = offsets_reported
         self._waiting: list[Message] = []
 
     def reported(self, error: KafkaError | None, message: Message) -> None:
@@ -310,7 +310,7 @@ class Reports:
                 self._complete_one(None, message)
             return
         partitions, sequences = identities_of(cast(list[bytes], list(map(Message.value, messages))))
-        offsets = _offsets(messages) if self._offsets_told else NONE
+        offsets = _offsets(messages) if self._offsets_reported else NONE
         columns: dict[str, np.ndarray | int] = {
             "outcome": int(Outcome.OK),
             "log_offset": offsets,

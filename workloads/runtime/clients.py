@@ -25,7 +25,7 @@ from prozess.harness.schema import RECORDED_ROLES, SENDING
 from prozess.workloads import messages
 from prozess.workloads.client import ClientExit, clock_file_of
 from prozess.workloads.roles import OF_THE_AUDIT, ROLES, ClientServers, Launcher
-from prozess.workloads.runtime.clocks import PlaceClock, prepare
+from prozess.workloads.runtime.clocks import SlotClock, prepare
 from prozess.workloads.runtime.final_phase import FinalPhase
 from prozess.workloads.runtime.fork_server import share
 from prozess.workloads.runtime.incarnations import Incarnations
@@ -75,7 +75,7 @@ class Clients:
         self._tails: dict[int, SendsTail] = {}
         self._take_overs = TakeOvers(plan)
         self._resumed = False
-        self._places = Incarnations(
+        self._incarnations = Incarnations(
             [client for client in plan.clients if client.role not in (*OF_THE_AUDIT, *RECORDED_ROLES)],
             processes=self._processes,
             launch=self._launching.relaunch,
@@ -84,12 +84,12 @@ class Clients:
             first_new_client=1 + max((client.client for client in plan.clients), default=0),
             rows=run.rows,
             clock=clock,
-            place_clock=self._place_clock,
+            slot_clock=self._slot_clock,
         )
 
-    def _place_clock(self, client: PlannedClient, clients: Callable[[], Sequence[int]]) -> PlaceClock:
+    def _slot_clock(self, client: PlannedClient, clients: Callable[[], Sequence[int]]) -> SlotClock:
         topics = {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
-        return PlaceClock(
+        return SlotClock(
             clock_file_of(self._run.rows, client.client),
             partitions=[topics[partition] for partition in client.partitions],
             servers=lambda: self._launching.observer_servers,
@@ -100,7 +100,7 @@ class Clients:
 
     def nodes(self) -> Sequence[ClientNode]:
         """Returns the places of planned clients, as targets of faults."""
-        return self._places.nodes
+        return self._incarnations.nodes
 
     def start(self) -> None:
         """Starts all clients but the audit's and late starters, each in its own process or in one that it shares
@@ -135,11 +135,11 @@ class Clients:
                 self._take_overs.take_over(self._processes, cells, hold=action.hold)
             case ClientAction():
                 for name in action.client:
-                    self._stop_or_start(action, self._places.named(name))
+                    self._stop_or_start(action, self._incarnations.named(name))
             case StallAction():
                 stall = messages.StallCommand(seconds=action.seconds)
                 for name in action.client:
-                    stalled = self._places.processes_of(self._places.named(name))
+                    stalled = self._incarnations.processes_of(self._incarnations.named(name))
                     self._processes.command(stalled, stall, timeout_s=COMMAND_LIMIT_S)
             case _:
                 assert_never(action)
@@ -149,7 +149,7 @@ class Clients:
         new = set(partitions)
         self._launching.absent -= new
         of = {c.client for c in self._plan.clients if new.intersection(c.partitions)}
-        processes = [p for p in self._processes.running(SENDING) if self._places.planned_of(p.client) in of]
+        processes = [p for p in self._processes.running(SENDING) if self._incarnations.planned_of(p.client) in of]
         self._processes.command(processes, messages.BeginCommand(partitions=sorted(new)), timeout_s=COMMAND_LIMIT_S)
 
     def _send(self, action: Send) -> None:
@@ -158,7 +158,7 @@ class Clients:
         alike = [c for c in self._plan.clients if action.producer is None or c.number == action.producer]
         concerned = {c.client for c in alike if wanted.intersection(c.partitions)}
         self._processes.command(
-            [p for p in self._processes.running(SENDING) if self._places.planned_of(p.client) in concerned],
+            [p for p in self._processes.running(SENDING) if self._incarnations.planned_of(p.client) in concerned],
             messages.SendCommand(partitions=partitions, count=action.count),
             timeout_s=SEND_LIMIT_S,
         )
@@ -201,7 +201,7 @@ class Clients:
         producers = self._processes.running(SENDING)
         for process in producers:
             process.expected_to_end = True
-        self._processes.tell(producers, messages.FinishCommand(timeout_s=timeout_s))
+        self._processes.send(producers, messages.FinishCommand(timeout_s=timeout_s))
         ended = self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S)
         late = [] if ended else [p.name for p in producers if p.running]
         if late:
@@ -271,7 +271,7 @@ class TakeOvers:
             processes.command(zombies, messages.HoldCommand(), timeout_s=TAKE_OVER_LIMIT_S)
         processes.command(successors, messages.TakeOverCommand(), timeout_s=TAKE_OVER_LIMIT_S)
         # Not awaited: one that is paused reads it when it is resumed.
-        processes.tell(zombies, messages.GoOnCommand())
+        processes.send(zombies, messages.GoOnCommand())
         for text in ids:
             self._having[text], self._waiting[text] = self._waiting[text], self._having[text]
 

@@ -53,7 +53,7 @@ class Stamp:
     by_broker: bool
 
 
-class PlaceClock:
+class SlotClock:
     """The clock of one client's place. `partitions`: (topic, number) that it writes; `clients`: the ids of all clients
     that have or had the place."""
 

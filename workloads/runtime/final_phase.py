@@ -76,7 +76,7 @@ class FinalPhase:
         problems: dict[str, str] = {}
         if planned := self._planned["fencer"]:
             started = self._start_for_audit(planned, limit_s=timeout_s)
-            self._processes.tell(started, messages.FenceCommand(timeout_s=timeout_s))
+            self._processes.send(started, messages.FenceCommand(timeout_s=timeout_s))
             answers = self._answers(started, messages.FencedEvent, limit_s=timeout_s)
             problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
             for answer in answers.values():
@@ -84,7 +84,7 @@ class FinalPhase:
             self._processes.end(started)
         if planned := self._planned["observer"]:
             started = self._observers(planned)
-            self._processes.tell(started, messages.LookCommand(timeout_s=LOOK_UP_S))
+            self._processes.send(started, messages.LookCommand(timeout_s=LOOK_UP_S))
             self._answers(started, messages.LookedEvent, limit_s=LOOK_UP_S)
             self._processes.end(started)
         return problems
@@ -104,13 +104,13 @@ class FinalPhase:
         sentinels = [p for p in started if p.role == "sentinel"]
         readers = [p for p in started if p.role == "audit"]
 
-        self._processes.tell(sentinels, messages.WriteCommand(timeout_s=self._left_s(until_ns) * SENTINEL_SHARE))
+        self._processes.send(sentinels, messages.WriteCommand(timeout_s=self._left_s(until_ns) * SENTINEL_SHARE))
         written: dict[int, int] = {}
         missing: dict[int, str] = {}
         for _, event in self._answers(sentinels, messages.SentinelsEvent, limit_s=self._left_s(until_ns)).items():
             written |= event.written
             missing |= event.missing
-        self._processes.tell(readers, messages.ReadCommand(through=written, timeout_s=self._left_s(until_ns)))
+        self._processes.send(readers, messages.ReadCommand(through=written, timeout_s=self._left_s(until_ns)))
         answers = self._answers(readers, messages.AuditedEvent, limit_s=self._left_s(until_ns))
         result = self._result(written, missing, answers)
         self._processes.end(started)
@@ -130,7 +130,7 @@ class FinalPhase:
         left_s = self._left_s(until_ns)
         for process in started:
             process.events[:] = [event for event in process.events if not isinstance(event, messages.FollowedEvent)]
-        self._processes.tell(
+        self._processes.send(
             started, messages.FollowCommand(partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
         )
         return started
@@ -147,7 +147,7 @@ class FinalPhase:
     def _let_readers_reach(self, written: Mapping[int, int]) -> None:
         """Lets tailing readers read through the sentinels, or until the time after which they count as stalled."""
         readers = self._processes.running(("reader",))
-        self._processes.tell(readers, messages.ReachCommand(through=dict(written)))
+        self._processes.send(readers, messages.ReachCommand(through=dict(written)))
         self._answers(readers, messages.ReachedEvent, limit_s=STALLED_NS / NS_PER_S)
 
     def _answers(self, processes: list[ClientProcess], kind: type[A], *, limit_s: float) -> dict[int, A]:
@@ -233,7 +233,7 @@ class Drain:
         """Tells the members to drain. True once each partition is read to its end by an owner and has been for
         SETTLED_S; False if nothing moved for `quiet_s`, or after `timeout_s`."""
         begun_ns = self._clock.monotonic_ns()
-        self._processes.tell(members, messages.DrainCommand(quiet_s=self._quiet_s))
+        self._processes.send(members, messages.DrainCommand(quiet_s=self._quiet_s))
         latest: dict[int, dict[int, tuple[int, bool]]] = {}
         done_ns = moved_ns = begun_ns
         before: tuple[Positions, int] = ({}, 0)
@@ -256,7 +256,7 @@ class Drain:
         ended, and it says which."""
         for member in members:
             member.expected_to_end = True
-        self._processes.tell(members, messages.StopCommand())
+        self._processes.send(members, messages.StopCommand())
         if self._processes.wait(members, timeout_s=END_S):
             return []
         late = [f"{member.name} did not leave within {END_S:g} s" for member in members if member.running]

@@ -219,7 +219,7 @@ class SharedClient:
             if self._work is not None:
                 self._work.let_go()
             life.close()
-        life.tell_end()
+        life.send_end()
 
 
 def run_shared(

@@ -21,7 +21,7 @@ from prozess.harness.schema import ASSIGNMENTS, CLIENTS, NONE, SENDING, SENDS, O
 from prozess.workloads import messages
 from prozess.workloads.client import ClientLaunch
 from prozess.workloads.record.members import ASSIGN
-from prozess.workloads.runtime.clocks import PlaceClock
+from prozess.workloads.runtime.clocks import SlotClock
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses
 
 # Who has the place of each planned client, over all that had it.
@@ -35,7 +35,7 @@ class Incarnations:
 
     `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is told of each that
     was started in a place. New ids are beyond the plan's. `late`: partitions that are not there from the start.
-    `place_clock`: of a place, whose clients' ids it asks for.
+    `slot_clock`: of a place, whose clients' ids it asks for.
     """
 
     def __init__(  # noqa: PLR0913 - parts of one trial, by name
@@ -49,7 +49,7 @@ class Incarnations:
         late: Collection[int],
         rows: Path,
         clock: Clock,
-        place_clock: Callable[[PlannedClient, Callable[[], Sequence[int]]], PlaceClock],
+        slot_clock: Callable[[PlannedClient, Callable[[], Sequence[int]]], SlotClock],
     ) -> None:
         self._processes, self._launch, self._taken = processes, launch, taken
         self._next = first_new_client
@@ -63,7 +63,7 @@ class Incarnations:
                 partitions=len(set(client.partitions) - set(late)),
                 rows=rows,
                 clock=clock,
-                place_clock=place_clock(client, partial(self._incarnations.__getitem__, client.client)),
+                slot_clock=slot_clock(client, partial(self._incarnations.__getitem__, client.client)),
             )
             for client in planned
         )
@@ -112,9 +112,9 @@ class Incarnations:
             return
         process.expected_to_end = True
         if planned.role in SENDING:
-            self._processes.tell([process], messages.FinishCommand(timeout_s=timeout_s))
+            self._processes.send([process], messages.FinishCommand(timeout_s=timeout_s))
         else:
-            self._processes.tell([process], messages.StopCommand())
+            self._processes.send([process], messages.StopCommand())
         if not self._processes.wait([process], timeout_s=timeout_s):
             raise NotReady(
                 awaited=f"client {process.name} to end in order", timeout_s=timeout_s, last_seen="it still runs"
@@ -146,10 +146,10 @@ class ClientPlace:
         partitions: int,
         rows: Path,
         clock: Clock,
-        place_clock: PlaceClock,
+        slot_clock: SlotClock,
     ) -> None:
         self._planned, self._had_by, self._restart, self._end = planned, had_by, restart, end
-        self._place_clock = place_clock
+        self._slot_clock = slot_clock
         self._partitions, self._rows, self._clock = partitions, rows, clock
 
     @property
@@ -303,24 +303,24 @@ class ClientPlace:
     def impair(self, impairment: Impairment) -> None:
         """Moves the client's wall clock. ClusterFailed for anything else: a client has neither disk nor link of its
         own."""
-        if not isinstance(impairment, ClockShift) or not self._place_clock.there:
+        if not isinstance(impairment, ClockShift) or not self._slot_clock.there:
             raise ClusterFailed(
                 f"client {self.name} cannot be impaired by {impairment.kind!r}: it is no node of the cluster."
             )
-        self._place_clock.impair(impairment)
+        self._slot_clock.impair(impairment)
 
     def repair(self, impairment: Impairment) -> None:
         """Sets the client's clock right, if it was moved."""
-        if isinstance(impairment, ClockShift) and self._place_clock.there:
-            self._place_clock.repair(impairment)
+        if isinstance(impairment, ClockShift) and self._slot_clock.there:
+            self._slot_clock.repair(impairment)
 
     def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
         """Observes the client's clock, by what it writes."""
-        if not isinstance(impairment, ClockShift) or not self._place_clock.there:
+        if not isinstance(impairment, ClockShift) or not self._slot_clock.there:
             return Tristate.NO, "a client is never impaired"
-        if self.os_pid is None and not self._place_clock.is_moved:
+        if self.os_pid is None and not self._slot_clock.is_moved:
             return Tristate.NO, "there is no process, and the next one starts with the true time"
-        return self._place_clock.impaired(impairment)
+        return self._slot_clock.impaired(impairment)
 
     def harm(self, harm: Harm) -> str:
         """Raises ClusterFailed, as `impair` does."""

@@ -209,7 +209,7 @@ class ClientProcesses:
     ) -> None:
         """Tells clients something, and returns once each that still runs has carried it out. NotReady after
         `timeout_s`."""
-        reached = self.tell(processes, command)
+        reached = self.send(processes, command)
         number = self._command
 
         def waiting() -> list[str]:
@@ -228,7 +228,7 @@ class ClientProcesses:
             interval_s=_INTERVAL_S,
         )
 
-    def tell(self, processes: Iterable[ClientProcess], command: messages.Command) -> list[ClientProcess]:
+    def send(self, processes: Iterable[ClientProcess], command: messages.Command) -> list[ClientProcess]:
         """Tells something to each client that still runs, without waiting. Returns those that were told."""
         self._command += 1
         line = messages.encoded(messages.Order(number=self._command, command=command)) + b"\n"
@@ -262,7 +262,7 @@ class ClientProcesses:
         ending = list(processes)
         for process in ending:
             process.expected_to_end = True
-        self.tell(ending, messages.StopCommand())
+        self.send(ending, messages.StopCommand())
         if self.wait(ending, timeout_s=STOP_LIMIT_S):
             return
         for process in ending:
@@ -376,7 +376,7 @@ class ClientProcesses:
             if not message:
                 self._server_is_gone(library)
                 return
-            event = messages.told_by_fork_server(message)
+            event = messages.fork_server_events(message)
             if isinstance(event, messages.Started):
                 started = [self.clients[client] for client in event.clients]
                 self._by_pid[event.pid] = started

@@ -56,16 +56,16 @@ _TOO_LATE = "TimeoutException"
 class JavaDeliveryReport:
     """A delivery report of Kafka's Java producer (`prozess.workloads.record.sends.DeliveryReport`)."""
 
-    told_value: bytes
-    told_offset: int | None
+    copied_value: bytes
+    copied_offset: int | None
 
     def value(self) -> bytes:
         """Returns the record's value."""
-        return self.told_value
+        return self.copied_value
 
     def offset(self) -> int | None:
         """Returns where the record was appended; None = it was not, as far as is known."""
-        return self.told_offset
+        return self.copied_offset
 
 
 class JavaClass(Protocol):

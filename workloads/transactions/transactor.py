@@ -173,7 +173,7 @@ class Transactor:
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.DoneEvent(number=number))
+        self._client.control.send(messages.DoneEvent(number=number))
 
     def _asked(self, command: messages.SendCommand | messages.HoldCommand, number: int) -> TransactionTask:
         """Makes the task of a command. The command is answered once all of its records have been issued."""
@@ -208,7 +208,7 @@ class Transactor:
         self._rows.initialised()
         self._producer, self._in_flight = producer, 0
         if self._take_over is not None:
-            self._client.control.tell(messages.DoneEvent(number=self._take_over))
+            self._client.control.send(messages.DoneEvent(number=self._take_over))
             self._take_over = None
 
     def _replace_dead(self) -> None:
@@ -223,7 +223,7 @@ class Transactor:
             self._idle, self._superseded = True, False
             while self._tasks:
                 if (number := self._tasks.popleft().answers) is not None:
-                    self._client.control.tell(messages.DoneEvent(number=number))
+                    self._client.control.send(messages.DoneEvent(number=number))
 
     # Transactions.
 
@@ -282,7 +282,7 @@ class Transactor:
             rest = rest[len(rest) // 2 :]
         self._issue(transaction, rest)
         if task.answers is not None and task.end is not IntendedEnd.HELD:
-            self._client.control.tell(messages.DoneEvent(number=task.answers))
+            self._client.control.send(messages.DoneEvent(number=task.answers))
         self._await_reports()
         self._dwell()
         if task.end is IntendedEnd.LATE:
@@ -323,7 +323,7 @@ class Transactor:
         """Waits with an open transaction until it is told to go on: meanwhile another process takes the id over."""
         self._held = True
         assert task.answers is not None
-        self._client.control.tell(messages.DoneEvent(number=task.answers))
+        self._client.control.send(messages.DoneEvent(number=task.answers))
         while self._held and not self._stopped:
             self._breathe(POLL_S)
 
@@ -454,7 +454,7 @@ class Fencer:
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _fence_all(self, timeout_s: float) -> None:
         """Fences one id after the other: each takes milliseconds unless its coordinator is gone."""
@@ -465,7 +465,7 @@ class Fencer:
             problem = self._fence(text, rows, until_ns)
             if problem is not None:
                 problems[text] = problem
-        self._client.control.tell(messages.FencedEvent(problems=problems))
+        self._client.control.send(messages.FencedEvent(problems=problems))
 
     def _fence(self, text: str, rows: TransactionRows, until_ns: int) -> str | None:
         producer = Producer(

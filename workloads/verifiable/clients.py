@@ -206,7 +206,7 @@ class ToolClient(ABC):
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
             # A kill hits the tool first: what it said is recorded.
-            self._client.control.tell(messages.ChildEvent(session=self._tool.pid, speaks=True))
+            self._client.control.send(messages.ChildEvent(session=self._tool.pid, speaks=True))
 
     def _end(self, *, limit_ns: int) -> None:
         self._stopped = True
@@ -300,7 +300,7 @@ class VerifiableProducer(ToolClient):
                 self._end(limit_ns=STOP_LIMIT_NS)
             case other:
                 self._client.log(f"a verifiable producer cannot {other.do}: it goes on")
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
@@ -319,7 +319,7 @@ class VerifiableProducer(ToolClient):
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> None:
         sequence = sequence_of(event.get("value"), prefix=self._spec.client)
-        tp = event_partition(event) or self._first_place(event)
+        tp = event_partition(event) or self._first_partition(event)
         dense = self._dense.get((tp.topic, tp.partition))
         if sequence is None or dense is None or not self._seen.add(sequence):
             self.not_understood(event)
@@ -340,7 +340,7 @@ class VerifiableProducer(ToolClient):
             len(str(event["value"])),
         )
 
-    def _first_place(self, event: Mapping[str, Any]) -> EventPartition:
+    def _first_partition(self, event: Mapping[str, Any]) -> EventPartition:
         """Returns some partition for an error, which names none. Its outcome is INFO, which claims nothing of any."""
         topic = event.get("topic")
         numbers = [number for name, number in self._dense if name == topic]
@@ -378,7 +378,7 @@ class VerifiableConsumer(ToolClient):
     def _obey(self, order: messages.Order) -> None:
         if isinstance(order.command, messages.StopCommand):
             self._end(limit_ns=STOP_LIMIT_NS)
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
@@ -488,7 +488,7 @@ class VerifiableShareConsumer(ToolClient):
     def _obey(self, order: messages.Order) -> None:
         if isinstance(order.command, messages.StopCommand):
             self._end(limit_ns=STOP_LIMIT_NS)
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:

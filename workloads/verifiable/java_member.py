@@ -97,7 +97,7 @@ class JavaMember(ToolClient):
                 pass
             case other:
                 self._client.log(f"a Java member cannot {other.do}: it goes on")
-        self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.send(messages.DoneEvent(number=order.number))
 
     def _look_after(self, tool: Tool) -> None:
         super()._look_after(tool)
@@ -110,7 +110,7 @@ class JavaMember(ToolClient):
             self._report_ns = now_ns + REPORT_NS
             # Where the end is it does not know; that is what the observer follows.
             at = {dense: (self._positions.next.get(dense, NONE), True) for dense in sorted(self._owned)}
-            self._client.control.tell(messages.DrainingEvent(at=at, processed=self._processed.count))
+            self._client.control.send(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     # Events.
 

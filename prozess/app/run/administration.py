@@ -242,11 +242,11 @@ class _Search:
 
     def found(self) -> Sequence[HangingTransaction]:
         """Returns the transactions that were ended and those that are still open, by partition."""
-        ended = [self._told(found, "") for found in self._ended.values()]
-        left = [self._told(found, why) for which, (found, why) in self._open.items() if which not in self._ended]
+        ended = [self._described(found, "") for found in self._ended.values()]
+        left = [self._described(found, why) for which, (found, why) in self._open.items() if which not in self._ended]
         return sorted([*ended, *left], key=lambda one: (one.partition, one.start_offset))
 
-    def _told(self, found: Found, why_not: str) -> HangingTransaction:
+    def _described(self, found: Found, why_not: str) -> HangingTransaction:
         (topic, number), one = found
         return HangingTransaction(
             partition=self._keys[topic, number],

@@ -65,7 +65,7 @@ class RunStage:
         self.workload: Workload = Clients(plan, run, cluster=self.cluster, clock=clock, toolbox=TOOLBOX)
         targets = WithClients(self.cluster, self.workload)
         self.nemesis = Nemesis(
-            run, targets, self.admin, self.recorder, clock, tell=lambda text: events.emit("mended", text=text)
+            run, targets, self.admin, self.recorder, clock, report=lambda text: events.emit("mended", text=text)
         )
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self.topics = TrialTopics(plan, self.admin, self.workload, self.recorder)

@@ -239,7 +239,7 @@ class LeaderSampler:
             if partition is not None and state.high_watermark is not None and state.watermark_epoch >= 0:
                 # Of deposed leaders, too: what they say is a fact of its own.
                 answer = (state.high_watermark, partition, node, state.watermark_epoch)
-                if self._answers.tells((node, partition), answer, time_ns):
+                if self._answers.accepts((node, partition), answer, time_ns):
                     seen.append((time_ns, *answer))
             if partition is None or self._leader.get(partition, (-1, NONE)) > (state.leader_epoch, node):
                 continue
@@ -254,7 +254,7 @@ class LeaderSampler:
                 (metric, value, node, partition)
                 for partition, values in found.items()
                 for metric, value in zip(_OF_LEADER, values, strict=True)
-                if self._changes.tells((metric, partition), value, time_ns)
+                if self._changes.accepts((metric, partition), value, time_ns)
             ],
         )
 
@@ -311,7 +311,7 @@ class Quorum:
             [
                 ("elr_size", found.get(key), NONE, partition)
                 for key, partition in self._partitions.items()
-                if self._changes.tells(("elr_size", partition), found.get(key), now_ns)
+                if self._changes.accepts(("elr_size", partition), found.get(key), now_ns)
             ],
         )
 
@@ -322,7 +322,7 @@ class Changes:
     def __init__(self) -> None:
         self._last: dict[tuple[str | int, int], tuple[int, object]] = {}
 
-    def tells(self, series: tuple[str | int, int], value: object, time_ns: int) -> bool:
+    def accepts(self, series: tuple[str | int, int], value: object, time_ns: int) -> bool:
         """Returns whether to write the sample. If so, it is remembered as the last one written."""
         before = self._last.get(series)
         if before is not None and before[1] == value and time_ns - before[0] < REFRESH_S * NS_PER_S:

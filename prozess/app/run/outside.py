@@ -110,7 +110,7 @@ def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
     if not faults:
         return {}
     backend = backend_named(trial.backend)
-    isolation = backend.isolation(isolation, _unsaid)
+    isolation = backend.isolation(isolation, _silent_note)
     calm = trial.model_copy(update={"steps": (), "alerts": ()})
     with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
         run = RunDirectory(Path(directory))
@@ -294,8 +294,8 @@ def isolation_of(plan: Plan, wanted: str) -> str:
     """Returns the isolation level that this backend has on this machine. BadInput for an unknown level."""
     if wanted not in ("auto", *ISOLATIONS):
         raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
-    return backend_named(plan.backend).isolation(wanted, _unsaid)
+    return backend_named(plan.backend).isolation(wanted, _silent_note)
 
 
-def _unsaid(_note: str) -> None:
+def _silent_note(_note: str) -> None:
     """Leaves out what an isolation level costs: the run itself says it."""

@@ -105,16 +105,16 @@ class LiveLeaders:
         self._whole = np.ones(partitions, dtype=bool)
         self._whole_epoch = np.full(partitions, -1, dtype=np.int64)
         """The leader epoch of the view that `_whole` comes from."""
-        self._told = np.zeros(partitions, dtype=bool)
+        self._watched = np.zeros(partitions, dtype=bool)
         self.moved = 0
 
     @property
     def leaderless(self) -> int:
-        return int((self._told & (self._leader < 0)).sum())
+        return int((self._watched & (self._leader < 0)).sum())
 
     @property
     def shrunken(self) -> int:
-        return int((self._told & ~self._whole).sum())
+        return int((self._watched & ~self._whole).sum())
 
     def take(self, segments: Sequence[np.ndarray]) -> None:
         """Takes every row slot of the table so far, written or not."""
@@ -138,7 +138,7 @@ class LiveLeaders:
         self._count_moves(rows[_last_of(rows["partition"], rows["leader_epoch"])])
         newest = rows[_last_of(rows["partition"])]
         where = newest["partition"]
-        self._epoch[where], self._leader[where], self._told[where] = newest["leader_epoch"], newest["leader"], True
+        self._epoch[where], self._leader[where], self._watched[where] = newest["leader_epoch"], newest["leader"], True
 
     def _count_moves(self, epochs: np.ndarray) -> None:
         """Counts changes of leaders. `epochs`: one row for each partition and epoch, sorted."""

@@ -63,7 +63,7 @@ class SessionRun:
         self.nemesis = Nemesis(run, cluster, admin, self.recorder, clock)
         self._sampling: ExitStack | None = None
         self._sampled: tuple[str, ...] = ()
-        self._said: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
         self._wall_minus_monotonic_ns, error_ns = measure_wall_offset(clock)
         self._start_ns = clock.monotonic_ns()
         write_json(
@@ -88,9 +88,9 @@ class SessionRun:
             recorder=self.recorder,
             clock=self._clock,
             start_ns=self._start_ns,
-            announce=lambda at, _, what: self._said.update({at: what}),
+            announce=lambda at, _, what: self._reported.update({at: what}),
         )
-        return None if runner.carry_out(number, step) else self._said[number]
+        return None if runner.carry_out(number, step) else self._reported[number]
 
     def heal(self, *, timeout_s: float) -> None:
         """Undoes every fault, and waits until every replica is in sync on every broker's own view."""

@@ -96,7 +96,7 @@ def start_supervisor(run: RunDirectory, pid: int, *, grace_s: float = GRACE_S) -
 def stand_guard(run: RunDirectory, stage: ProcessIdentity, *, grace_s: float, clock: Clock) -> int:
     """Waits until the outer process says `done` or dies. Returns 0 if all is clean, 1 if something could not be cleaned
     up."""
-    if _outer_said_done():
+    if _outer_reported_done():
         return 0
     _say(f"the outer process is gone, so the run stage (pid {stage.pid}) is ended")
     end_stage(stage, grace_s=grace_s, clock=clock)
@@ -156,7 +156,7 @@ def _group(stage: ProcessIdentity) -> list[ProcessIdentity]:
     return [member for member in _session(stage) if groups.get(member, stage.pid) == stage.pid]
 
 
-def _outer_said_done() -> bool:
+def _outer_reported_done() -> bool:
     """Waits for the end of standard input. Returns whether the last word was `done`."""
     answer = b""
     while len(answer) < len(_DONE):

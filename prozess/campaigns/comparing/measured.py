@@ -141,10 +141,10 @@ def read_measured(run: RunSummary) -> Measured:
 
 def trial_lines(runs: Sequence[Measured]) -> list[TrialLine]:
     """Returns a line for each trial, backend and metadata mode."""
-    return [_trial(*key, mine) for key, mine in _grouped(runs, _trial_and_place)]
+    return [_trial(*key, mine) for key, mine in _grouped(runs, _trial_and_cluster)]
 
 
-def _trial_and_place(run: Measured) -> tuple[str, str, str]:
+def _trial_and_cluster(run: Measured) -> tuple[str, str, str]:
     return (run.plan.trial, *run.place)
 
 

@@ -102,7 +102,7 @@ class _OneByOne:
         """`first`: the number of lines before the block. `start`: the place of the first record that is added here."""
         self._lines, self._first, self._start = lines, first, start
         self._texts, self._odd_keys = texts, odd_keys
-        self._begin = self._place = 0
+        self._begin = self._position = 0
         self.sends, self.runs = list[tuple[int, ...]](), list[tuple[int, ...]]()
         self.items, self.lost = list[tuple[int, ...]](), list[tuple[int, ...]]()
         self.rebalances = list[int]()
@@ -114,7 +114,7 @@ class _OneByOne:
         at, lines = operation.line - 1 - self._first, self._lines
         if operation.time_ns < 0:
             raise Unusual("no time")
-        self._begin, self._place = at, int(lines.bounds[at])
+        self._begin, self._position = at, int(lines.bounds[at])
         f = FUNCTIONS.index(operation.f) if operation.f in FUNCTIONS else OTHER
         lines.type[at], lines.f[at] = TYPES.index(operation.type), f
         lines.process[at], lines.time_ns[at] = operation.process, operation.time_ns
@@ -172,9 +172,9 @@ class _OneByOne:
     def _named(self, key: EdnValue) -> tuple[int, int, int]:
         if isinstance(key, bool) or not isinstance(key, int | str):
             raise Unusual("key")
-        self._place += 1
+        self._position += 1
         code = key if isinstance(key, int) and 0 <= key < NUMBER_MAX else self._odd(key)
-        return self._begin, self._place, code
+        return self._begin, self._position, code
 
     def _odd(self, key: int | str) -> int:
         return self._odd_keys.setdefault(key, -1 - len(self._odd_keys))
@@ -295,17 +295,17 @@ class BlockReader:
         named = moved[lines.item_line]
         rows = {
             "sends": _joined(
-                (lines.send_line, lines.send_place, lines.send_key, lines.send_offset, lines.send_value), others.sends
+                (lines.send_line, lines.send_field, lines.send_key, lines.send_offset, lines.send_value), others.sends
             ),
             "runs": _joined(
                 [
                     column[given]
-                    for column in (lines.run_line, lines.run_place, lines.run_key, start, lines.run_count, alone)
+                    for column in (lines.run_line, lines.run_field, lines.run_key, start, lines.run_count, alone)
                 ],
                 others.runs,
             ),
             "items": _joined(
-                [column[named] for column in (lines.item_line, lines.item_place, lines.item_key)], others.items
+                [column[named] for column in (lines.item_line, lines.item_field, lines.item_key)], others.items
             ),
             "lost": _joined([np.empty(0, dtype=np.int64)] * 3, others.lost),
         }

@@ -128,7 +128,7 @@ class _Grammar:
     def meaning(self, role: TokenRole) -> Meaning:
         """Returns what the gap says after a token of this role. _NotUnderstood if that is not known."""
         self._next = 0
-        self._said: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         if role not in _AFTER or (role is not TokenRole.LINE and self._gap and not _ENDS_WORD.match(self._gap)):
             raise _NotUnderstood
         tokens, go_on = _AFTER[role]
@@ -137,7 +137,7 @@ class _Grammar:
         assert self._next == len(self._tokens), self._gap
         if found is not TokenRole.LINE and not _BEGINS_NUMBER.search(self._gap):
             raise _NotUnderstood
-        return Meaning(role=found, **self._said)
+        return Meaning(role=found, **self._numbers)
 
     # Each of these takes tokens, and returns the role of the number where the gap ends.
 
@@ -157,11 +157,11 @@ class _Grammar:
                 return self.ends(TokenRole.TIME)
             if key == ":type":
                 self._count("types")
-                self._said["type"] = _place(self._token(), TYPES)
+                self._numbers["type"] = _index(self._token(), TYPES)
             elif key == ":f":
                 self._count("functions")
                 f = self._keyword()
-                self._said["f"] = FUNCTIONS.index(f) if f in FUNCTIONS else OTHER
+                self._numbers["f"] = FUNCTIONS.index(f) if f in FUNCTIONS else OTHER
             elif key == ":value":
                 self._count("values")
                 if self._peek() != "nil":
@@ -240,8 +240,8 @@ class _Grammar:
     # Tokens.
 
     def _count(self, what: str) -> None:
-        self._said[what] = self._said.get(what, 0) + 1
-        if what != "micro_operations" and self._said[what] > 1:
+        self._numbers[what] = self._numbers.get(what, 0) + 1
+        if what != "micro_operations" and self._numbers[what] > 1:
             raise _NotUnderstood
 
     def _peek(self) -> str | None:
@@ -290,7 +290,7 @@ _AFTER: dict[TokenRole, tuple[tuple[str, ...], Callable[[_Grammar], TokenRole]]]
 _BEGINS_NUMBER = re.compile(r"[\s,\[{]\Z")
 
 
-def _place(token: str, known: Sequence[str]) -> int:
+def _index(token: str, known: Sequence[str]) -> int:
     if token not in known:
         raise _NotUnderstood
     return known.index(token)
@@ -432,7 +432,7 @@ class Lines:
     seeks: np.ndarray
     """bool[lines]: `:seek-to-beginning? true`"""
     send_line: np.ndarray
-    send_place: np.ndarray
+    send_field: np.ndarray
     """Where the key stands in the text."""
     send_key: np.ndarray
     send_offset: np.ndarray
@@ -440,11 +440,11 @@ class Lines:
     send_value: np.ndarray
     run_line: np.ndarray
     """A run is the records of one key that one poll gave."""
-    run_place: np.ndarray
+    run_field: np.ndarray
     run_key: np.ndarray
     run_count: np.ndarray
     item_line: np.ndarray
-    item_place: np.ndarray
+    item_field: np.ndarray
     item_key: np.ndarray
     offset: np.ndarray
     """Of each record, run after run."""
@@ -641,16 +641,16 @@ class _Reading:
             process=processes,
             time_ns=times,
             send_line=np.searchsorted(newline, send),
-            send_place=self._begin[send] - _BEFORE,
+            send_field=self._begin[send] - _BEFORE,
             send_key=number[send],
             send_offset=np.where(paired, number[send + 1], NONE),
             send_value=number[send + 1 + paired],
             run_line=np.searchsorted(newline, key),
-            run_place=self._begin[key] - _BEFORE,
+            run_field=self._begin[key] - _BEFORE,
             run_key=number[key],
             run_count=np.diff(run_begin, append=len(record)),
             item_line=np.searchsorted(newline, item),
-            item_place=self._begin[item] - _BEFORE,
+            item_field=self._begin[item] - _BEFORE,
             item_key=number[item],
             offset=number[record],
             value=number[record + 1],

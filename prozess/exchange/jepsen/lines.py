@@ -45,7 +45,7 @@ def operations(path: Path, numbers: Sequence[int], lines: list[str]) -> Iterator
 
 
 @lru_cache(maxsize=64)
-def _places(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
+def _fields(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
     """Returns where :type, :f, :process and :time stand among keys; None = not all of them do, each once."""
     if any(keys.count(key) != 1 for key in (":type", ":f", ":process", ":time")):
         return None
@@ -55,7 +55,7 @@ def _places(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
 def _plain(number: int, read: Plain) -> JepsenOperation | None:
     """The operation of a line that holds what they usually hold, and no more; None = of any other line."""
     keys, texts, values = read
-    fields = _places(keys)
+    fields = _fields(keys)
     if fields is None or len(values) != 1:
         return None
     at_kind, at_f, at_process, at_time = fields

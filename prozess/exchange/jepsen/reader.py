@@ -70,7 +70,7 @@ class JepsenReader:
         self._source = source
         self.recorded = JepsenRecords()
         self.processes: dict[int, JepsenProcess] = {}
-        self.tells_rebalances = False
+        self.records_rebalances = False
         """Has a :rebalance-log been seen? Then the client writes one, and a group moves nothing without a word."""
         self.uninvoked: list[tuple[int, Set[int]]] = []
         """Completions without an invocation: the line, and the partitions that it names."""
@@ -236,7 +236,7 @@ class JepsenReader:
         process.lose(rebalanced)
         if not ok:
             process.go_back(polled)
-        if process.subscribed and not self.tells_rebalances:
+        if process.subscribed and not self.records_rebalances:
             process.forget()
 
     def _polled(
@@ -274,7 +274,7 @@ class JepsenReader:
 
     def _rebalanced(self, operation: JepsenOperation) -> Set[int]:
         """Returns the partitions that changed hands during an operation."""
-        self.tells_rebalances |= ":rebalance-log" in operation.extra
+        self.records_rebalances |= ":rebalance-log" in operation.extra
         return {self._partition(operation, key) for key in rebalanced_keys(operation.extra.get(":rebalance-log"))}
 
     # Assignments.
@@ -293,7 +293,7 @@ class JepsenReader:
         certain = (
             operation.type == ":ok"
             and process.subscribed == subscribes
-            and (self.tells_rebalances or not subscribes)
+            and (self.records_rebalances or not subscribes)
             and not operation.extra.get(":seek-to-beginning?")
         )
         process.subscribed = subscribes

@@ -6,7 +6,7 @@ from typing import Any
 
 from prozess.exchange.verifiable.clients import Events, RunOfClient, split_value, timestamp_ms
 from prozess.exchange.verifiable.evidence import EvidenceGaps, ReaderTally, Where
-from prozess.exchange.verifiable.lines import place_in, places_in
+from prozess.exchange.verifiable.lines import tp_in, tps_in
 from prozess.harness.recording.verifiable_output import EventPartition
 from prozess.harness.schema import NONE, OFFSET_MAX, Outcome
 
@@ -59,8 +59,8 @@ class ConsumerReader:
     def take(self, events: Events) -> int:
         """Takes all its events, and returns how many records it printed. BadInput for numbers that no format can have."""
         for line, event in events:
-            told_ms = timestamp_ms(event)
-            self._now_ms = self._now_ms if told_ms is None else told_ms
+            stamp_ms = timestamp_ms(event)
+            self._now_ms = self._now_ms if stamp_ms is None else stamp_ms
             match event["name"]:
                 case "record_data":
                     self._read(line, event)
@@ -81,7 +81,7 @@ class ConsumerReader:
         self._gaps.add(*where, "reads", what, line=line)
 
     def _read(self, line: int, event: Mapping[str, Any]) -> None:
-        tp = place_in(self._file, line, event, offset_min=0)
+        tp = tp_in(self._file, line, event, offset_min=0)
         if tp is None:
             self._missing((None, None), _NO_TOPIC, line)
             return
@@ -99,7 +99,7 @@ class ConsumerReader:
     def _committed(self, line: int, event: Mapping[str, Any]) -> None:
         success = event.get("success") is True
         outcome, code = (Outcome.OK, 0) if success else (Outcome.INFO, UNREPORTED_ERROR)
-        for tp in places_in(self._file, line, event, "offsets", offset_min=0):
+        for tp in tps_in(self._file, line, event, "offsets", offset_min=0):
             partition = self._partition_of(tp)
             at = self._position.get(partition, NONE)
             if NONE < at < tp.offset:
@@ -108,7 +108,7 @@ class ConsumerReader:
             self._rows.commits.append(row)
 
     def _moved(self, line: int, event: Mapping[str, Any], *, assigned: bool) -> None:
-        partitions = [self._partition_of(tp) for tp in places_in(self._file, line, event, "partitions")]
+        partitions = [self._partition_of(tp) for tp in tps_in(self._file, line, event, "partitions")]
         for partition in partitions or [NONE]:
             self._rows.assignments.append((self._client, self._now_ms, partition, _ASSIGN if assigned else _REVOKE))
         self._assigned = self._assigned.union(partitions) if assigned else self._assigned.difference(partitions)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prozess.exchange.verifiable.lines import FileOfEvents, number_in, place_in
+from prozess.exchange.verifiable.lines import FileOfEvents, number_in, tp_in
 from prozess.harness.plan.plan import EvidenceGap
 from prozess.harness.recording.verifiable_output import EventPartition
 from prozess.harness.schema import NONE, OFFSET_MAX
@@ -99,7 +99,7 @@ class SenderTally:
 
     def __init__(self) -> None:
         self._acknowledged = self._failed = 0
-        self._told: tuple[int, int] | None = None
+        self._totals: tuple[int, int] | None = None
         self._ended = False
 
     def take(self, file: FileOfEvents, line: int, event: Mapping[str, Any]) -> None:
@@ -115,16 +115,16 @@ class SenderTally:
                 sent, acked = (
                     number_in(file, line, event, name, least=0, most=OFFSET_MAX) for name in ("sent", "acked")
                 )
-                self._told = sent, acked
+                self._totals = sent, acked
 
     def gaps(self) -> Iterator[tuple[Hides, str]]:
         """Yields what does not agree, and what it hides."""
         reported = self._acknowledged + self._failed
-        if self._told is None:
+        if self._totals is None:
             if self._ended:
                 yield "sends", "the producer ended, and its tool_data is missing"
             return
-        sent, acked = self._told
+        sent, acked = self._totals
         if (sent, acked) == (reported, self._acknowledged):
             return
         text = (
@@ -168,7 +168,7 @@ class ReaderTally:
             return [*since] or [(None, None)]
         wrong: list[Where] = []
         for entry in entries:
-            tp = place_in(file, line, entry, offset_min=None)
+            tp = tp_in(file, line, entry, offset_min=None)
             if tp is None:
                 wrong.append((None, None))
                 continue

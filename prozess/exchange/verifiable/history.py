@@ -29,8 +29,8 @@ from prozess.exchange.verifiable.lines import (
     CONSUMER_EVENTS,
     PRODUCER_EVENTS,
     SHARE_EVENTS,
-    place_in,
     read_events,
+    tp_in,
 )
 from prozess.harness.errors import BadInput
 from prozess.harness.recording.verifiable_output import EventPartition
@@ -125,7 +125,7 @@ class _Reader:
                 else:
                     errors.append((topic, value, completed_ms))
                 continue
-            tp = place_in(file, line, event, offset_min=NONE)
+            tp = tp_in(file, line, event, offset_min=NONE)
             if value is None or tp is None:
                 topic, number = (None, None) if tp is None else (tp.topic, tp.partition)
                 self._gaps.add(topic, number, "sends", _NO_VALUE, line=line)

@@ -143,9 +143,7 @@ def _torn(number: int, rest: str) -> TornLine:
     return TornLine(number, topic, partition if partition is None or partition < PARTITIONS_END else None)
 
 
-def place_in(
-    file: FileOfEvents, line: int, event: Mapping[str, Any], *, offset_min: int | None
-) -> EventPartition | None:
+def tp_in(file: FileOfEvents, line: int, event: Mapping[str, Any], *, offset_min: int | None) -> EventPartition | None:
     """Returns topic, partition and offset of an event, or of an entry of its lists. `offset_min`: the lowest offset that it
     may have; None = it has none. BadInput for numbers that no format can have. None if it names no topic."""
     topic = event.get("topic")
@@ -162,13 +160,13 @@ def place_in(
     return EventPartition(topic, partition, number_in(file, line, event, "offset", least=offset_min, most=OFFSET_MAX))
 
 
-def places_in(
+def tps_in(
     file: FileOfEvents, line: int, event: Mapping[str, Any], name: str, *, offset_min: int | None = None
 ) -> list[EventPartition]:
     """Returns the topic partitions that are listed under `partitions` or `offsets`."""
     listed = event.get(name)
     entries = listed if isinstance(listed, list) else []
-    found = (place_in(file, line, each, offset_min=offset_min) for each in entries if isinstance(each, dict))
+    found = (tp_in(file, line, each, offset_min=offset_min) for each in entries if isinstance(each, dict))
     return [tp for tp in found if tp is not None]
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from confluent_kafka import KafkaError
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as TopicPosition
 
 from prozess.harness.installation import of_an_extra
 from prozess.harness.interfaces.application import Property, RegisteredTopic
@@ -258,13 +258,13 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Assigns partitions, as aiokafka does."""
-        self._rows.assigned(_places(partitions))
+        self._rows.assigned(_positions(partitions))
         super().assign(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Seeks to an offset, as aiokafka does."""
         super().seek(partition, offset)
-        self._rows.sought(Place(partition.topic, partition.partition, offset))
+        self._rows.sought(TopicPosition(partition.topic, partition.partition, offset))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Seeks to the first offset, as aiokafka does."""
@@ -280,19 +280,19 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     async def _sought(self, seek: Callable[..., Awaitable[Answer]], partitions: Sequence[TopicPartition]) -> Answer:
         answer = await seek(*partitions)
-        for tp in _places(partitions or self.assignment()):
+        for tp in _positions(partitions or self.assignment()):
             self._rows.sought(tp)
         return answer
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Pauses partitions, as aiokafka does."""
         super().pause(*partitions)
-        self._rows.note_positions(_places(partitions), PAUSED)
+        self._rows.note_positions(_positions(partitions), PAUSED)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Resumes partitions, as aiokafka does."""
         super().resume(*partitions)
-        self._rows.note_positions(_places(partitions), RESUMED)
+        self._rows.note_positions(_positions(partitions), RESUMED)
 
     # Commits.
 
@@ -306,7 +306,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     async def _commit_recorded(self, assignment: object, offsets: Mapping[TopicPartition, Any]) -> object:
         """Records one commit request, whether `commit` or aiokafka itself makes it."""
-        committed = [Place(tp.topic, tp.partition, position.offset) for tp, position in offsets.items()]
+        committed = [TopicPosition(tp.topic, tp.partition, position.offset) for tp, position in offsets.items()]
         ended = self._rows.begin_request(committed, mode=SYNC if self._asked else AUTO)
         try:
             answer = await self._request(assignment, offsets)
@@ -342,12 +342,12 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # it has no ty
         self._rows, self._own = rows, own
 
     async def on_partitions_revoked(self, revoked: Sequence[TopicPartition]) -> None:
-        with self._rows.rebalanced(REVOKE, _places(revoked)):
+        with self._rows.rebalanced(REVOKE, _positions(revoked)):
             if self._own is not None:
                 await _awaited(self._own.on_partitions_revoked(revoked))
 
     async def on_partitions_assigned(self, assigned: Sequence[TopicPartition]) -> None:
-        with self._rows.rebalanced(ASSIGN, _places(assigned)):
+        with self._rows.rebalanced(ASSIGN, _positions(assigned)):
             if self._own is not None:
                 await _awaited(self._own.on_partitions_assigned(assigned))
 
@@ -387,8 +387,8 @@ async def _awaited(answer: object) -> None:
         await answer
 
 
-def _places(partitions: Iterable[TopicPartition]) -> list[Place]:
-    return [Place(tp.topic, tp.partition) for tp in partitions]
+def _positions(partitions: Iterable[TopicPartition]) -> list[TopicPosition]:
+    return [TopicPosition(tp.topic, tp.partition) for tp in partitions]
 
 
 def _topic(life: RecordedLife, topic: str) -> RegisteredTopic:

@@ -138,7 +138,7 @@ class CommandProducer(CommandLines):
             "tool_data": self._compare,
         }
         self._reported = self._announcements = 0
-        self._told_ns = MISSING
+        self._given_ns = MISSING
 
     def _announce(self, tool: Tool, event: Mapping[str, Any]) -> bool:
         sequence = sequence_of(event.get("value"), prefix=self._life.client)
@@ -162,11 +162,11 @@ class CommandProducer(CommandLines):
             self._doubt(f"it announced {len(self._announced):,} sends and did not tell how they ended")
         self._write_open()
         each = self._announcements - len(self._announced) >= self._reported
-        if self._told_ns == MISSING or self._stopped_ns is None or (self._announcements and each):
+        if self._given_ns == MISSING or self._stopped_ns is None or (self._announcements and each):
             return  # who announces each send says when it has something to send, and `stuck` judges it
-        if self._stopped_ns - self._told_ns >= STALLED_NS:
-            silent_s = (self._stopped_ns - self._told_ns) // NS_PER_S
-            self._life.registry.note(self._life.client, "silences", f"{silent_s}@{self._told_ns}")
+        if self._stopped_ns - self._given_ns >= STALLED_NS:
+            silent_s = (self._stopped_ns - self._given_ns) // NS_PER_S
+            self._life.registry.note(self._life.client, "silences", f"{silent_s}@{self._given_ns}")
 
     def _write_open(self) -> None:
         """Writes the rows of the sends that were announced, and of which the program did not tell how they ended. The
@@ -200,7 +200,7 @@ class CommandProducer(CommandLines):
             NO_CODE if ok else UNREPORTED_ERROR,
             len(str(event["value"])),
         )
-        self._reported, self._told_ns = self._reported + 1, tool.read_ns
+        self._reported, self._given_ns = self._reported + 1, tool.read_ns
         return True
 
     def close(self) -> None:

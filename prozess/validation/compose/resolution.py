@@ -338,8 +338,8 @@ def _as_docker_has_it(found: Resolved) -> None:
     for name, service in documents_of(resolved.get("services")):
         ours = found.services.get(name, {}).get("environment", {})
         environment = {}
-        told_of_it = service.get("environment")
-        for variable, value in told_of_it.items() if isinstance(told_of_it, Mapping) else ():
+        environment_given = service.get("environment")
+        for variable, value in environment_given.items() if isinstance(environment_given, Mapping) else ():
             known = ours.get(variable)
             text = "" if value is None else str(value).replace("$$", "$")
             environment[variable] = Setting(text, f"{found.path}, {variable}" if known is None else known.origin)

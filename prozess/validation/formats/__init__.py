@@ -44,7 +44,7 @@ FORMATS: tuple[Format, ...] = (
 """What says itself what it is (an API group, a vendor's key) comes before what is told by its names alone."""
 BY_SIGHT: Format = Others()
 """Formats that prozess recognises by name, and does not read."""
-TOLD_BY_CLIENTS_NAMES: tuple[type, ...] = (Librdkafka,)
+WITH_CLIENTS_NAMES: tuple[type, ...] = (Librdkafka,)
 """Formats that are told by the names of clients' properties alone: a file that was given for brokers or a topic, which have
 some of these names, too, is none of them."""
 

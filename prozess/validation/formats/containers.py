@@ -164,7 +164,7 @@ class EnvironmentFile:
 
 
 _WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "ReplicaSet", "Pod")
-_TELLS_PROPERTIES = re.compile(r"KAFKA_|--override|server\.properties")
+_HAS_PROPERTIES = re.compile(r"KAFKA_|--override|server\.properties")
 _OF_ONE_NODE = re.compile(r"node\.id|broker\.id|broker\.rack|advertised\.|listeners|log\.dirs?$|controller\.quorum")
 
 
@@ -323,7 +323,7 @@ def _variables(
             "are none that outlive the pod, and no promise takes the loss of a broker's disk into account"
         )
     for key in ("command", "args"):
-        if _TELLS_PROPERTIES.search(word_of(document.get(key)) or ""):
+        if _HAS_PROPERTIES.search(word_of(document.get(key)) or ""):
             container.unclear[key] = "is a command that sets properties of the broker, or variables, by itself"
 
 

@@ -48,7 +48,7 @@ _OLD: Mapping[str, str] = {
     "zookeeperConnectionTimeoutMs": "zookeeper.connection.timeout.ms",
 }
 """Values of charts up to 22, which have a value for each property."""
-_TOLD_ELSEWHERE = (
+_READ_ELSEWHERE = (
     "existingConfigmap", "existingSecretConfig", "extraEnvVarsCM", "extraEnvVarsSecret", "extraInit", "command", "args",
     "interBrokerProtocolVersion", "diagnosticMode.enabled", "extraDeploy", "initContainers", "sidecars",
 )  # fmt: skip
@@ -157,7 +157,7 @@ class _Chart:
             self._persistence(name, value)
         elif key == "extraEnvVars":
             self._variables(name, value)
-        elif key in _TOLD_ELSEWHERE:
+        elif key in _READ_ELSEWHERE:
             if value:
                 self.filing.unclear(name, "may set properties that this file does not show")
             else:

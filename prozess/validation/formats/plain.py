@@ -197,7 +197,7 @@ def _only_librdkafka() -> frozenset[str]:
     return (names_of("producer", "librdkafka") | names_of("consumer", "librdkafka")) - java
 
 
-def _tells(names: set[str]) -> bool:
+def _is_named(names: set[str]) -> bool:
     """Returns whether these names are librdkafka's. Three of them brokers have, too (message.max.bytes and the sizes of
     sockets' buffers): they tell nothing in a file that has names of brokers alone."""
     of_servers = names_of("broker") | names_of("topic")
@@ -229,7 +229,7 @@ class Librdkafka:
             return True
         names = set(_flat(options, ""))
         names |= {name.partition(".")[2] for name in names if name.startswith(("producer.", "consumer."))}
-        return _tells(names) or any(name.startswith(f"{_TOPICS}.") for name, _ in leaf_values(options))
+        return _is_named(names) or any(name.startswith(f"{_TOPICS}.") for name, _ in leaf_values(options))
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads producer and consumer, as they are: librdkafka itself is run."""

@@ -210,7 +210,7 @@ class Spring:
             "java",
             profiles=bool(self.chosen),
             family="Spring Boot",
-            rank=1000 if of_environment else 0 if profile is None else 1 + _place(profile[1], self.chosen),
+            rank=1000 if of_environment else 0 if profile is None else 1 + _rank(profile[1], self.chosen),
             finish=_assume,
         )
         found: list[tuple[str, Setting]] = []
@@ -270,7 +270,7 @@ def _profiles_of(documents: Iterable[Mapping[str, Setting]]) -> list[str]:
     return found
 
 
-def _place(profile: str, chosen: Sequence[str]) -> int:
+def _rank(profile: str, chosen: Sequence[str]) -> int:
     return chosen.index(profile) if profile in chosen else 0
 
 

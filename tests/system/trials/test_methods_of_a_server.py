@@ -142,7 +142,7 @@ def test_a_call_that_throws_counts_and_does_not_stand_still(cluster: LocalCluste
 
 
 def test_what_byteman_refuses_is_told_in_its_words(cluster: LocalCluster) -> None:
-    (place,) = cluster._method_places().values()
+    (place,) = cluster._agent_addresses().values()
     with pytest.raises(HarnessFailed, match=r"refused to load a rule: EXCEPTION .*invalid target location"):
         ask_agent(place, "LOAD", "RULE odd\nCLASS a.B\nMETHOD c\nAT ENTRYY\nIF true\nDO return\nENDRULE")
     owner, _, method = HEARTBEAT.partition("#")

@@ -73,7 +73,7 @@ class Harness(FakeBench):
     def revive(self):
         """Another process continues, which knows nothing but the journal."""
         self.dead, self.deeds_left = False, None
-        self.nemesis = Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock, tell=self.told.append)
+        self.nemesis = Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock, report=self.told.append)
         journal = self.nemesis._journal
         write, append = journal._write, self._deed(append_whole, midway=append_half)
 

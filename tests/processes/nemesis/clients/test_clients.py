@@ -145,20 +145,20 @@ def test_of_two_clients_with_one_instance_id_one_must_end_and_which_is_told(fenc
 # --- with real clients ----------------------------------------------------------------------------------------------
 
 
-def places_of(b: ClientBench, role: str) -> list[Any]:
+def client_nodes_of(b: ClientBench, role: str) -> list[Any]:
     return [node for node in b.workload.nodes() if node.client_role == role]
 
 
 def flowing(b: ClientBench, count: int = 20) -> None:
     b.workload.command(RESUME)
     b.until(lambda: b.total("ok") >= count, "acknowledgements")
-    b.until(lambda: all(p.at_work() for p in places_of(b, "member")), "members at work")
+    b.until(lambda: all(p.at_work() for p in client_nodes_of(b, "member")), "members at work")
 
 
 def test_members_are_restarted_in_turn_and_each_successor_has_its_partitions(tmp_path):
     with bench(group_plan(members=2), tmp_path) as b:
         flowing(b)
-        places = places_of(b, "member")
+        places = client_nodes_of(b, "member")
         effects = strike(RestartClients(), places, CLOCK)
         assert [e.effect for e in effects] == [Tristate.YES, Tristate.YES]
         first, second = (b.rows("assignments", place.client) for place in places)
@@ -171,7 +171,7 @@ def test_members_are_restarted_in_turn_and_each_successor_has_its_partitions(tmp
 def test_a_producer_that_is_stopped_in_order_has_every_record_answered(tmp_path):
     with bench(group_plan(members=1), tmp_path) as b:
         flowing(b)
-        (place,) = places_of(b, "producer")
+        (place,) = client_nodes_of(b, "producer")
         (effect,) = strike(RestartClients(), [place], CLOCK)
         assert effect.effect is Tristate.YES
         sent = b.rows("sends", b.producer)
@@ -185,7 +185,7 @@ def test_a_producer_that_is_stopped_in_order_has_every_record_answered(tmp_path)
 def test_a_late_starter_is_not_there_until_a_step_starts_it_as_itself(tmp_path):
     with bench(group_plan(members=2, late_members=1), tmp_path) as b:
         late = members(b)[1]
-        place = places_of(b, "member")[1]
+        place = client_nodes_of(b, "member")[1]
         assert (place.state(), place.client, place.at_work()) == (NodeState.STOPPED, None, False)
         b.workload.command(on_client("start", "member(*,1)"))
         assert place.client == late
@@ -212,7 +212,7 @@ def test_a_member_that_stalls_beyond_its_poll_interval_loses_its_partitions_and_
 
 def test_a_place_with_two_clients_is_the_newer_ones_until_it_ends(tmp_path):
     with bench(group_plan(members=1), tmp_path) as b:
-        (place,) = places_of(b, "member")
+        (place,) = client_nodes_of(b, "member")
         place.duplicate()
         assert len(place.clients_alive) == 2
         assert place.client == place.clients_alive[-1]
@@ -236,7 +236,7 @@ def test_what_a_restarted_verifiable_producer_writes_names_it_and_not_its_predec
     plan = plan_of("verifiable", **{"producer.client": "librdkafka", "producer.acks": "all"})
     with bench(plan, tmp_path) as b:
         b.workload.command(RESUME)
-        (place,) = places_of(b, "verifiable-producer")
+        (place,) = client_nodes_of(b, "verifiable-producer")
         b.until(place.at_work, "acknowledgements")
         first = place.client
         (effect,) = strike(RestartClients(), [place], CLOCK, how="kill")
@@ -250,7 +250,7 @@ def test_a_copier_is_restarted_as_a_member_is_and_is_no_producer(tmp_path):
     plan = plan_of("exactly-once", **{"copier.delivery": "at-least-once", "copier.members": 1})
     with bench(plan, tmp_path) as b:
         b.workload.command(RESUME)
-        (place,) = places_of(b, "copier")
+        (place,) = client_nodes_of(b, "copier")
         b.until(place.at_work, "copies")
         (effect,) = strike(RestartClients(), [place], CLOCK)
         assert effect.effect is Tristate.YES
@@ -261,7 +261,7 @@ def test_a_copier_is_restarted_as_a_member_is_and_is_no_producer(tmp_path):
 def test_a_standby_is_at_work_while_it_waits(tmp_path):
     with bench(plan_of("transactions", **{"transaction.standby": True}), tmp_path) as b:
         b.workload.command(RESUME)
-        standby = next(place for place in places_of(b, "transactor") if place.instance > 0)
+        standby = next(place for place in client_nodes_of(b, "transactor") if place.instance > 0)
         b.until(standby.at_work, "the standby")
         (effect,) = strike(RestartClients(), [standby], CLOCK, how="kill")
         assert effect.effect is Tristate.YES

@@ -75,7 +75,7 @@ class Ear:
         self.client = QuietClient(path, group=0, auto=auto, eager=True, latest=latest, group_id="g")
         self.client.now_ns = lambda: self.now_ms * MS  # type: ignore[method-assign]
         self.told: list[messages.Event] = []
-        self.client.control = SimpleNamespace(tell=self.told.append)
+        self.client.control = SimpleNamespace(send=self.told.append)
         admin = self.admin
         fed = {"_begin": lambda self: None, "make_admin": staticmethod(lambda _: admin)}
         self.work = type("Fed", (JavaMember,), fed)(self.client)

@@ -13,11 +13,11 @@ from prozess.clusters.compose.file import (
     NETWORKS,
     VARIANTS,
     ComposeSetting,
+    connect_to_networks,
     environment,
     environment_name,
     in_order,
     persons_file,
-    place_in_networks,
     run_document,
     text_of,
 )
@@ -48,7 +48,7 @@ def test_the_image_reads_back_the_property_that_is_meant(key: str) -> None:
 
 
 def test_nodes_have_fixed_addresses_of_their_own_on_both_networks() -> None:
-    nodes = place_in_networks(Variant(controllers=3, brokers=9), Path("/run"), PREFIXES)
+    nodes = connect_to_networks(Variant(controllers=3, brokers=9), Path("/run"), PREFIXES)
     assert len(nodes) == 12
     addresses = [address for node in nodes for address in (node.data_address, node.observer_address)]
     assert len(set(addresses)) == 24
@@ -60,7 +60,7 @@ def test_nodes_have_fixed_addresses_of_their_own_on_both_networks() -> None:
 
 def test_a_broker_is_told_its_listeners_rack_and_the_trials_properties() -> None:
     variant = Variant(racks=("a", "b"), properties={"broker.session.timeout.ms": "4000"})
-    nodes = place_in_networks(variant, Path("/run"), PREFIXES)
+    nodes = connect_to_networks(variant, Path("/run"), PREFIXES)
     told = environment(variant, nodes[2], nodes, SETTING)
     assert told["KAFKA_NODE_ID"] == "2"
     assert told["KAFKA_BROKER_RACK"] == "b"
@@ -73,7 +73,7 @@ def test_a_broker_is_told_its_listeners_rack_and_the_trials_properties() -> None
 
 def test_a_node_is_a_server_in_the_network_of_a_container_that_outlives_it() -> None:
     variant = Variant(metadata_mode="kraft-combined")
-    nodes = place_in_networks(variant, Path("/run"), PREFIXES)
+    nodes = connect_to_networks(variant, Path("/run"), PREFIXES)
     document = run_document(variant, nodes, SETTING, run_label="/run", project="p", prefixes=PREFIXES)
     services = document["services"]
     assert set(services) == {f"broker-{i}{holder}" for i in (1, 2, 3) for holder in ("", "-network")}

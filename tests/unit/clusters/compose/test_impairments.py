@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prozess.clusters.compose.cluster import ContainerCuts, HostNetwork, Now, served_ports
-from prozess.clusters.compose.file import place_in_networks
+from prozess.clusters.compose.file import connect_to_networks
 from prozess.clusters.compose.network import WAY_VARIABLE, ExecNetwork, by_exec
 from prozess.harness.config.configuration import Variant
 from prozess.harness.errors import HarnessFailed
@@ -59,7 +59,7 @@ def test_servers_are_those_of_the_moment() -> None:
 def test_ports_are_those_of_the_network_that_faults_touch() -> None:
     prefixes = {"data": "10.214.7", "observer": "10.215.7"}
     variants = (Variant(), Variant(metadata_mode="zookeeper", kafka_version="3.9.2"))
-    ports = {n.name: served_ports(n) for v in variants for n in place_in_networks(v, Path("/run"), prefixes)}
+    ports = {n.name: served_ports(n) for v in variants for n in connect_to_networks(v, Path("/run"), prefixes)}
     assert ports["controller-3001"] == (9095,)
     assert ports["zookeeper-1"] == (9092, 9095)
     assert ports["broker-1"] == (9092,)

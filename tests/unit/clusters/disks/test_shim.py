@@ -46,9 +46,9 @@ class Asked:
         before_ns, wall_ns = time.monotonic_ns(), time.time_ns() - time.monotonic_ns()
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        said_ns, monotonic_ns = map(int, self.process.stdout.readline().split())
+        stamped_ns, monotonic_ns = map(int, self.process.stdout.readline().split())
         assert before_ns <= monotonic_ns <= time.monotonic_ns()
-        return (said_ns - monotonic_ns - wall_ns) / 1e9
+        return (stamped_ns - monotonic_ns - wall_ns) / 1e9
 
 
 @pytest.fixture

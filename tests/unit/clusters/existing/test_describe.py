@@ -7,7 +7,7 @@ from prozess.harness.config.existing_clusters import AttachOptions
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table.rules import configuration_of
 from prozess.harness.plan.plan import parse_plan
-from prozess.harness.report.words import kafka_told
+from prozess.harness.report.words import kafka_description
 from prozess.harness.run_directory import write_json
 from prozess.harness.schema import Tristate
 from tests.support.small_runs import make_small
@@ -59,17 +59,17 @@ def test_of_a_release_without_its_patch_only_what_every_patch_has_is_known(tmp_p
 def test_the_report_says_what_the_cluster_told_and_guesses_nothing(tmp_path):
     small = make_small(tmp_path / "run")
     plan = plan_of(small)
-    assert kafka_told(small.run, plan) == "4.4.0, kraft-isolated", "planned: it never came up"
+    assert kafka_description(small.run, plan) == "4.4.0, kraft-isolated", "planned: it never came up"
     for told, said in (
         ({"kafka_version": "4.3", "metadata_mode": "kraft"}, "4.3, kraft"),
         ({"kafka_version": None, "metadata_mode": None}, "of an unknown version"),
         ({"kafka_versions": {"broker-1": "4.4.0", "broker-2": "3.9.2"}, "kafka_version": "3.9.2"}, "3.9.2 and 4.4.0"),
     ):
         write_json(small.run.cluster, told)
-        assert kafka_told(small.run, plan) == said
+        assert kafka_description(small.run, plan) == said
     small.run.cluster.unlink()
     for changed in ({"backend": "attach"}, {"origin": "jepsen"}):
-        assert kafka_told(small.run, plan.model_copy(update=changed)) == "of an unknown version"
+        assert kafka_description(small.run, plan.model_copy(update=changed)) == "of an unknown version"
 
 
 def test_a_plan_names_the_version_it_runs_and_of_what_is_attached_to_only_the_address(tmp_path):

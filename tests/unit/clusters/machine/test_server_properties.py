@@ -16,14 +16,14 @@ from prozess.clusters.machine.server_properties import (
     shaping_settings,
     zookeeper_properties,
 )
-from prozess.clusters.machine.servers import PORTS, SHARED_PORTS, place_nodes
+from prozess.clusters.machine.servers import PORTS, SHARED_PORTS, put_into_namespaces
 from prozess.harness.config.configuration import Variant
 from prozess.harness.errors import BadInput
 
 
 def placed(variant: Variant, **options: Any) -> dict[str, Placement]:
     options = {"shared_host": False, "relay_ports": {}, **options}
-    return {node.name: node for node in place_nodes(variant, Path("/run-directory/nodes"), **options)}
+    return {node.name: node for node in put_into_namespaces(variant, Path("/run-directory/nodes"), **options)}
 
 
 def properties_of(variant: Variant, name: str, **options: Any) -> dict[str, str]:

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from prozess.clusters.methods.agents import AgentPlace, ListedRule, MethodAgents, ask_agent, listed_rules
+from prozess.clusters.methods.agents import AgentAddress, ListedRule, MethodAgents, ask_agent, listed_rules
 from prozess.clusters.methods.class_files import PUBLIC, KafkaClasses
 from prozess.clusters.methods.rules import RuleFiles
 from prozess.harness.config.impairments import MethodRule
@@ -103,12 +103,12 @@ def answered():
 )
 def test_an_agent_that_refuses_or_breaks_off_is_no_success(answered, tmp_path, answer, why):
     with pytest.raises(HarnessFailed, match=why):
-        ask_agent(AgentPlace(tmp_path, *answered(answer)), "LOAD", "RULE x\nENDRULE")
+        ask_agent(AgentAddress(tmp_path, *answered(answer)), "LOAD", "RULE x\nENDRULE")
 
 
 def test_an_agent_that_is_not_there_is_told(tmp_path):
     with pytest.raises(HarnessFailed, match="did not answer"):
-        ask_agent(AgentPlace(tmp_path, "127.0.0.1", 9), "LIST")
+        ask_agent(AgentAddress(tmp_path, "127.0.0.1", 9), "LIST")
 
 
 class SilentNode:
@@ -138,7 +138,7 @@ def agents(tmp_path):
         opened.writestr("kafka/Log.class", class_file("kafka.Log", ("append", "()V", PUBLIC, [])))
         waking = class_file(WAKING_CLASS, ("poll", "(J)V", PUBLIC, []))
         opened.writestr(f"{WAKING_CLASS.replace('.', '/')}.class", waking)
-    place = AgentPlace(tmp_path / "methods", "127.0.0.1", 9)
+    place = AgentAddress(tmp_path / "methods", "127.0.0.1", 9)
     return MethodAgents(lambda: {"broker-1": place}, lambda name: KafkaClasses("9.9.9", [jar]), FakeClock())
 
 

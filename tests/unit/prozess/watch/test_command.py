@@ -51,7 +51,7 @@ def test_on_a_terminal_one_line_changes_and_what_is_told_stays(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     line = StatusLine(FakeClock())
     line.show("a" * 100)
-    line.tell("OUTAGE")
+    line.report("OUTAGE")
     line.show("b")
     assert out.getvalue() == "OUTAGE\n"
     assert err.getvalue() == "\r\x1b[2K" + "a" * 19 + "\r\x1b[2K" + "\r\x1b[2Kb"

@@ -68,7 +68,7 @@ class Playing:
     def __init__(self):
         self.clock, self.lines, self.canary, self.sequence = FakeClock(NS_PER_S), [], Canary(), -1
         self.kinds = []
-        self.watch = ClusterWatch(WatchOptions("h:1"), Topic(), tell=self.take, clock=self.clock)
+        self.watch = ClusterWatch(WatchOptions("h:1"), Topic(), report=self.take, clock=self.clock)
         self.watch._canary = self.canary
         self.offsets = {0: 0, 1: 0}
         self.log = {0: {}, 1: {}}
