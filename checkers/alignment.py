@@ -127,7 +127,7 @@ def _blocks(first: int, last: int) -> Iterator[slice]:
 
 
 def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Returns intp[k]: the rows below `length` for which something holds, ascending. `holds` tells it for a slice of them,
+    """Returns intp[k]: the rows below `length` for which something holds, ascending. `holds` informs it for a slice of them,
     so that what it computes stays in the processor's cache."""
     if length <= _BLOCK:
         return holds(slice(0, max(length, 0))).nonzero()[0]

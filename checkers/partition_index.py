@@ -27,7 +27,7 @@ from prozess.harness.interfaces.checking import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role
 
-# Where the tombstones of a partition stand, as their producers were told. They excuse that nothing is left of a key.
+# Where the tombstones of a partition stand, as their producers learned. They excuse that nothing is left of a key.
 
 
 _FOREVER = np.iinfo(np.int64).max
@@ -35,7 +35,7 @@ _FOREVER = np.iinfo(np.int64).max
 
 class Tombstones:
     """The last tombstone of every key, by the offset that was acknowledged. The offset is _FOREVER if a tombstone of the
-    key is, or may be, in the log and nobody was told where. Compaction removes what a tombstone supersedes, and later
+    key is, or may be, in the log and nobody learned where. Compaction removes what a tombstone supersedes, and later
     the tombstone itself."""
 
     def __init__(self, sends: Mapping[str, np.ndarray]) -> None:
@@ -646,8 +646,8 @@ class PartitionIndex(Indexed):
     def wrong_keys(self) -> np.ndarray:
         """Returns the rows of `reads`, ascending, that show a record with another key than its producer sent.
 
-        A key that is NONE is no key, or is not known: programs of others do not always tell theirs. It is certainly none
-        where the audit read it, and where a client of ours sent it that was told of all its sends. Without an audit,
+        A key that is NONE is no key, or is not known: programs of others do not always report theirs. It is certainly none
+        where the audit read it, and where a client of ours sent it that was informed of all its sends. Without an audit,
         no key is compared.
         """
         sent, read = self.sends["key"], self.reads["key"]

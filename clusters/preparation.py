@@ -50,7 +50,7 @@ def _prepare_proxies(plan: Plan, note: Note) -> None:
 
 
 def _prepare_metrics(plan: Plan, note: Note) -> None:
-    """Fetches the JMX agent. Without it the trial runs all the same, and what only JMX tells is absent, never zero."""
+    """Fetches the JMX agent. Without it the trial runs all the same, and what only JMX reports is absent, never zero."""
     if not plan.metrics:
         return
     try:

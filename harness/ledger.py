@@ -81,7 +81,7 @@ class RunRecord:
 
     @property
     def mark(self) -> str:
-        """Returns 12 characters that no other run has, for names of what the run makes. They do not tell the token."""
+        """Returns 12 characters that no other run has, for names of what the run makes. They do not report the token."""
         return hashlib.sha256(self.token.encode()).hexdigest()[:12]
 
     def keep_plan(self, text: str) -> None:
@@ -277,7 +277,7 @@ class Made:
 
     @property
     def topics(self) -> dict[str, UUID | None]:
-        """Returns the topics that may be there: name → id; None if the run ended before Kafka told it."""
+        """Returns the topics that may be there: name → id; None if the run ended before Kafka informed it."""
         return self._states("topic")
 
     @property

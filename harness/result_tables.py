@@ -92,7 +92,7 @@ WITNESSES = _table(
         "leader_epoch",
         "i4",
         "epoch",
-        "of the batch in which a reader was given the record (at `log_offset`, if any); NONE: not told",
+        "of the batch in which a reader was given the record (at `log_offset`, if any); NONE: not reported",
     ),
     ("case", "i4", "case", "which of the anomaly's cases it is; 0: the only one"),
 )

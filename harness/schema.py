@@ -68,7 +68,7 @@ SENDS = table(
     "One row per produce(): written before the call, completed in place by the delivery report.",
     ("invoked_ns", "i8", "ns", "before produce() was called"),
     ("completed_ns", "i8", "ns", "when the delivery report ran (an upper bound); MISSING: never"),
-    ("log_offset", "i8", "offset", "from the report; NONE: not told (acks=0, duplicate sequence, error)"),
+    ("log_offset", "i8", "offset", "from the report; NONE: not reported (acks=0, duplicate sequence, error)"),
     ("sequence", "i8", "count", "identity of the record within its client: 0, 1, 2, … over all partitions"),
     ("transaction", "i8", "id", "number of the client's transaction, NONE outside"),
     ("key", "i8", "id", "key of the record, NONE = null key"),
@@ -89,7 +89,7 @@ READS = table(
         "origin",
         "i8",
         "id",
-        "of a copy: client << ORIGIN_SEQUENCE_BITS | sequence of what it was copied from; where only contents can tell, in "
+        "of a copy: client << ORIGIN_SEQUENCE_BITS | sequence of what it was copied from; where only contents can say, in "
         "both topics: a digest of key and value; NONE: no copy, or it does not say",
     ),
     (
@@ -108,7 +108,7 @@ READS = table(
     ),
     ("span", "i4", "count", "number of this client's assignment or seek span: order is judged within one"),
     ("flags", "i4", "ReadFlag bits", ""),
-    ("leader_epoch", "i4", "epoch", "as the client was told; NONE if not"),
+    ("leader_epoch", "i4", "epoch", "as the client was reported; NONE if not"),
     partitioned=True,
 )
 PROCESSED = table(
@@ -176,8 +176,8 @@ OBSERVATIONS = table(
     ("value", "i8", "offset", "what `kind` says"),
     ("partition", "i4", "partition id", ""),
     ("kind", "i4", "ObservationKind", ""),
-    ("node", "i4", "node id", "who answered; NONE: not told"),
-    ("leader_epoch", "i4", "epoch", "NONE: not told"),
+    ("node", "i4", "node id", "who answered; NONE: not reported"),
+    ("leader_epoch", "i4", "epoch", "NONE: not reported"),
     ("isolation", "i4", "Isolation", ""),
     ("step", "i4", "step number", "of the REPLICA_ kinds: of the `inspect` that read it; NONE = at the end"),
 )
@@ -244,7 +244,7 @@ METADATA = table(
     ("last_known_elr", "i8", "broker mask", ""),
     ("replicas", "i8", "broker mask", ""),
     ("log_position", "i8", "offset", "in the metadata log; NONE for samples"),
-    ("topic_id_high", "i8", "id", "upper half of the id of the partition's topic (KIP-516); NONE: not told"),
+    ("topic_id_high", "i8", "id", "upper half of the id of the partition's topic (KIP-516); NONE: not reported"),
     ("topic_id_low", "i8", "id", "lower half; of a topic that ZooKeeper knows without an id, the zxid that made it"),
     ("kind", "i4", "MetadataKind", ""),
     ("source", "i4", "MetadataSource", ""),
@@ -316,7 +316,7 @@ CLIENTS = table(
     "clients",
     "One row per client incarnation.",
     ("started_ns", "i8", "ns", ""),
-    ("ended_ns", "i8", "ns", "MISSING: it never said so"),
+    ("ended_ns", "i8", "ns", "MISSING: it never stated so"),
     (
         "issued",
         "i8",
@@ -534,7 +534,7 @@ class ObservationKind(IntEnum):
     """`node` says in its log so many times within a second that it refused WriteTxnMarkers, because it does not know the
     version."""
     DRAIN_BEGUN = 20
-    """After healing, the member `client` was told to finish. The value says how long it waits for what does not come, in
+    """After healing, the member `client` was asked to finish. The value says how long it waits for what does not come, in
     ms."""
     ASKED = 21
     """An application asked its recorded client for what had happened (poll, flush), from `time_ns` on for `value` ns

@@ -159,7 +159,7 @@ class ExpectationResult(Frozen):
     expected: str
     """What must have come of the step, as a clause for people."""
     reached: bool | None
-    """Whether it came true. None: nobody can tell, which counts as not reached."""
+    """Whether it came true. None: nobody can say, which counts as not reached."""
     seen: str
     """What was seen, as a clause for people."""
 

@@ -247,7 +247,7 @@ class DuplicateMember(ClientFault[DuplicateParameters]):
 
 OFFSET_MAX_MS = 3_000_000
 OFFSET_LEAST_MS = 10_000
-"""The smallest offset of a client's clock. A record may be seconds old when it is seen, so less could not be told
+"""The smallest offset of a client's clock. A record may be seconds old when it is seen, so less could not be reported
 apart."""
 DRIFT_MAX_PPM = 500_000
 DRIFT_LEAST_PPM = 200_000

@@ -93,7 +93,7 @@ class HealReport:
 
     @property
     def clean(self) -> bool:
-        """Tells whether it was observed that nothing of this run is left."""
+        """Says whether it was observed that nothing of this run is left."""
         return not self.left
 
 
@@ -348,7 +348,7 @@ def _is_alive(run: RunDirectory) -> bool:
 
 
 class _NoRecorder:
-    """Records nothing, because the history ended with the run. What a later process undoes is told to the user and
+    """Records nothing, because the history ended with the run. What a later process undoes is asked to the user and
     noted in the journal."""
 
     def write(self, table: str, **columns: int) -> None:

@@ -134,7 +134,7 @@ class EndOfHealing:
 
     def _first_undos(self, *, of_kafka: bool) -> dict[str, tuple[Undo, JournalEntry]]:
         """Returns each thing that faults changed → the undo of the first of them, which has what it was before. What is
-        still open, `Healing.heal` has told of."""
+        still open, `Healing.heal` has reported."""
         known = {node.name for node in self._context().cluster.nodes}
         first: dict[str, tuple[Undo, JournalEntry]] = {}
         for entry in self._journal.entries:

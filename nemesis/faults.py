@@ -35,7 +35,7 @@ class Watch:
 
 
 def observe(watches: Sequence[Watch], *, clock: Clock, timeout_s: float = OBSERVE_S) -> list[Effect]:
-    """Looks until each probe has said YES, or until the limit. Returns one Effect per watch, in order, as it was last
+    """Looks until each probe has stated YES, or until the limit. Returns one Effect per watch, in order, as it was last
     seen.
 
     A probe that fails is UNKNOWN, with its error as the detail: this is never evidence, either way. Each probe runs at
@@ -154,7 +154,7 @@ class HarmingFault(Fault[P]):
         """Returns the harm that is done to that node."""
 
     def starts(self, parameters: P) -> bool:
-        """Tells whether the node is started again at once, to see how it copes with the harm."""
+        """Says whether the node is started again at once, to see how it copes with the harm."""
         return False
 
     def check(self, context: FaultContext, node: Node) -> None:

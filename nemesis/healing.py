@@ -149,7 +149,7 @@ class Healing:
         return self._actions[undo.action]()
 
     def _of_kafka(self, undo: Undo) -> bool:
-        """Tells whether Kafka is asked to undo it."""
+        """Says whether Kafka is asked to undo it."""
         return undo.action in self._actions and self._actions[undo.action].of_kafka
 
     def _by_holder(
@@ -321,7 +321,7 @@ class Repair(UndoAction):
         }[impaired]
 
     def holds(self, undo: Undo, context: FaultContext) -> bool:
-        """Tells whether the node is impaired. One to whose messages or calls something is done works as ever, and can be
+        """Says whether the node is impaired. One to whose messages or calls something is done works as ever, and can be
         asked."""
         return undo.given.get("kind") not in ("message", "method")
 

@@ -243,7 +243,7 @@ class HalfOpen(Fault[HalfOpenParameters]):
         return undos
 
     def apply(self, context: FaultContext, parameters: HalfOpenParameters) -> None:
-        """Makes the nodes vanish. HarnessFailed if everybody was told of their end, so that it was an ordinary one, or
+        """Makes the nodes vanish. HarnessFailed if everybody was informed of their end, so that it was an ordinary one, or
         might have been."""
         for node in context.targets:
             for other in _others(context, node):
@@ -339,7 +339,7 @@ class RepeatedHarm(Fault[R]):
 
     @abstractmethod
     def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
-        """Returns the effect on a link. `done`: what the node said of each round that did not fail."""
+        """Returns the effect on a link. `done`: what the node stated of each round that did not fail."""
 
     def undos(self, context: FaultContext, parameters: R) -> Sequence[Undo]:
         """Plans nothing: the harm ends by itself."""

@@ -39,7 +39,7 @@ class StruckFault:
 
     @property
     def effective(self) -> Tristate:
-        """Tells whether the fault took effect. YES: it was seen everywhere. NO: somewhere it was seen to have no
+        """Says whether the fault took effect. YES: it was seen everywhere. NO: somewhere it was seen to have no
         effect. UNKNOWN otherwise."""
         seen = {effect.effect for effect in self.effects}
         if Tristate.NO in seen:

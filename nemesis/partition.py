@@ -240,7 +240,7 @@ class Partition(Fault[PartitionParameters]):
 
 
 def _placed(cut: Cut) -> tuple[str, str, ClientCut | None]:
-    """Returns (node that is told, source, how its clients are cut off). Clients are no node, so what they are not to
+    """Returns (node that is reported, source, how its clients are cut off). Clients are no node, so what they are not to
     hear is cut at the node that they would hear."""
     receiver, source = cut
     if source == CLIENTS:

@@ -138,7 +138,7 @@ DRIFT_LEAST_PPM = 1000
 """The smallest drift of a clock: a millisecond per second, which a probe can see within its limit."""
 CONTROLLER_LEAST_MS = 600_000
 """The smallest offset of a controller's clock. It is more than such a fault lasts, so that the controller's times can
-be told apart (`prozess.clusters.files.metadata_log`)."""
+be distinguished (`prozess.clusters.files.metadata_log`)."""
 OFFSET_LEAST_MS = 1500
 """The smallest offset of a clock. A controller says what time it is in whole seconds."""
 
@@ -186,7 +186,7 @@ class ClockSkew(ImpairingFault[ClockParameters]):
             if "controller" in node.roles and (parameters.drift_ppm or abs(parameters.offset_ms) < CONTROLLER_LEAST_MS):
                 raise TargetMissing(
                     f"{node.name} is a controller, and the times of leaders and replicas come from its clock. Move it by "
-                    f"{CONTROLLER_LEAST_MS} ms or more and without drift, so that prozess can tell these times apart."
+                    f"{CONTROLLER_LEAST_MS} ms or more and without drift, so that prozess can distinguish these times."
                 )
         shift = ClockShift(offset_ms=parameters.offset_ms, drift_ppm=parameters.drift_ppm)
         return [(node, shift) for node in context.targets]

@@ -45,7 +45,7 @@ def node_named(cluster: Targets, name: str) -> Node:
 
 
 def is_client(node: Node) -> TypeGuard[ClientNode]:
-    """Tells a client of the trial from a server."""
+    """Reports a client of the trial from a server."""
     return node.node_id >= CLIENT_NODE
 
 

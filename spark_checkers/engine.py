@@ -147,8 +147,8 @@ class HistoryLocation:
 
 
 def _digest_of(run: RunDirectory) -> str:
-    """Returns the SHA-256 of the plan, and of the names and sizes of the tables: enough to tell an older copy, or another
-    run, from this one."""
+    """Returns the SHA-256 of the plan, and of the names and sizes of the tables: enough to distinguish an older copy, or
+    another run, from this one."""
     digest = hashlib.sha256(run.plan.read_bytes() if run.plan.is_file() else b"")
     for path in sorted(run.history.glob("*.parquet")):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

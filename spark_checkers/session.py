@@ -192,10 +192,10 @@ def _clean_up(owner: int) -> None:
         # Its threads here would print that they lost their connection.
         with contextlib.suppress(Exception):
             SparkContext._active_spark_context.stop()
-    gc.collect()  # proxies of Java objects tell the JVM that they are gone, while it still lives
+    gc.collect()  # proxies of Java objects inform the JVM that they are gone, while it still lives
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
-        logging.disable()  # py4j tells of every object that outlives it, by a traceback, as soon as it is dying
+        logging.disable()  # py4j reports every object that outlives it, by a traceback, as soon as it is dying
         process.kill()  # it holds nothing that is worth the second its own shutdown takes
         process.wait(timeout=10)
     for directory in _directories:

@@ -41,7 +41,7 @@ CLASSES = {
 }
 """Scope → where its `ConfigDef` is, newest first: topics' moved to Java in 3.5 (KAFKA-14488)."""
 UPDATE_MODES = ("org.apache.kafka.server.config.DynamicBrokerConfig", "kafka.server.DynamicBrokerConfig$")
-"""Where it is told which properties of a broker can be changed while it runs, newest first."""
+"""Where it learns which properties of a broker can be changed while it runs, newest first."""
 Properties = dict[str, dict[str, Any]]
 """Name → `type`, `default`, of topics' `server` (the broker's property that is its default), of brokers'
 `update` (how it can be changed while they run), of librdkafka's `alias`,
@@ -54,7 +54,7 @@ and what a value may be (`prozess.harness.config.known_properties`): `range`, `b
 
 
 def of_kafka(version: str) -> dict[str, Properties]:
-    """Scope → properties. HarnessFailed if a class tells none."""
+    """Scope → properties. HarnessFailed if a class reports none."""
     with kafka_classes(version) as jvm:
         found = {scope: _properties(jvm, definition_of(jvm, scope)) for scope in CLASSES}
         for name, mode in update_modes(jvm).items():
@@ -76,7 +76,7 @@ def update_modes(jvm: Any) -> dict[str, str]:
             if str(method.getName()) == "dynamicConfigUpdateModes":
                 modes = method.invoke(owner, _nothing(jvm))
                 return {str(key): str(value) for key, value in modes.items()}
-    raise HarnessFailed(f"No class of {', '.join(UPDATE_MODES)} tells what brokers can be set to while they run.")
+    raise HarnessFailed(f"No class of {', '.join(UPDATE_MODES)} says what brokers can be set to while they run.")
 
 
 def _nothing(jvm: Any) -> Any:
@@ -125,7 +125,7 @@ def _properties(jvm: Any, definition: Any) -> Properties:
 
 
 def _server(definition: Any, key: Any) -> str:
-    """The broker's property that is the default of a topic's, as its documentation tells it."""
+    """The broker's property that is the default of a topic's, as its documentation reports it."""
     if not str(definition.getClass().getName()).endswith("LogConfigDef"):
         return ""
     for method in definition.getClass().getDeclaredMethods():

@@ -26,7 +26,7 @@ from prozess.harness.values import Frozen
 from prozess.workloads import messages
 from prozess.workloads.metrics import Statistics
 
-# A client process has one thread of ours (librdkafka has its own). A client ends when it is told to, when its work is
+# A client process has one thread of ours (librdkafka has its own). A client ends when it is asked to, when its work is
 # done, when its Kafka client dies, when the disk is full, or when whoever started it is gone: then its control pipe is
 # at its end. Each has its own exit code. Most have a process to themselves; plain producers of a trial with very many
 # may share one (`prozess.workloads.runtime.fork_server`).
@@ -98,7 +98,7 @@ class ControlPipe:
         return [messages.order_of(line) for line in self._lines_until(timeout_s)]
 
     def launch(self) -> ClientLaunch:
-        """Waits for the launch, which is the first thing that a client is told. Orphaned if it does not come."""
+        """Waits for the launch, which is the first thing that a client is reported. Orphaned if it does not come."""
         for line in self._lines_until(LAUNCH_LIMIT_S):
             return ClientLaunch.model_validate(json.loads(line))
         raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")
@@ -315,12 +315,12 @@ class ClientLife:
             self._work.close()
 
     def end(self) -> ClientExit:
-        """Completes the client's row, and tells whoever started it how it ended."""
+        """Completes the client's row, and reports whoever started it how it ended."""
         self.close()
         if self._client is not None:
             if self._reason:
                 self._client.log(self._reason)
-            # A client that died has told all it did; only a full disk leaves a table short.
+            # A client that died has reported all it did; only a full disk leaves a table short.
             complete = self.code in (ClientExit.CLEAN, ClientExit.FATAL, ClientExit.ORPHANED)
             issued = self._work.issued() if self._work else 0
             self._client.end(issued=issued, exit_code=self.code, complete=complete)

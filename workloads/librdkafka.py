@@ -26,7 +26,7 @@ def logged_in(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def library_version() -> str:
-    """Returns the version of librdkafka that this process has. confluent-kafka 2.12.0 tells it as text, all others as text
+    """Returns the version of librdkafka that this process has. confluent-kafka 2.12.0 reports it as text, all others as text
     and number."""
     version: object = libversion()
     return str(version[0] if isinstance(version, tuple) else version)
@@ -89,10 +89,10 @@ def _number(value: str | int | float | bool) -> int:
 #
 # librdkafka's `rd_kafka_consumer_close` serves rebalance callbacks, and the binding's (`Consumer_rebalance_cb` of
 # Consumer.c) asks librdkafka's main thread for the protocol, without a limit and with the interpreter's lock. While a
-# group ends (rdkafka_cgrp.c, `rd_kafka_cgrp_terminate0`), an assignment that the application was not told of yet keeps
+# group ends (rdkafka_cgrp.c, `rd_kafka_cgrp_terminate0`), an assignment that the application was not reported yet keeps
 # nothing back; once it has ended, the main thread drops such a question without an answer (`rd_kafka_cgrp_op_serve`).
 # Then every thread of the process waits for the lock, and no time-out of Python's can fire. librdkafka#4041, #4884 and
-# confluent-kafka-go#1016 tell of it; a way out that librdkafka#4527 names is the one here: unsubscribe, wait until
+# confluent-kafka-go#1016 report it; a way out that librdkafka#4527 names is the one here: unsubscribe, wait until
 # nothing is assigned, close.
 
 
@@ -115,7 +115,7 @@ def close(consumer: Consumer, properties: Mapping[str, Any], *, leave_limit_s: f
     """
     looks = _Looks(consumer, properties)
     try:
-        with suppress(NotReady):  # whatever is left to be told: the close is the same
+        with suppress(NotReady):  # whatever is left to be reported: the close is the same
             wait_until(
                 looks.over,
                 awaited="the consumer to have left its group",
@@ -130,7 +130,7 @@ def close(consumer: Consumer, properties: Mapping[str, Any], *, leave_limit_s: f
 
 
 class _Looks:
-    """Looks at what a consumer that is about to close still has to be told. It calls the base class's methods: a
+    """Looks at what a consumer that is about to close still has to be reported. It calls the base class's methods: a
     subclass's may record."""
 
     def __init__(self, consumer: Consumer, properties: Mapping[str, Any]) -> None:
@@ -144,7 +144,7 @@ class _Looks:
         """The first exception of the application's callbacks."""
 
     def over(self) -> bool:
-        """Tells whether the consumer has been told everything."""
+        """Says whether the consumer has learned everything."""
         if not self._stays:
             self._unsubscribe()
         before = self._assigned()

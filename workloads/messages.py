@@ -118,7 +118,7 @@ class StopCommand(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallCommand(Message):
-    """Tells a member not to poll for so long."""
+    """Reports a member not to poll for so long."""
 
     seconds: Number
     do: Literal["stall"] = "stall"

@@ -131,7 +131,7 @@ def _own(report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int]) -
 
 
 def _strays(partition: Mapping[str, Any]) -> bool:
-    """Tells whether a partition is served within librdkafka by another broker (`broker`) than its leader (`leader`)."""
+    """Says whether a partition is served within librdkafka by another broker (`broker`) than its leader (`leader`)."""
     broker = partition.get("broker", NONE)
     return bool(broker == NONE or broker != partition.get("leader", NONE))
 
@@ -246,7 +246,7 @@ class JavaMetrics:
             self._ask(now_ns)
 
     def absent(self) -> None:
-        """Records that the tool is gone and tells nothing from now on."""
+        """Records that the tool is gone and distinguishes nothing from now on."""
         self.close()
         self._absent(self._now_ns())
 
@@ -263,7 +263,7 @@ class JavaMetrics:
         self._asked_ns, self._answer, self._unsent = now_ns, b"", self._request
         self._connection = socket.socket()
         self._connection.setblocking(False)
-        self._connection.connect_ex((HOST, self._port))  # how it went is told by the first send
+        self._connection.connect_ex((HOST, self._port))  # how it went is shown by the first send
         self._go_on()
 
     def _go_on(self) -> None:

@@ -91,7 +91,7 @@ SHARED: dict[str, Callable[[Client], SteppedWork]] = {"producer": LogProducer, "
 OF_THE_AUDIT = ("sentinel", "audit", "fencer", "observer")
 """Roles that are started after healing, over the observer's listeners."""
 _GROWING = ("producer", "text-producer")
-"""Roles that write late partitions once they are told that these exist."""
+"""Roles that write late partitions once they learn that these exist."""
 ISOLATION = {
     "read_uncommitted": Isolation.READ_UNCOMMITTED,
     "read_committed": Isolation.READ_COMMITTED,
@@ -117,7 +117,7 @@ class Launcher:
     def __init__(self, plan: Plan, run: RunDirectory, *, cluster: ClientServers, toolbox: Toolbox) -> None:
         self._plan, self._run, self._cluster, self._toolbox = plan, run, cluster, toolbox
         self.absent = {p.partition for p in plan.partitions if p.late}
-        """Late partitions that no client was told of yet."""
+        """Late partitions that no client was informed of yet."""
 
     @property
     def observer_servers(self) -> str:
@@ -185,7 +185,7 @@ class Launcher:
 # Configurations that librdkafka refuses, found out before anything runs: every client of a plan is made once, offline.
 #
 # librdkafka checks names, ranges and contradictions when a client is made, before it connects anywhere. What it
-# refuses is the user's mistake, told in librdkafka's own words with the client it is about. Java clients are not
+# refuses is the user's mistake, reported in librdkafka's own words with the client it is about. Java clients are not
 # asked: they say so themselves when they run.
 
 
@@ -193,7 +193,7 @@ ADDRESS_OF_NOBODY = "127.0.0.1:1"
 CONSUMERS = frozenset({"reader", "audit", "member"})
 RUN_TOOLS = frozenset({"verifiable-producer", "verifiable-consumer", "verifiable-share-consumer", "java-member"})
 _NAMES = ("client.id", "group.id", "group.instance.id", "transactional.id")
-"""Properties that tell clients of one configuration apart."""
+"""Properties that distinguish clients of one configuration."""
 
 
 def refuse_bad_clients(plan: Plan, *, toolbox: Toolbox) -> None:

@@ -129,7 +129,7 @@ FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
     "log.connection.close": False,
 }
 QUIET = {key: FOR_A_BROKEN_CLUSTER[key] for key in ("log_level", "log.connection.close")}
-"""What even a client that the trial sets nothing on is told: what it logs."""
+"""What even a client that the trial sets nothing on is reported: what it logs."""
 _QUEUE_MESSAGES_MAX = 10_000_000
 
 
@@ -350,14 +350,14 @@ waiting)."""
 
 
 def offsets_are_reported(properties: Mapping[str, Property]) -> bool:
-    """Tells whether a delivery report knows the offset. It does not with acks=0, where nobody answers: librdkafka
+    """Says whether a delivery report knows the offset. It does not with acks=0, where nobody answers: librdkafka
     (2.16.0) then reports none, or the position within the batch (seen with large batches to several partitions),
     which is no offset."""
     return str(properties.get("acks", properties.get("request.required.acks", "all"))) != "0"
 
 
 def retries_allowed(properties: Mapping[str, Property]) -> bool:
-    """Tells whether the client may try twice: yes unless every spelling of the setting that is there says 0; absent is
+    """Says whether the client may try twice: yes unless every spelling of the setting that is there says 0; absent is
     librdkafka's default, which is the maximum."""
     given = [str(properties[key]) for key in _RETRY_KEYS if key in properties]
     return not given or any(value.strip() != "0" for value in given)

@@ -2,7 +2,7 @@
 that is looked at in parts.
 
 Transactions are named by their ranks in time. The order of writes in a partition goes through all of its parts: a part
-tells where its chains of the log begin and end, and the edges between chains are made when all are known.
+says where its chains of the log begin and end, and the edges between chains are made when all are known.
 """
 
 from collections.abc import Sequence

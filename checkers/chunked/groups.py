@@ -29,7 +29,7 @@ UNPROCESSED, REPROCESSED = "unprocessed", "reprocessed"
 PROCESSING = frozenset({UNPROCESSED, REPROCESSED})
 """The anomalies that are found here."""
 RANGES_MAX = 4096
-"""In so many ranges of numbers a piece tells which records were processed. Fewer ranges have more numbers that it has not."""
+"""In so many ranges of numbers a piece says which records were processed. Fewer ranges have more numbers that it has not."""
 _LEAST = np.iinfo(np.int64).min
 _NOTHING = np.empty(0, dtype=np.int64)
 

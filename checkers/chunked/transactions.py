@@ -266,7 +266,7 @@ def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.nda
 
 
 def _entangled(part: Candidates, spans: np.ndarray, far: bool) -> NearEdges | None:
-    """Returns the edges that may be in cycles. None: only another look at the partition can tell. `far`: does an edge lead
+    """Returns the edges that may be in cycles. None: only another look at the partition can say. `far`: does an edge lead
     back further than those that were brought along?"""
     if not spans.size:
         return NearEdges.nothing()
@@ -323,7 +323,7 @@ def _first(history: CellHistory, transactions: np.ndarray) -> tuple[np.ndarray, 
 
 def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, bytes_max: int) -> Candidates | None:
     """Returns the edges between transactions that may have been committed. None: the neighbours in V depend on one of which
-    only another partition can tell."""
+    only another partition can say."""
     doubt = index.transactions.in_doubt
     _, transaction = index.shown_by(0)
     doubtful = distinct(transaction[doubt[transaction]])

@@ -23,7 +23,7 @@ ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 END_OF_TIME_NS = np.iinfo(np.int64).max
 NS_PER_MS = 1_000_000
 BACKLOG_NS = 2_000_000_000
-"""What a member is told so soon after it returned from a silence may be older than the silence, because callbacks wait
+"""What a member learns soon after it returned from a silence may be older than the silence, because callbacks wait
 for its next poll."""
 _KEY = 1 << 32
 Polls = dict[int, np.ndarray]

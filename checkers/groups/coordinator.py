@@ -310,7 +310,7 @@ def orphaned(history: CellHistory) -> KernelResult:
     """After healing, every partition of a subscribed topic has an owner within the stated time.
 
     Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions"; KIP-848. Judged while members drain: from when they were
-    told to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
+    asked to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
     partition without an owner at the end of that; `begin_ns` since when, `end_ns` until when, `other_client` its last owner,
     if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know.
 
@@ -326,7 +326,7 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
         (seen["kind"] == ObservationKind.DRAIN_BEGUN.value) & (seen["partition"] == partition.partition)
     )
     if not len(begun):
-        return no_witnesses(), 0, f"the members of the group were never told to finish partition {partition.partition}"
+        return no_witnesses(), 0, f"the members of the group were never asked to finish partition {partition.partition}"
     begin_ns = int(seen["time_ns"][begun].max())
     closes = assignments["started_ns"][(assignments["event"] == CLOSE) & (assignments["started_ns"] > begin_ns)]
     drained = members.ended_ns[members.ended_ns > begin_ns]

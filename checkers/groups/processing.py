@@ -159,7 +159,7 @@ class Repeated:
     """The attempt in the record's own partition after which it was handed on first. NONE: not known."""
     attempt_after: np.ndarray
     unconfirmed: np.ndarray
-    """bool: was the sender of the first copy not told that it arrived?"""
+    """bool: was the sender of the first copy not informed that it arrived?"""
 
 
 # What Kafka promises consumer groups about their work: each record is processed, and committed offsets agree with that.
@@ -332,7 +332,7 @@ def _jumped_over(
 
 def group_start(history: CellHistory, partition: int) -> int:
     """Returns the first position that a member resolved. With auto.offset.reset=latest the group owes nothing earlier,
-    except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is no
+    except of a partition that was added to its subscription later (KIP-1327). A member that learns that there is no
     position (error) begins at the start. FOREVER: no position was resolved."""
     positions, group = history.tables["positions"], group_of(history.cell).configuration
     rows = rows_of(positions, partition)
@@ -487,7 +487,7 @@ def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarr
 
 def _record_named(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
     """Returns int64[n]: the record that each of these rows names (identity key), NONE where some row of its offset names
-    none, so that nothing tells them apart. `rows` ascend by offset."""
+    none, so that nothing distinguishes them. `rows` ascend by offset."""
     sender, sequence = processed["sender"][rows], processed["sequence"][rows]
     starts = np.flatnonzero(differs_from_previous(processed["log_offset"][rows]))
     if not len(starts):
@@ -565,7 +565,7 @@ def _records_lost_partitions(history: CellHistory) -> bool:
 
 def _why_handed_on_again(history: CellHistory, source: int, members: Members, found: Repeated) -> np.ndarray:
     """Returns the GroupCase of each pair: why the record was tried in its own partition again. SENT_AGAIN: it was not,
-    but its sender was not told that the first copy had arrived."""
+    but its sender was not informed that the first copy had arrived."""
     case = np.full(len(found.before), GroupCase.NO_CAUSE, dtype=np.int32)
     known = np.flatnonzero((found.attempt_before >= 0) & (found.attempt_after >= 0))
     before, after = found.attempt_before[known], found.attempt_after[known]

@@ -16,7 +16,7 @@ def invisible(history: PartitionHistory) -> KernelResult:
     Source: https://kafka.apache.org/documentation/#consumerconfigs_isolation.level ("Non-transactional messages will be
     returned unconditionally in either mode"); KIP-98, "Consumer": up to the last stable offset, which is beyond the sentinel
     that both audits were given. Counts records of L(p) at whose offset V(p) has none; `begin_ns`, `end_ns` and `outcome` are
-    the send's, `seen_ns` and `reader` tell of the first consumer that was given the record, `other_ns` is when the audit at
+    the send's, `seen_ns` and `reader` report the first consumer that was given the record, `other_ns` is when the audit at
     read_uncommitted was. What a transaction wrote is judged by `torn`, `lost-transaction` and `not-exactly-once`: the row of
     its send says so, or else the attributes of its batch in the replicas. Not judged: records of which neither is known, and
     what retention or compaction may have removed between the two readings.

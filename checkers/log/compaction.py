@@ -25,7 +25,7 @@ def compacted_away(history: PartitionHistory) -> KernelResult:
 
     Source: https://kafka.apache.org/documentation/#compaction ("Log compaction ensures that Kafka will always retain at least
     the last known value for each message key"). Counts keys. The witness is that record, `other_*` the last record of the key
-    that the log still has, if any. A key whose last record is gone is left out if it also has a tombstone that nobody told
+    that the log still has, if any. A key whose last record is gone is left out if it also has a tombstone that nobody stated
     the offset of: it may stand behind. Records without key are not compacted. O(n log n).
 
     Example: a, b and c with one key were acknowledged at 0, 5 and 9. A cleaned log with c alone is right. One with b alone

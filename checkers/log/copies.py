@@ -280,7 +280,7 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
     was recorded, `end_ns` when the copies were read. Judged are pairs of a snapshot and a producer.
 
     Not judged: compacted topics (cleaning rewrites batches), snapshots beyond the end of the log (a broker discards them),
-    and what only batches could tell that retention took away. O(n log n), no loop but over copies.
+    and what only batches could say that retention took away. O(n log n), no loop but over copies.
 
     Example: below offset 10 a producer wrote the batches 0–4 and 5–9 with the sequences 0–4 and 5–9. A snapshot of 10 that
     says that its last sequence was 4 differs: LAST_BATCH. A snapshot without the producer differs: UNKNOWN_THERE.
@@ -347,7 +347,7 @@ def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> 
 
 
 def _cases(states: "_States", entries: Columns, here: np.ndarray, there: np.ndarray, *, log_start: int) -> np.ndarray:
-    """Returns int32[k]: the SnapshotCase of each pair, 0 where the two agree or nothing can be said. `here` and `there`
+    """Returns int32[k]: the SnapshotCase of each pair, 0 where the two agree or nothing can be stated. `here` and `there`
     are rows of both, -1 for none."""
     assert len(here) == len(there), "pairs"
     case = np.zeros(len(here), dtype=np.int32)
@@ -374,7 +374,7 @@ class _States:
     base_offset: np.ndarray
     columns: Columns
     """The columns of `snapshots`, and `end`, the last offset of the batch. `last_batch_known` and `transaction_known`
-    are 0 where batches before the first one here could have said otherwise."""
+    are 0 where batches before the first one here could have stated otherwise."""
 
     def at(self, producer: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the last batch of each producer below each offset, -1 for none. The queries ascend by

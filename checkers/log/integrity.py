@@ -104,7 +104,7 @@ def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelR
 
 
 def unseen(history: PartitionHistory) -> KernelResult:
-    """A fact, not an anomaly: acknowledged records that no consumer received, and that none can be said to have
+    """A fact, not an anomaly: acknowledged records that no consumer received, and that none can be stated to have
     missed, because nobody read as far, or nobody knows where they stand. Only of histories that nobody audited.
 
     O(n log n).
@@ -517,7 +517,7 @@ def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, 
         **index.sent(index.send_rows(key)),
         **index.seen_at(key, index.unmatched_reads, seen.offset[first]),
     }
-    # A damaged observation may have no time: contradictions tell, and then nothing that was found decides.
+    # A damaged observation may have no time: contradictions say, and then nothing that was found decides.
     return make_witnesses(len(first), {"partition": index.partition, **columns}), count
 
 

@@ -63,7 +63,7 @@ class Short:
     in_sync: np.ndarray
     judged: int
     unknown: str | None
-    """Why this cannot be told. None: it can."""
+    """Why this cannot be known. None: it can."""
 
 
 def short_of_replicas(history: PartitionHistory) -> Short:
@@ -143,7 +143,7 @@ def two_controllers(history: CellHistory) -> KernelResult:
     """No two nodes are the active controller in one epoch, and epochs of the metadata log only rise.
 
     Source: KIP-595 (a quorum elects at most one leader per epoch). Counts the nodes beyond the first that claimed an
-    epoch, by the metadata log's own records of who became leader and by what each controller said of itself
+    epoch, by the metadata log's own records of who became leader and by what each controller stated of itself
     (DescribeQuorum). It also counts records of the metadata log with a lower epoch than a record before. It is normal
     that a deposed controller believes in its own, older epoch for a while. This anomaly belongs to the cluster, so every
     cell shows it. Witness: `reader` claimed epoch `sequence` at `begin_ns`, and `other_client` had claimed
@@ -187,7 +187,7 @@ def two_controllers(history: CellHistory) -> KernelResult:
 
 
 def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (node, epoch, time) of each claim: a node said that it is the active controller, or the metadata log said
+    """Returns (node, epoch, time) of each claim: a node stated that it is the active controller, or the metadata log stated
     that it became it."""
     table, metrics = history.tables["metadata"], history.tables["metrics"]
     log = np.flatnonzero(

@@ -1,4 +1,4 @@
-"""These kernels check single records: is each one what its producer sent, and was its producer told what became of it?
+"""These kernels check single records: is each one what its producer sent, and did its producer learn what became of it?
 
 A broker reports an error to the producer, which has to handle it. The error must reach the producer, and an error that
 one record caused must not fail another record."""
@@ -156,12 +156,12 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
 
 
 def unreported(history: PartitionHistory) -> KernelResult:
-    """The producer of a record that is not in the log was told of an error.
+    """The producer of a record that is not in the log was informed of an error.
 
     Source: https://kafka.apache.org/documentation/#producerconfigs_delivery.timeout.ms ("An upper bound on the time to
     report success or failure after a call to send() returns"). Counts records outside transactions that are not in the
     log, and about which their producer never heard again, although it lived until its delivery timeout was over. With
-    acks=0 it also counts records that the producer was told were delivered. (With other acks these are `lost`.) Judged:
+    acks=0 it also counts records that the producer learned were delivered. (With other acks these are `lost`.) Judged:
     sends that ended in an error, and the sends that are counted. O(n).
 
     Example: a client sends a, b, c, and lives until all its timeouts are over. It hears that a was delivered and that c
@@ -195,7 +195,7 @@ def unenforced(history: CellHistory) -> KernelResult:
 
     Source: https://kafka.apache.org/documentation/#topicconfigs_max.message.bytes and the other limits of
     `PROVOCATIONS`. Counts records. Judged: the bad records that were refused, and those that are counted. A record was
-    refused if its producer was told so by the code of the error. With acks=0 a producer is told nothing: then its bad
+    refused if its producer was informed by the code of the error. With acks=0 a producer learns nothing: then its bad
     records that are not in the log were refused. An error that is a state, and not the fault of a record, counts as
     refused by its code alone. O(n).
 
@@ -224,7 +224,7 @@ def collateral(history: CellHistory) -> KernelResult:
     """A good record is not refused because another record of its batch is bad.
 
     Source: KIP-467 (https://cwiki.apache.org/confluence/x/ug9jBg): a broker refuses a batch whole and names the records
-    to blame; the others "may be retried". Counts good records whose producer was told the bad record's error, or that
+    to blame; the others "may be retried". Counts good records whose producer learned the bad record's error, or that
     another record of their batch was invalid. Judged: all good records, if errors belong to records and one was
     provoked. O(n).
 
@@ -243,7 +243,7 @@ def collateral(history: CellHistory) -> KernelResult:
 
 
 def _silent(index: PartitionIndex, reported_until_ns: np.ndarray) -> tuple[np.ndarray, int]:
-    """Returns the rows of `sends` that were never completed, although their client lived long enough to be told; and how
+    """Returns the rows of `sends` that were never completed, although their client lived long enough to be reported; and how
     many sends of such clients failed with an error."""
     sends = index.sends
     open_rows = rows_that(sends["completed_ns"], lambda some: some == MISSING)

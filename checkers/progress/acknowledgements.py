@@ -18,7 +18,7 @@ from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome, Role
 LONG_NS = BEAT_GAP_NS
 """A send that ended sooner than this did not wait: it was refused, or acknowledged."""
 UNTIMED_ROLES = frozenset({"verifiable-producer"})
-"""Clients of these roles tell of a send when it is over, and not when it began."""
+"""Clients of these roles report a send when it is over, and not when it began."""
 Columns = Mapping[str, np.ndarray]
 
 
@@ -94,7 +94,7 @@ def stuck(history: CellHistory) -> KernelResult:
     Source: KafkaProducer: a record is sent again until delivery.timeout.ms; Kafka documentation, design, "Replication".
     Judged is each producer in each partition to which it sent outside transactions, while it lived. It had something to send
     while a send waited, from its call until its end (`waits_of`), with pauses up to LONG_NS. A recorded client of a test must
-    have asked its library meanwhile (poll, flush), because only then is it told.
+    have asked its library meanwhile (poll, flush), because only then is it reported.
 
     Example: the bound is 50 s. Sends at 10 s and at 40 s fail 20 s later, one at 60.5 s never ends, and the client lives
     until 100 s. The last acknowledgement came at 5 s: a witness from 40 s to 100 s. If another one came at 70 s, there is
@@ -125,7 +125,7 @@ def stuck_in(history: CellHistory, partition: int, waits: SendWaits) -> KernelRe
         mine = waits.waiting["client"] == client
         sequence, begin_ns, end_ns = (waits.waiting[n][mine] for n in ("sequence", "invoked_ns", "completed_ns"))
         end_ns = np.where(end_ns == MISSING, ended_ns, end_ns)
-        timed = (begin_ns > started_ns) & (end_ns >= begin_ns)  # who tells of its sends alone began them at any time
+        timed = (begin_ns > started_ns) & (end_ns >= begin_ns)  # who reports its sends alone began them at any time
         sequence, begin_ns, end_ns = sequence[timed], begin_ns[timed], end_ns[timed]
         vain = _vain(begin_ns, end_ns, waits.busy.get(client, np.empty((0, 2), dtype=np.int64)))
         for wait in while_asked(asked_of(history, client, ObservationKind.ASKED), vain, bound_ns):

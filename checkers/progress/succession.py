@@ -27,7 +27,7 @@ def stale_controller(history: CellHistory) -> KernelResult:
     are too far apart end the stretch. This anomaly belongs to the cluster, so every cell shows it.
 
     Example: node 1 is active in epoch 4. The metadata log says that node 2 became it in epoch 5 at 10 s. Node 1 answers
-    that it is active in epoch 4 at 11, 12, … 17 s: a witness from 10 s to 17 s. If it last said so at 12 s, it gave way.
+    that it is active in epoch 4 at 11, 12, … 17 s: a witness from 10 s to 17 s. If it last stated so at 12 s, it gave way.
     Witness: `reader` went on in epoch `sequence` from `begin_ns` to `end_ns`, while `other_client` was active in epoch
     `other_sequence` since `other_ns`. O(n log n); the loop runs over claims to an epoch.
     """

@@ -20,7 +20,7 @@ def hanging(history: CellHistory) -> KernelResult:
     Source: KIP-98: a coordinator answers EndTxn once its decision is durable, and InitProducerId once the transaction
     before has ended; KafkaProducer, initTransactions, commitTransaction, abortTransaction: bounded by max.block.ms, and
     safe to retry. A call goes from when it was first made until it returned for good, made again for as long as the client
-    said that it may be; one that never returned, until its client ended or began another; and of a test's own client, as
+    stated that it may be; one that never returned, until its client ended or began another; and of a test's own client, as
     long as its application was within it, or made it again. Judged are calls that returned, and those that lasted for the
     bound. Witness: `client`, `sequence` (the number of its transaction, NONE for an initialisation); it was awake and
     waited from `begin_ns` until `end_ns`, at least until `other_ns`, which is the bound after `begin_ns`; `case`:

@@ -31,7 +31,7 @@ class PartitionHeld:
     begin_ns: int
     end_ns: int
     next_offset: int
-    """Where it began to read; NONE: the first record that it was given tells."""
+    """Where it began to read; NONE: the first record that it was given says."""
 
 
 def driven_readers(history: CellHistory) -> Iterator[tuple[int, PlannedClient]]:

@@ -90,7 +90,7 @@ class Recipient:
         """When the last of them ended, or was last known to live. BEFORE: none of them ever lived."""
         orderly = (clients["complete"][rows] == 1) & (clients["exit_code"][rows] == 0)
         self.orderly = bool(orderly[np.argmax(ended)]) if len(rows) else False
-        """Whether the client that ended last ended by itself, when it was told to."""
+        """Whether the client that ended last ended by itself, when it was asked to."""
         self.still = stillness(beats) | _nobody(started, ended)
 
 

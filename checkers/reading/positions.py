@@ -68,7 +68,7 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
     rows = rows[concerned]
     position = index.positions_of_reads(rows)
     replaced = position >= 0
-    if index.unreadable_positions:  # what stands there cannot be told from what was read
+    if index.unreadable_positions:  # what stands there cannot be distinguished from what was read
         readable = ~replaced | (log.key[position] != UNREADABLE)
         rows, position, replaced = rows[readable], position[readable], replaced[readable]
     # Only a tombstone may vanish with nothing left of its key: whether it is one, its send says.

@@ -84,7 +84,7 @@ def _side(logs: Sequence[tuple[PartitionIndex, np.ndarray, np.ndarray]], *, by_o
 
 
 def _final_commits(history: CellHistory, sources: Sequence[PartitionIndex]) -> np.ndarray:
-    """Returns int64[sources]: the committed offset that the observer was told last. MISSING: it was not told; NONE:
+    """Returns int64[sources]: the committed offset that the observer learned last. MISSING: it was not reported; NONE:
     nothing was committed."""
     seen, role = history.tables["observations"], sources[0].client_role
     rows = np.flatnonzero(seen["kind"] == ObservationKind.COMMITTED.value)

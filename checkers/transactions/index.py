@@ -562,7 +562,7 @@ class NoticedTransactions(Flag):
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """Describes what a look at one partition, or at a part of it, told about that alone."""
+    """Describes what a look at one partition, or at a part of it, reported about that alone."""
 
     noticed: NoticedTransactions
     reads: int

@@ -167,7 +167,7 @@ class ComposeNode(HasParts):
         """Notes that the server was started, here or by Compose, and is meant to run."""
         self._asked_to_end = False
         if (pid := self.os_pid) is not None:
-            with suppress(OSError):  # it ended at once: that is told otherwise
+            with suppress(OSError):  # it ended at once, which is reported elsewhere
                 self._started(pid)
         self._let_go()
         if self._setting.guarded:

@@ -183,7 +183,7 @@ def command(
     except subprocess.TimeoutExpired as error:
         output = (error.stderr or b"").decode(errors="replace").strip()[-500:]
         raise ClusterFailed(
-            f"docker {' '.join(arguments[:2])} … did not end within {timeout_s:g} s. It said: {output or 'nothing'}"
+            f"docker {' '.join(arguments[:2])} … did not end within {timeout_s:g} s. It printed: {output or 'nothing'}"
         ) from error
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip())[-800:]

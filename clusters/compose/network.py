@@ -180,7 +180,7 @@ def subnets_of(networks: Sequence[Mapping[str, object]]) -> list[str]:
 # privileged exec of the engine. It needs no root here, and an image that has iptables and bash (`prozess images build`
 # builds one).
 #
-# Whether a datagram arrives is told by a rule that counts what came past the cuts.
+# Whether a datagram arrives is shown by a rule that counts what came past the cuts.
 
 
 WAY_VARIABLE = "PROZESS_CONTAINER_NETWORKS"

@@ -32,7 +32,7 @@ with of_an_extra("Docker"):
 # Which services of a person's own Compose file are Kafka servers, and how they are reached, pure: what `docker compose
 # config` says, in.
 #
-# Told by the trial (`compose.services`), else by labels of the service (`prozess.node-id`, `prozess.roles`,
+# Reported by the trial (`compose.services`), else by labels of the service (`prozess.node-id`, `prozess.roles`,
 # `prozess.clients`, `prozess.observer`, `prozess.controllers`, `prozess.data`), else by the environment that images of
 # Kafka take.
 

@@ -55,10 +55,10 @@ def shim_support() -> ShimSupport:
 
 
 def client_shim() -> ShimSupport:
-    """Returns the shim for processes with librdkafka. Its waits go by the wall clock, too, and must be told the true
+    """Returns the shim for processes with librdkafka. Its waits go by the wall clock, too, and must learn the true
     time."""
     if not hasattr(ctypes.CDLL(None), "pthread_cond_clockwait"):
-        return ShimSupport(None, "it takes glibc 2.30, whose waits can be told which clock is meant")
+        return ShimSupport(None, "it takes glibc 2.30, whose waits can learn which clock is meant")
     return _support()
 
 

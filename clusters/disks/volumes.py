@@ -438,7 +438,7 @@ def thaw(run: RunDirectory) -> LeftOver:
     """Thaws every disk of the run, wherever it is mounted. Safe to repeat. Needs root, as making them did.
 
     The device is mounted once more, in a mount namespace of its own: that is the same file system. One that is not frozen
-    refuses, and nothing is said of it."""
+    refuses, and nothing is stated of it."""
     done = []
     for device in devices_of(run.path):
         with tempfile.TemporaryDirectory(prefix="prozess-thaw-") as directory:

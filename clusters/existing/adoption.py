@@ -119,7 +119,7 @@ class Kafka:
             known |= found
             if without := self.topics().intersection(unseen).difference(found):
                 names = ", ".join(sorted(without))
-                raise ClusterFailed(f"Kafka tells no id of {names}: delete them with kafka-topics.sh.")
+                raise ClusterFailed(f"Kafka says no id of {names}: delete them with kafka-topics.sh.")
         ours = {topic_id for topic_id in known.values() if topic_id is not None}
 
         def left() -> dict[str, UUID]:
@@ -194,7 +194,7 @@ _NOBODY_THERE = re.compile(
 
 
 def what_to_do(words: str) -> str:
-    """Returns the way out where a cluster does not answer. `words`: what librdkafka said."""
+    """Returns the way out where a cluster does not answer. `words`: the error of librdkafka."""
     if _NOBODY_THERE.search(words):
         return "Nobody listens there: is it running, and is this the address that clients use?"
     return (
@@ -236,7 +236,7 @@ def refuse_java(plan: Plan, login: Login | None) -> None:
 
 
 def with_login(attach: AttachOptions, login: Login | None) -> AttachOptions:
-    """Adds to a plan's options what it may tell of how its clients log in."""
+    """Adds to a plan's options what it may report how its clients log in."""
     properties, names = ({}, ()) if login is None else (login.writable, login.withheld)
     return attach.model_copy(update={"client_properties": properties, "withheld": names})
 
@@ -281,7 +281,7 @@ def adopt_plan(plan: Plan, run: RunDirectory, *, clock: Clock) -> Plan:
 
 
 def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:
-    """Returns the settings that shape a trial: as that broker tells them, else as the trial has them."""
+    """Returns the settings that shape a trial: as that broker reports them, else as the trial has them."""
     described: Mapping[str, str | None] = {}
     with suppress(ClusterFailed, BadInput, NotReady):
         described = admin.describe_configs(brokers=[broker], timeout_s=ASK_TIMEOUT_S)[f"broker:{broker}"]
@@ -298,7 +298,7 @@ def call_each(problems: list[str], *deeds: Callable[[], object]) -> None:
             problems.append(str(error))
 
 
-# What a cluster that somebody else started tells of itself: nobody asked for its version, so that none is assumed.
+# What a cluster that somebody else started reports itself: nobody asked for its version, so that none is assumed.
 
 
 METADATA_VERSION = "metadata.version"
@@ -310,16 +310,16 @@ _RELEASES = ("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2
 def release_of_features(supported: Mapping[str, int]) -> str | None:
     """Returns the release, such as "4.3", of brokers that support these feature levels.
 
-    None if they do not tell, as with ZooKeeper, or if it is newer than what is known here. What is finalized may be older
-    than the brokers, and tells nothing."""
+    None if they do not say, as with ZooKeeper, or if it is newer than what is known here. What is finalized may be older
+    than the brokers, and says nothing."""
     index = bisect_right(_FIRST_LEVELS, supported.get(METADATA_VERSION, 0)) - 1
     return _RELEASES[index] if 0 <= index < len(_RELEASES) else None
 
 
 def described_by(admin: Admin, brokers: Mapping[int, object], variant: Variant) -> dict[str, Any]:
-    """The release, features and settings that brokers tell, as `Cluster.describe` has them; of several releases the oldest.
+    """The release, features and settings that brokers say, as `Cluster.describe` has them; of several releases the oldest.
 
-    `metadata_mode`: kraft or None, since brokers do not tell which node is a controller."""
+    `metadata_mode`: kraft or None, since brokers do not say which node is a controller."""
     release: str | None = None
     with suppress(NotReady):
         release = release_of_features(admin.supported_features(brokers=tuple(brokers)))
@@ -376,7 +376,7 @@ class LiveSettings:
     brokers: Mapping[int, Mapping[str, str]]
     """Broker → what somebody has set it to."""
     releases: Mapping[int, str | None]
-    """Broker → its release, such as "4.3", as it tells it; None if it does not."""
+    """Broker → its release, such as "4.3", as it reports it; None if it does not."""
     topic: Mapping[str, str]
     """The settings of the topic, with the replication.factor of its first partition; empty if none was asked for."""
     notes: tuple[str, ...]

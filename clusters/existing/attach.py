@@ -207,7 +207,7 @@ class AttachNode(HasParts):
         return self._toxiproxy()
 
     def state(self) -> NodeState:
-        """Returns running if it answers, else stopped: whether it is dead, paused or cut off cannot be told."""
+        """Returns running if it answers, else stopped: whether it is dead, paused or cut off cannot be known."""
         answers = self._wire.ask(self._id, api_versions_request(), timeout_s=NODE_TIMEOUT_S)
         return NodeState.STOPPED if answers is None else NodeState.RUNNING
 
@@ -326,7 +326,8 @@ class BandwidthOfLink:
 
 
 class CutOfLink:
-    """Cuts a link one way by the toxic `timeout` with 0: nothing passes, nobody is told, and the proxy takes connections."""
+    """Cuts a link one way by the toxic `timeout` with 0: nothing passes, nobody is informed, and the proxy takes
+    connections."""
 
     def impair(self, node: AttachNode, impairment: ClientCut) -> None:
         stream = _STREAM_OF[impairment.way]
@@ -449,7 +450,7 @@ class AttachCluster:
 
     @property
     def _encrypted(self) -> bool:
-        """Tells whether what passes on the links cannot be read."""
+        """Says whether what passes on the links cannot be read."""
         protocol = "" if self.login is None else self.login.properties.get("security.protocol", "")
         return protocol.upper().endswith("SSL")
 

@@ -50,7 +50,7 @@ class WatchedBrokers:
 
 @dataclass(frozen=True, slots=True)
 class CanarySample:
-    """What every broker said of the topic at one time."""
+    """What every broker stated of the topic at one time."""
 
     asked_ns: int
     answered_ns: int
@@ -58,7 +58,7 @@ class CanarySample:
     views: Mapping[int, BrokerView | None]
     """Broker id → its view of the topic; None if it did not answer."""
     offsets: Mapping[tuple[str, int], Sequence[PartitionOffsets]]
-    """What each broker said of the offsets of the partitions that it leads."""
+    """What each broker stated of the offsets of the partitions that it leads."""
 
 
 class CanaryTopic:

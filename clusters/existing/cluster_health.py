@@ -12,7 +12,7 @@ from prozess.harness.schema import NONE
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """What one broker said of the cluster, and who the active controller is."""
+    """What one broker stated of the cluster, and who the active controller is."""
 
     node: int
     """The broker that answered."""

@@ -300,7 +300,7 @@ class SshCluster:
         return off_ns <= self._options.clock_skew_max_ms * _MS and after_ns - before_ns < NS_PER_S
 
     def _fetch(self, node: SshNode, remote: str, into: Path) -> None:
-        """Fetches a file or directory, all of it or nothing: half a copy would tell what is not so."""
+        """Fetches a file or directory, all of it or nothing: half a copy would say what is not so."""
         try:
             node.host.fetch(remote, into)
         except (OSError, HarnessFailed):

@@ -395,7 +395,7 @@ class SshNode(HasParts):
         """Runs `what` with the server's process as `$p`, if there is one, and returns what it prints.
 
         The process is found and handled in one script, so that its pid cannot become another's in between. ClusterFailed if
-        the pattern matches several: nobody could tell which one is meant."""
+        the pattern matches several: nobody could say which one is meant."""
         script = _SERVER.format(pattern=shlex.quote(self._pattern), what="{ " + what + "; }", several=_SEVERAL)
         done = self.host.run_with_rights(script)
         if done.returncode == _SEVERAL:
@@ -509,4 +509,4 @@ class SshNode(HasParts):
 
 def _last(*texts: str) -> str:
     lines = [line for text in texts for line in text.strip().splitlines()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

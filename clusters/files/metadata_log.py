@@ -68,7 +68,7 @@ def join_after_migration(
 #
 # Whoever moves a node's clock writes down when and by how much, beside the node's data; and records stand in the order
 # in which they were written. A record's time is the earliest one, not before the record before it, at which a clock
-# said what is stamped: the machine's, or one that was moved just then. For this to be one time only, a controller's
+# stated what is stamped: the machine's, or one that was moved just then. For this to be one time only, a controller's
 # clock is moved by more than its fault lasts (`prozess.nemesis.process`), and records come often: an idle controller
 # writes one twice a second (metadata.max.idle.interval.ms, KIP-835).
 
@@ -153,7 +153,7 @@ _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
 """The types of control records that are looked at (`ControlRecordType`)."""
 _CONTROL_KEY = struct.Struct(">hh")
 _NEWEST_TYPE = 29
-"""The newest type of record (`MetadataRecordType`, UnregisterControllerRecord of 4.4). Those that are not looked at tell
+"""The newest type of record (`MetadataRecordType`, UnregisterControllerRecord of 4.4). Those that are not looked at say
 nothing of leaders, replicas and brokers: configurations, quotas, credentials, permissions, features, controllers."""
 
 
@@ -415,7 +415,7 @@ def decode_metadata_log(
     controller is left out.
     `partition_ids`: (topic, number) → dense id of the partitions of interest; others are left out. Brokers and controllers
     are all there. `wall_minus_monotonic_ns`: turns the records' wall clock, cut to ms, into CLOCK_MONOTONIC ns; where
-    a fault moved the clock of a controller, as said above.
+    a fault moved the clock of a controller, as stated above.
 
     A row states what holds from its time on. Where a topic was deleted, a row of that kind says so for each of its
     partitions; a topic that is made again under the name is another one, with another id. Where the log begins with a

@@ -209,7 +209,7 @@ def read_snapshots(log: Path) -> tuple[ProducerSnapshot, ...]:
 
 
 def parse_snapshot(data: bytes, offset: int) -> ProducerSnapshot:
-    """Reads the content of a snapshot file. Damage is told in the result, not raised."""
+    """Reads the content of a snapshot file. Damage is reported in the result, not raised."""
 
     def damaged(why: str) -> ProducerSnapshot:
         return ProducerSnapshot(offset, np.empty(0, dtype=ENTRY), why)
@@ -260,7 +260,7 @@ HEADERS_AT_ONCE = 1 << 16
 _COPIED = ("leader_epoch", "producer_id", "producer_epoch", "base_sequence", "records", "checksum", "attributes")
 _COPIED_MS = ("base_timestamp_ms", "max_timestamp_ms")
 _READ = ("base_offset", "last_offset", *_COPIED, *_COPIED_MS, "size")
-"""The columns of `REPLICAS` that a segment itself tells."""
+"""The columns of `REPLICAS` that a segment itself says."""
 
 
 Expected = dict[str, np.ndarray]
@@ -298,7 +298,7 @@ def read_replicas(
     """Reads every copy of these partitions that there is. `data_directories`: node id → directory; `partitions`: (dense
     id, topic, number). Works on living, frozen and dead brokers: what one appended is in the page cache at once.
 
-    A copy that cannot be told for certain is left out, and `on_problem` is told why: a file cannot be read, a checkpoint is
+    A copy that cannot be known for certain is left out, and `on_problem` learns why: a file cannot be read, a checkpoint is
     malformed, or a segment other than the last is torn.
     """
     # Copies are the same, byte for byte, almost everywhere: what one was found to be is tried on the next.

@@ -109,7 +109,7 @@ def changes_of(operation: int, body: bytes) -> Iterator[ZnodeChange]:
 
 
 def closed_paths(body: bytes) -> list[str]:
-    """The ephemeral nodes that the end of a session deletes, as far as the transaction tells (ZOOKEEPER-3145)."""
+    """The ephemeral nodes that the end of a session deletes, as far as the transaction reports (ZOOKEEPER-3145)."""
     if len(body) < 4:
         return []
     cursor = JuteCursor(body)
@@ -150,7 +150,7 @@ def _transaction(body: bytes, checksum: int) -> Transaction:
 
 # A snapshot of ZooKeeper's tree, as transactions: each node as it was last written, with when that was.
 #
-# Read where no log tells the beginning. It is fuzzy: taken while transactions went on, so it may hold some that are
+# Read where no log reports the beginning. It is fuzzy: taken while transactions went on, so it may hold some that are
 # newer than its name says; those are in the log behind it, and left out here. [SnapStream, FileSnap, SerializeUtils,
 # DataTree.serialize]
 
@@ -245,9 +245,9 @@ def committed_transactions(directories: Sequence[Path]) -> list[Transaction]:
 
     A server that was away for long, or whose unfinished proposals must go, is given a snapshot by the leader: the stretch of
     its log before that may end in what was never committed, and what the snapshot covers is in other servers' logs. So the
-    past is put together from the end on, from stretches that share a transaction. Where no log tells the beginning, it is
+    past is put together from the end on, from stretches that share a transaction. Where no log reports the beginning, it is
     the nodes of a snapshot, each as it was last written.
-    HistoryUnreadable: no majority is readable, or neither a log nor a snapshot tells some part of the past.
+    HistoryUnreadable: no majority is readable, or neither a log nor a snapshot reports some part of the past.
     """
     logs, problems = [], []
     for directory in directories:
@@ -284,7 +284,7 @@ def _in_a_snapshot(zxid: int, stretches: Sequence[LogStretch]) -> list[Transacti
     """Returns the snapshot that one of these stretches follows. They begin with that transaction."""
     given = [stretch.given for stretch in stretches if stretch.given is not None]
     if not given:
-        raise HistoryUnreadable(f"No ZooKeeper server's log or snapshot tells what was before transaction {zxid:#x}.")
+        raise HistoryUnreadable(f"No ZooKeeper server's log or snapshot says what was before transaction {zxid:#x}.")
     return snapshot_transactions(*given[0])
 
 
@@ -369,7 +369,7 @@ class PartitionState:
 
 # Ground truth with ZooKeeper: its transaction logs decoded into who led and who was in sync, over time.
 #
-# Kafka's controller writes each decision there before it tells a broker: leader and ISR of a partition, the brokers
+# Kafka's controller writes each decision there before it informs a broker: leader and ISR of a partition, the brokers
 # that are alive (an ephemeral node each, gone when the session ends), who is the controller and in which epoch. Paths
 # and JSON: https://github.com/apache/kafka/blob/3.9.2/core/src/main/scala/kafka/zk/ZkData.scala. The rows are those of
 # `prozess.clusters.files.metadata_log`; there are no eligible leader replicas (KIP-966 is KRaft's).

@@ -24,7 +24,7 @@ END_LIMIT_S = 10.0
 def build(
     command: Sequence[str], directory: Path, *, timeout_s: float, environment: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Runs the command, and returns its exit code and what it said. subprocess.TimeoutExpired after `timeout_s`.
+    """Runs the command, and returns its exit code and what it printed. subprocess.TimeoutExpired after `timeout_s`.
 
     However this ends, and even if this process is killed, the command does not go on. If this process is killed, the
     directory goes, too."""

@@ -208,7 +208,7 @@ def refuse_unpublished(
     """Raises BadInput, with the nearest releases, if the repository says that there is no such version of Kafka.
 
     A release that prozess knows, one that was fetched before and one whose jars are in the cache are there. Of any other
-    the description of its clients is asked for, a few kB; MissingTool, which says who was asked, if nobody tells."""
+    the description of its clients is asked for, a few kB; MissingTool, which says who was asked, if nobody says."""
     from prozess.clusters.install.repository import has_file, repository_of
 
     check_version(version)
@@ -378,7 +378,7 @@ def resolve(
     command += ["-settings", "ivysettings.xml", "-ivy", "ivy.xml", "-cache", str(workspace / "cache")]
     command += ["-retrieve", _LAYOUT]
     given = {"PROZESS_IVY_ROOT": address.rstrip("/") + "/", "PROZESS_IVY_HOST": urlsplit(address).hostname or ""}
-    if login:  # Ivy logs in to a realm that it was told of, and to no other
+    if login:  # Ivy logs in to the realm that was named, and to no other
         realm = realm_of(replace(repository, address=address), roots(version)[0], what=f"Kafka {version}")
         given |= {"PROZESS_IVY_REALM": realm, "PROZESS_IVY_USER": login[0], "PROZESS_IVY_PASSWORD": login[1]}
     _run_ivy(version, command, workspace, {**environment, **given})

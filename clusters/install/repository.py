@@ -180,7 +180,7 @@ def _covers_central(pattern: str) -> bool:
 
 
 def has_file(repository: Repository, coordinates: Coordinates, file_name: str, *, what: str) -> bool:
-    """Is there such a file beside an artifact? MissingTool if the repository does not tell."""
+    """Is there such a file beside an artifact? MissingTool if the repository does not say."""
     with _session() as session:
         try:
             with _get(session, repository, repository.url(coordinates, file_name), {}) as response:

@@ -37,7 +37,7 @@ NUMBERED_OTHERWISE = {
     "2.12.2": "2.12.1",
     "2.16.1": "2.16.0",
 }
-"""Versions of confluent-kafka whose librdkafka has another number, as the libraries told it. Of every other wheel with a
+"""Versions of confluent-kafka whose librdkafka has another number, as the libraries reported it. Of every other wheel with a
 lock it is the same."""
 _UNPACKED, _PINNED = "library", "wheel.sha256"
 _WHEEL = re.compile(r"confluent_kafka-(?P<version>[^-]+)-(?P<python>[^-]+)-[^-]+-(?P<platform>.+)\.whl")

@@ -191,7 +191,7 @@ GONE_S = 3.0
 
 
 class ConnectionResets:
-    """Resets open connections: the node's kernel aborts them, and tells the other side by RST."""
+    """Resets open connections: the node's kernel aborts them, and informs the other side by RST."""
 
     def __init__(self, links: Links, clock: Clock) -> None:
         self._links, self._clock = links, clock
@@ -227,7 +227,7 @@ class ConnectionResets:
 
 
 class Vanishing:
-    """Makes a node vanish: it is killed, and its kernel forgets its connections before it can tell the other side."""
+    """Makes a node vanish: it is killed, and its kernel forgets its connections before it can inform the other side."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -274,7 +274,7 @@ def _ss(end: LinkEnd, *arguments: str) -> str:
 
 
 def is_redirected(end: LinkEnd, rule: Sequence[str]) -> bool:
-    """Tells whether the end has this redirect. HarnessFailed if iptables does not say."""
+    """Says whether the end has this redirect. HarnessFailed if iptables does not say."""
     done = end.network.run_as_root([*IPTABLES, "-t", "nat", "-C", *rule])
     if done.returncode not in (0, 1, 2):
         raise HarnessFailed(f"iptables of {end.name} did not say which redirects it has: {done.stderr.strip()[-300:]}")

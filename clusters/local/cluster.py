@@ -336,8 +336,9 @@ class LocalCluster(PlacedServers):
         isolation: str | None = None,
         relay_ports: Mapping[int, int] | None = None,
     ) -> None:
-        """`isolation`: how nodes are kept apart; None = as the sandbox told this process. `relay_ports`: broker id → port
-        on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises it."""
+        """`isolation`: how nodes are kept apart; None = as the sandbox noted for this process. `relay_ports`: broker id →
+        port on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises
+        it."""
         self._variant, self._run, self._clock = plan.variant, run, clock
         self._metrics = plan.metrics and cached_agent() is not None
         self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)

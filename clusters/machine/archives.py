@@ -74,7 +74,7 @@ def build_archives(
     """Builds the archive of a version if it is not there, by a run of a few seconds on loopback.
 
     Safe to call from several processes. Never raises for the world's faults: without archives Kafka only starts slower,
-    and `progress` is told why."""
+    and `progress` learns why."""
     tell = progress or _log.info
     try:
         directory = _archive_directory(version, java, jars)

@@ -163,7 +163,7 @@ class Guardian:
     def _watch(self) -> None:
         with suppress(ChildProcessError):  # somebody else has seen the end already
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # Popen.wait would keep others from looking
-        if self._process.wait() <= 0:  # ended by a signal, or as it was told to
+        if self._process.wait() <= 0:  # ended by a signal, or as it was asked to
             return
         if self._clock.monotonic_ns() >= self.until_ns or not may_start_again(self._told()):
             return
@@ -174,7 +174,7 @@ class Guardian:
 # Starts the container of a ZooKeeper-mode broker again that ended because the cluster was not ready for it.
 #
 # As for processes above, and on the same grounds. Docker's own restart policy
-# cannot tell them apart: it would bring back a broker whose disk failed.
+# cannot distinguish them: it would bring back a broker whose disk failed.
 
 
 LOOK_EVERY_S = 0.2
@@ -226,7 +226,7 @@ class ContainerGuardian:
                 return  # the engine is gone, or the container: nothing to start
 
 
-# What is seen of a server from outside: the last of what it said, and how much memory it takes.
+# What is seen of a server from outside: the end of its log, and how much memory it takes.
 
 
 _TAIL_LINES = 3

@@ -81,10 +81,10 @@ def probe() -> SandboxSupport:
 
 
 def enter_command(argv: Sequence[str]) -> list[str]:
-    """Wraps a command so that it runs in a fresh sandbox or, where that does not work, is told the level that it has.
+    """Wraps a command so that it runs in a fresh sandbox or, where that does not work, learns the level that it has.
 
     File descriptors, environment and working directory pass through. Standard error of the wrapper is the command's. Where
-    the cache and the records are, is said: whoever is root inside would look for root's home where no HOME is set.
+    the cache and the records are, is stated: whoever is root inside would look for root's home where no HOME is set.
     """
     support = probe()
     argv = ["env", f"PROZESS_CACHE={cache_directory()}", f"{STATE_HOME}={state_directory().parent}", *argv]
@@ -95,7 +95,7 @@ def enter_command(argv: Sequence[str]) -> list[str]:
 
 
 def isolation_here() -> Isolation:
-    """The level at which this process runs, as `enter_command` said; outside any sandbox "signals"."""
+    """The level at which this process runs, as `enter_command` noted; outside any sandbox "signals"."""
     return checked_isolation(os.environ.get(ISOLATION_VARIABLE) or "signals")
 
 
@@ -161,7 +161,7 @@ def _which(tool: str) -> str | None:
 # data network is dropped on input, without an answer, on connections old and new; what B sends to A is untouched, and so
 # is the observer's link, whose source addresses are others. For rules to be asked before the table `local` (which has
 # preference 0, and would deliver first), that one is moved back to preference 100 at set-up. See ip-rule(8).
-# Neighbours are permanent entries, since a blackholed A would get no ARP answer and so be *told* "no route to host".
+# Neighbours are permanent entries, since a blackholed A would get no ARP answer and so *learn* "no route to host".
 # Namespaces outlive the processes in them: a restart of a server undoes no cut.
 
 
@@ -383,7 +383,7 @@ def _enter(path: Path, who: str) -> None:
         os.close(descriptor)
 
 
-# Whether datagrams of one node arrive at another: a TCP connection cannot tell which way it fails.
+# Whether datagrams of one node arrive at another: a TCP connection cannot say which way it fails.
 #
 # Each node has a socket where its server listens, which works while the server is dead or paused.
 

@@ -129,7 +129,7 @@ class NodeServers:
 
     def install(self, placement: Placement, version: str) -> None:
         """Gives a server another version from its next start on, with the data and the properties that it has."""
-        assert version in self._jars, f"{version} was not said to be needed later"
+        assert version in self._jars, f"{version} was not stated to be needed later"
         self._installed[placement.name] = version
         self._write_logging(placement, self._directory / placement.name)
         self._find_archive(placement)
@@ -400,7 +400,7 @@ class Checkpoint:
     content: bytes
 
     def belongs_to(self, roles: frozenset[str]) -> bool:
-        """Tells whether a node of these roles has such a file."""
+        """Says whether a node of these roles has such a file."""
         return self.name == CHECKPOINT_NAME or CONTROLLER in roles
 
 

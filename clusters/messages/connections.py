@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link is told by who opens its connections, and by the server that takes them."""
+    """A link is known by who opens its connections, and by the server that takes them."""
 
     opener: str
     server: str
@@ -87,7 +87,7 @@ class DecidesOnMessages(Protocol):
     """Decides about messages: the rules of the proxy."""
 
     def wants(self, link: Link, api: int, *, answer: bool) -> bool:
-        """Tells whether any rule may concern such a message."""
+        """Says whether any rule may concern such a message."""
         ...
 
     def request(self, slot: Slot) -> None:
@@ -187,7 +187,7 @@ class Half:
 
     @property
     def can_send(self) -> bool:
-        """Tells whether there is something to send: the first in the queue is no message that waits."""
+        """Says whether there is something to send: the first in the queue is no message that waits."""
         if not self.queue:
             return False
         first = self.queue[0]
@@ -217,7 +217,7 @@ class Connection:
     # What the splitters ask
 
     def request_wanted(self, api: int, _version: int, _correlation: int) -> bool:
-        """Tells whether a request of this API must be seen whole."""
+        """Says whether a request of this API must be seen whole."""
         return self._watcher.wants(self.link, api, answer=False) or self._watcher.wants(self.link, api, answer=True)
 
     def request_seen(self, api: int, version: int, correlation: int, unanswered: bool) -> bool:
@@ -230,7 +230,7 @@ class Connection:
         return self.request_wanted(api, version, correlation)
 
     def answer_wanted(self, _api: int, _version: int, correlation: int) -> bool:
-        """Tells whether the answer with this correlation id must be seen whole."""
+        """Says whether the answer with this correlation id must be seen whole."""
         pending = self.pending.get(correlation)
         if pending is None:
             return False

@@ -127,7 +127,7 @@ class Splitter:
         return None if self.foreign else (size, api, version, correlation)
 
     def _unanswered(self, data: bytes, at: int, version: int, end: int) -> bool | None:
-        """Tells whether a Produce request has acks=0. None if too little of it has come to tell, which is then kept."""
+        """Says whether a Produce request has acks=0. None if too little of it has come to say, which is then kept."""
         body_at = at + _NAMED_AT
         if body_at <= len(data):
             client_bytes = data[body_at - 2] << 8 | data[body_at - 1]

@@ -1,4 +1,4 @@
-"""Puts the message proxy into the links of a cluster, before any connection is made, and tells it what to do.
+"""Puts the message proxy into the links of a cluster, before any connection is made, and asks it what to do.
 
     opener P                                                  node N
     Kafka -> N:9092  =DNAT=>  127.0.0.1:2xxxx proxy =mark=> N:9092
@@ -93,7 +93,7 @@ class Carried:
 
 
 class MessageProxies:
-    """The message proxy of a run: it is placed once, told what to do, and asked what it did. Any thread may use it."""
+    """The message proxy of a run: it is placed once, informed what to do, and asked what it did. Any thread may use it."""
 
     def __init__(self, links: Links | None, *, log: Path, clock: Clock, record_pids: Path | None = None) -> None:
         """`links` None: of links nothing can be changed, and `relay` is used instead of
@@ -184,7 +184,7 @@ class MessageProxies:
 
     @property
     def placed(self) -> bool:
-        """Tells whether the proxy was placed by this process."""
+        """Says whether the proxy was placed by this process."""
         return self._process is not None
 
     def arm(

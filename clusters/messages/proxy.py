@@ -3,7 +3,7 @@
     python -m prozess.clusters.messages.proxy CONTROL_FD LISTENERS
 
 LISTENERS is a JSON list: for each listening socket that it inherits, whose connections come and where they go. Over the
-control socket it takes one JSON command a line, answers each, and tells what it did to messages. When that socket ends, so
+control socket it takes one JSON command a line, answers each, and says what it did to messages. When that socket ends, so
 does the proxy, and with it every connection that it carries: nothing is left of it when prozess is gone. One thread, one
 core.
 """

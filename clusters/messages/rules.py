@@ -53,7 +53,7 @@ class ArmedRule:
     serial: int = 0
 
     def concerns(self, link: Link) -> bool:
-        """Tells whether the rule is armed for the link."""
+        """Says whether the rule is armed for the link."""
         return self.links is None or link in self.links
 
 
@@ -136,7 +136,7 @@ class Rules:
     # What connections ask
 
     def wants(self, link: Link, api: int, *, answer: bool) -> bool:
-        """Tells whether any rule may concern a message of this API on the link."""
+        """Says whether any rule may concern a message of this API on the link."""
         if not self._rules:
             return False
         key = (link, answer)
@@ -170,7 +170,7 @@ class Rules:
         self._decide(slot, Seen(connection.link, head.api, head.version, False, head.client, facts, pending))
 
     def answer(self, slot: Slot, pending: Pending | None) -> None:
-        """Decides about an answer. Without its request nobody can tell what it answers, and it goes on."""
+        """Decides about an answer. Without its request nobody can say what it answers, and it goes on."""
         if pending is None:
             slot.data = slot.frame.data
             return
@@ -402,5 +402,5 @@ class Rules:
 
 
 def _is_due(wanted: WantedMessage, hits: frozenset[str]) -> bool:
-    """Tells whether a rule has acted already after whose deed alone a message is wanted."""
+    """Says whether a rule has acted already after whose deed alone a message is wanted."""
     return wanted.after is None or not hits.isdisjoint(wanted.after)

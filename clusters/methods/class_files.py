@@ -252,7 +252,7 @@ class KafkaClasses:
         return None
 
     def message_taken(self, exception: str) -> bool | None:
-        """Tells whether an exception is made with a message; None if it can be made neither with one nor without."""
+        """Says whether an exception is made with a message; None if it can be made neither with one nor without."""
         if exception in JDK_EXCEPTIONS:
             return JDK_EXCEPTIONS[exception][1]
         found = self.find(exception)
@@ -278,7 +278,7 @@ class KafkaClasses:
 
 
 def _fits(there: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Tells whether these are the types of the arguments. A type may be given without its package."""
+    """Says whether these are the types of the arguments. A type may be given without its package."""
     return len(there) == len(wanted) and all(
         type_name == given or type_name.replace("$", ".").endswith(f".{given.replace('$', '.')}")
         for type_name, given in zip(there, wanted, strict=True)

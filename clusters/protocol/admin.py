@@ -167,11 +167,11 @@ def _close(brokers: WireClient, controllers: WireClient, threads: ThreadPoolExec
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Describes what a broker that takes itself for the leader says of a partition's offsets. None if it did not tell."""
+    """Describes what a broker that takes itself for the leader says of a partition's offsets. None if it did not say."""
 
     node: int
     leader_epoch: int
-    """The leader epoch in which it told the high watermark; NONE if it was not told."""
+    """The leader epoch in which it reported the high watermark; NONE if it was not reported."""
     log_start: int | None
     high_watermark: int | None
     last_stable_offset: int | None
@@ -210,7 +210,7 @@ class AdminViews(AdminConnections):
     ) -> Mapping[tuple[str, int], EligibleReplicas] | None:
         """The eligible leader replicas (KIP-966) as the first broker that answers sees them.
 
-        None if the brokers cannot tell (older than 3.8), or none answers."""
+        None if the brokers cannot report (older than 3.8), or none answers."""
         deadline_ns = self._deadline_ns(timeout_s)
         for node_id in self._living_first():
             versions = self._ask(node_id, api_versions_request(), deadline_ns)
@@ -296,7 +296,7 @@ class AdminViews(AdminConnections):
         return None if answer is None else answer.leader
 
     def quorum_leader(self, *, timeout_s: float = 2.0) -> tuple[int, int] | None:
-        """The node id and the epoch of the active controller, by DescribeQuorum (KIP-595); None if nobody tells."""
+        """The node id and the epoch of the active controller, by DescribeQuorum (KIP-595); None if nobody says."""
         answer = self._quorum(timeout_s)
         return None if answer is None or answer.leader < 0 else (answer.leader, answer.leader_epoch)
 
@@ -344,7 +344,7 @@ class AdminViews(AdminConnections):
         raise NotReady(awaited="feature levels from any broker", timeout_s=timeout_s, last_seen="no broker answered")
 
     def supported_features(self, *, brokers: Sequence[int] | None = None, timeout_s: float = 5.0) -> Mapping[str, int]:
-        """Returns the highest level of each feature that all of these brokers (None: all that live) tell. NotReady if
+        """Returns the highest level of each feature that all of these brokers (None: all that live) say. NotReady if
         one is silent."""
         deadline_ns = self._deadline_ns(timeout_s)
         asked = self._running_brokers() if brokers is None else brokers
@@ -540,7 +540,7 @@ class AdminChanges(AdminConnections):
         return answer.partitions
 
     def _ask_any(self, request: Request[T], timeout_s: float, *, what: str) -> T:
-        """Asks the brokers, first those that run, until one can tell.
+        """Asks the brokers, first those that run, until one can say.
 
         With ZooKeeper only the controller can: the others say so, of the whole or of each partition (ElectLeaders), and
         have done nothing."""
@@ -691,14 +691,14 @@ class Admin(AdminTransactions, AdminChanges):
     ) -> Mapping[tuple[str, int], int]:
         """Deletes all but the last `keep` records of each (topic, number), by its high watermark now.
 
-        Returns where each log begins now. ClusterFailed if the end of one is not told, or Kafka refuses."""
+        Returns where each log begins now. ClusterFailed if the end of one is not reported, or Kafka refuses."""
         deadline_ns = self._deadline_ns(timeout_s)
         ends = self.log_starts_and_ends(sorted({topic for topic, _ in partitions}), timeout_s=timeout_s)
         before = []
         for topic, number in partitions:
             newest = max(ends.get((topic, number), ()), key=lambda answer: answer.leader_epoch, default=None)
             if newest is None or newest.high_watermark is None:
-                raise ClusterFailed(f"No broker said where {topic}-{number} ends, so its records cannot be deleted.")
+                raise ClusterFailed(f"No broker stated where {topic}-{number} ends, so its records cannot be deleted.")
             start = newest.log_start or 0
             before.append(TopicPartition(topic, number, max(start, newest.high_watermark - keep)))
         found = {}

@@ -192,7 +192,7 @@ class LogsIn(Protocol):
 class WireClient:
     """Asks nodes by id, over connections that are kept while they work. Safe to use from many threads.
 
-    `servers` tells where they are: node id → (host, port). `name`: what they are, for errors ("broker"). `login`: how it logs
+    `servers` says where they are: node id → (host, port). `name`: what they are, for errors ("broker"). `login`: how it logs
     in; None = PLAINTEXT.
     """
 
@@ -222,7 +222,7 @@ class WireClient:
             except TimeoutError:
                 return None
             except OSError:
-                self._drop_idle(node_id)  # closed by the other side: a new connection tells whether the node lives
+                self._drop_idle(node_id)  # closed by the other side: a new connection says whether the node lives
         try:
             return self._exchange(node_id, self._connect(node_id, deadline_ns), requests, deadline_ns)
         except ssl.SSLError as error:

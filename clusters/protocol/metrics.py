@@ -1,4 +1,4 @@
-"""Asks each node over the observer's link for its JMX metrics, and for what Kafka's protocol tells.
+"""Asks each node over the observer's link for its JMX metrics, and for what Kafka's protocol says.
 
 One node is asked per call, so that one that hangs holds up no other. Every call ends within about its limit, and None means:
 this node did not answer.
@@ -35,14 +35,14 @@ from prozess.harness.schema import NONE, Isolation
 
 @dataclass(frozen=True, slots=True)
 class LeaderState:
-    """Describes what a broker that takes itself for the leader says of a partition. None if it did not tell."""
+    """Describes what a broker that takes itself for the leader says of a partition. None if it did not say."""
 
     leader_epoch: int
     isr_size: int
     high_watermark: int | None
     last_stable_offset: int | None
     watermark_epoch: int = NONE
-    """The leader epoch in which it told the high watermark; NONE if it was not told."""
+    """The leader epoch in which it reported the high watermark; NONE if it was not reported."""
     transactions: tuple[OpenTransaction, ...] | None = None
     """The open transactions, the oldest first; asked only where the last stable offset is behind the high watermark."""
 
@@ -77,7 +77,7 @@ class MetricsObserver:
         return tuple(self._cluster.controller_servers)
 
     def expected(self, node_id: int) -> tuple[str, ...]:
-        """The metrics that JMX of this node should tell, whether it can be asked or not."""
+        """The metrics that JMX of this node should say, whether it can be asked or not."""
         return tuple(attribute.metric for attribute in self._attributes[node_id])
 
     def jmx(self, node_id: int, *, timeout_s: float) -> Mapping[str, float | None] | None:
@@ -141,7 +141,7 @@ class MetricsObserver:
         return answered[0].leader, answered[0].leader_epoch
 
     def elr_sizes(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int] | None:
-        """Asks for the number of eligible leader replicas by (topic, number); None if no broker tells."""
+        """Asks for the number of eligible leader replicas by (topic, number); None if no broker says."""
         found = self._admin.elr(topics, timeout_s=timeout_s)
         return None if found is None else {key: len(replicas.elr) for key, replicas in found.items()}
 
@@ -186,7 +186,7 @@ class _Agent:
                 except (OSError, http.client.HTTPException):
                     self._drop()
                     if not kept:
-                        return None  # a kept connection may be one of an earlier incarnation: a new one tells
+                        return None  # a kept connection may be one of an earlier incarnation: a new one says
             return None
 
     def _exchange(self, timeout_s: float) -> Mapping[str, float | None] | None:
@@ -289,7 +289,7 @@ BY_ROLE: Mapping[str, tuple[Attribute, ...]] = {"broker": BROKER, "controller": 
 
 
 def attributes_of(roles: Iterable[str], *, with_zookeeper: bool = False) -> tuple[Attribute, ...]:
-    """The metrics that a node of these roles tells; a ZooKeeper server tells none here."""
+    """The metrics that a node of these roles says; a ZooKeeper server reports none here."""
     roles = sorted(roles)
     more = WITH_ZOOKEEPER if with_zookeeper and "broker" in roles else ()
     return (*(attribute for role in roles for attribute in BY_ROLE.get(role, ())), *more)

@@ -135,7 +135,7 @@ class Readiness:
         return self._noted()
 
     def _noted(self) -> bool:
-        """Writes down which id the topic got, if somebody must know it. Returns whether a broker has told it."""
+        """Writes down which id the topic got, if somebody must know it. Returns whether a broker has informed it."""
         if self._made is None:
             return True
         for broker in self._servers:
@@ -143,7 +143,7 @@ class Readiness:
             if answers is not None and answers[0]:
                 self._made.made(answers[0])
                 return True
-        self._seen = f"no broker tells the id of {self._topic}"
+        self._seen = f"no broker informs the id of {self._topic}"
         return False
 
     def _topic_whole(self) -> bool:

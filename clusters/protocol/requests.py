@@ -262,7 +262,7 @@ def _topic_partitions_answer(cursor: Cursor) -> TopicPartitionsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer:
-    """The offset of one partition. With an `error` the broker did not tell: it does not lead, or knows none since an
+    """The offset of one partition. With an `error` the broker did not say: it does not lead, or knows none since an
     election."""
 
     error: int
@@ -315,7 +315,7 @@ def list_transactions_request(states: Sequence[str] = ()) -> Request[tuple[Coord
     """Returns a ListTransactions request, v0 (KIP-664; brokers since 3.0), for the transactions in these states, or in
     all.
 
-    The answer is None if the coordinator is still loading, or must not tell."""
+    The answer is None if the coordinator is still loading, or must not say."""
     wanted = unsigned_varint(len(states) + 1) + b"".join(map(compact_string, states))
     body = wanted + b"\x01" + NO_TAGS
     return Request(66, 0, body, _list_transactions_answer, flexible=True, flexible_response=True)
@@ -370,7 +370,7 @@ def _describe_producers_answer(cursor: Cursor) -> OpenTransactions:
 def abort_marker_request(partition: PartitionKey, transaction: OpenTransaction) -> Request[Mapping[PartitionKey, int]]:
     """Returns a WriteTxnMarkers request, v1, for one abort, to the leader: (topic, number) → error code.
 
-    It has the epochs that the leader told; 0 for a producer that was never given a marker, which is below every
+    It has the epochs that the leader reported; 0 for a producer that was never given a marker, which is below every
     coordinator's. [KIP-664; TransactionsCommand of Kafka's tools]"""
     topic, number = partition
     head = _MARKER_HEAD.pack(transaction.producer_id, transaction.producer_epoch, 0)

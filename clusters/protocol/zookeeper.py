@@ -1,6 +1,6 @@
 """Asks ZooKeeper servers over the observer's link: who leads the ensemble, and who is Kafka's controller.
 
-Who leads is told by the four-letter word `srvr`. Who is the controller is read from `/controller` in a session of its own:
+Who leads is shown by the four-letter word `srvr`. Who is the controller is read from `/controller` in a session of its own:
 opening a session is a transaction, which a server cut off from its ensemble cannot commit, so no zombie answers.
 https://zookeeper.apache.org/doc/r3.8.4/zookeeperAdmin.html#sc_4lw; zookeeper.jute for the requests.
 """
@@ -69,7 +69,7 @@ class ZooKeeperClient:
         return leading[0] if leading else None
 
     def controller(self, *, timeout_s: float) -> int | None:
-        """The broker id of Kafka's controller; None if there is none, or no server with a quorum tells in time."""
+        """The broker id of Kafka's controller; None if there is none, or no server with a quorum reports in time."""
         deadline_ns = self._deadline_ns(timeout_s)
         serving = [node for node, _ in self._newest_first(timeout_s / 2)]
         for left, node in zip(range(len(serving), 0, -1), serving, strict=True):

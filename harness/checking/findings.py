@@ -165,7 +165,7 @@ def _integers(values: Sequence[int], kind: type | np.dtype) -> pa.Array:
 
 
 def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
-    # Most are empty. NumPy asks for each part, field by field, what type both have in common, unless it is told.
+    # Most are empty. NumPy asks for each part, field by field, what type both have in common, unless it is reported.
     parts = [part for f in findings if len(part := getattr(f.result, name))]
     return np.concatenate([np.empty(0, dtype=_MOVED[name]), *parts], dtype=_MOVED[name])
 

@@ -91,7 +91,7 @@ def serve(pipe: Connection) -> None:
             return
         try:
             answer: tuple[Exception | None, object] = None, answer_to(units)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, and decides
+        except Exception as error:  # noqa: BLE001 - the caller gets it, and decides
             answer = error, None
         pipe.send(answer)
 

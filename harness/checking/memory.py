@@ -21,7 +21,7 @@ def prepare_process() -> None:
 
     The C library keeps up to 256 MB that were freed. It would give the arrays of each partition back, and the kernel would
     clear the same pages again for the next partition: a fifth of the time of a check. Threads share one heap: they would
-    give back each 64 MB of their own as soon as nothing is in them. It must be told so before there are threads, and
+    give back each 64 MB of their own as soon as nothing is in them. It must be informed before there are threads, and
     importing numpy would start those of its linear algebra, which no check asks for. They look for work, which is a tenth of
     a second for each core.
     """

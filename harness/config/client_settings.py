@@ -287,7 +287,7 @@ def _refuse_librdkafka_consumer(reader: SettingReader, *, new: bool) -> None:
 
 
 # Producer and consumer properties as settings of a trial: defaults filled in, what contradicts itself refused as the
-# client would refuse it, what cannot be part of a trial left out and said.
+# client would refuse it, what cannot be part of a trial left out and stated.
 
 
 __all__ = ["Translated", "idempotent_by_default", "translate_consumer", "translate_producer"]
@@ -319,7 +319,7 @@ _LEFT_OUT_BY_PREFIX: dict[str, str] = {
 _IDEMPOTENT_BY_DEFAULT = (3, 0, 1)
 """KIP-679 is of 3.0.0, which had it in its documentation alone (KAFKA-13598, as 3.1.0)."""
 _REFUSES_SIX_IN_FLIGHT = (4, 0)
-"""Before, a Java client that nobody had told to be idempotent silently was not (ProducerConfig,
+"""Before, a Java client that nobody had asked to be idempotent silently was not (ProducerConfig,
 postProcessAndValidateIdempotenceConfigs)."""
 _MILLISECONDS_MAX = 2_147_483_647
 
@@ -453,7 +453,7 @@ def idempotent_by_default(base: Mapping[str, Any]) -> bool:
 
 def translate_consumer(settings: Settings, client: Client, version: str, *, commits: str | None) -> Translated:
     """Returns the `group.…` settings of a trial. `commits`: how the application commits where enable.auto.commit is false;
-    None: nobody said it."""
+    None: nobody stated it."""
     reader, found = SettingReader(settings, "consumer", client, version), Translated()
     found.set("group.client", client)
     found.set("group.protocol", _protocol(reader), reader.given("group.protocol"))
@@ -514,7 +514,7 @@ def _reset(reader: SettingReader, found: Translated) -> None:
 
 
 _CODE = ("interceptor.classes", "plugin.library.paths")
-"""Code that takes part in every record, and that no file tells anything about."""
+"""Code that takes part in every record, and that no file says anything about."""
 
 
 def _left_out(name: str) -> str | None:

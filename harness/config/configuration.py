@@ -37,8 +37,8 @@ OLDEST_TIMESTAMP_MS = 3_600_000
 DAY_MS = 86_400_000
 _INVALID_RECORD, _INVALID_DIFFERENT_RECORD = 87, -138
 """The codes that librdkafka returns for records in a batch that a broker refused. The records at fault get the first.
-Their neighbours get the second, the first, or the code of the whole batch, since librdkafka was seen not to tell them
-apart."""
+Their neighbours get the second, the first, or the code of the whole batch, since librdkafka was seen not to distinguish
+them."""
 _SEGMENT_BYTES = 1 << 20
 """The smallest segment.bytes that brokers accept from 4.0 on (KIP-1030)."""
 
@@ -172,8 +172,8 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 FIRST_CONTROLLER_ID = 3001
 """The node id of the first isolated controller, as in Kafka's own system tests. Brokers start at 1."""
 FIRST_ZOOKEEPER_ID = 4001
-"""The node id of the first ZooKeeper server here. ZooKeeper numbers its servers 1, 2, … by itself; these ids tell them
-from brokers."""
+"""The node id of the first ZooKeeper server here. ZooKeeper numbers its servers 1, 2, … by itself; these ids distinguish
+them from brokers."""
 
 
 class TopicConfiguration(Frozen):
@@ -434,7 +434,7 @@ class GroupConfiguration(Frozen):
 
     @property
     def hands_on(self) -> bool:
-        """Tells whether the group has a retry topic."""
+        """Says whether the group has a retry topic."""
         return self.on_failure != "pause"
 
 
@@ -492,7 +492,7 @@ class CopierConfiguration(Frozen):
 
     @property
     def transactional(self) -> bool:
-        """Tells whether the copies are made in transactions."""
+        """Says whether the copies are made in transactions."""
         return self.delivery in ("exactly-once", "transaction-alone")
 
 
@@ -540,6 +540,6 @@ class TransactionConfiguration(Frozen):
     """The isolation level at which transactions read the cell's partitions, before and while they write. none: they do
     not read."""
     standby: bool = False
-    """True means that each id has a second process, which does nothing until a step tells it to take the id over
+    """True means that each id has a second process, which does nothing until a step asks it to take the id over
     (`take_over`)."""
     properties: dict[str, Text] = Field(default_factory=dict)

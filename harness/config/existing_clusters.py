@@ -110,7 +110,7 @@ class SshOptions(Frozen):
     """The server's log; None means that it is not fetched."""
     data_directory: str | None = None
     """The server's log.dirs, which must be one directory. If it is None or not readable, replicas and controllers' logs
-    cannot be read, and what they would tell is unknown."""
+    cannot be read, and what they would report is unknown."""
     command_timeout_s: Limit = 30.0
     clock_skew_max_ms: Annotated[float, Field(gt=0, le=WAIT_MAX_S * 1000)] = 100.0
     """How far a controller's clock may differ from this machine's. From beyond it prozess takes no times of events."""
@@ -220,7 +220,7 @@ def refuse_unwritable(names: Iterable[str], where: str) -> None:
         if name not in MAY_BE_WRITTEN or name.startswith(OF_LOGGING_IN):
             raise BadInput(
                 f"{where}{name} may not be set in a trial: it is not among the properties of Kafka's clients whose values "
-                "may be written into the files of a run. How clients log in is said by a file (--client-config, or the "
+                "may be written into the files of a run. How clients log in is stated by a file (--client-config, or the "
                 "variable PROZESS_CLIENT_CONFIG). Remove it, or correct its name."
             )
 
@@ -246,7 +246,7 @@ CLIENT_CONFIG = "PROZESS_CLIENT_CONFIG"
 """The environment variable that holds the path of the file."""
 _PLACEHOLDER = re.compile(r"\$\{env:([^}]+)\}")
 _PATHS = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "https.ca.location")
-_HIDDEN = "(not told)"
+_HIDDEN = "(not reported)"
 _SHORT = 4
 """Values of this length or shorter are not hidden, because they occur in many texts that do not come from the login."""
 

@@ -140,12 +140,12 @@ class MessageRule(Frozen):
 
     @property
     def for_proxy(self) -> dict[str, object]:
-        """Returns the action as a proxy is told of it."""
+        """Returns the action as a proxy is informed of it."""
         return action_for_proxy(self.action)
 
     @property
     def delivers(self) -> bool:
-        """Tells whether messages that wait go on when this ends."""
+        """Says whether messages that wait go on when this ends."""
         return not (isinstance(self.action, HoldMessage) and self.action.when_healed == "drop")
 
     @property

@@ -42,7 +42,7 @@ _DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?
 
 
 def is_placeholder(value: str) -> bool:
-    """Tells whether something in this value is filled in later. Then nothing is known of the value."""
+    """Says whether something in this value is filled in later. Then nothing is known of the value."""
     return any(mark in value for mark in PLACEHOLDERS)
 
 
@@ -183,7 +183,7 @@ def _c_number(value: str, known: Property) -> str:
 
 def _c_word(value: str, known: Property) -> str:
     text = value.strip(_C_SPACE)
-    return _of_any_case(text, known) if text else ""  # nothing is set, and nothing said
+    return _of_any_case(text, known) if text else ""  # nothing is set, and nothing stated
 
 
 def _c_flags(value: str, known: Property) -> str:
@@ -241,7 +241,7 @@ def c_double(value: str) -> float | None:
 
 # Every property that Kafka's clients, topics and brokers have, with its default and what it may be: what is misspelt
 # is noticed, what is not set has its true value, and no value is taken that the program would refuse. From
-# `harness/config/known_properties.json`, which the programs themselves have told.
+# `harness/config/known_properties.json`, which the programs themselves have reported.
 
 
 DATA = Path(__file__).with_suffix(".json")

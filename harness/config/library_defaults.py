@@ -1,6 +1,6 @@
 """What a client's own library takes for each setting that nobody set, by library and version. Pure.
 
-The values are the library's own, as the program told them (`known_properties`). What a library makes of them while it is
+The values are the library's own, as the program informed them (`known_properties`). What a library makes of them while it is
 configured is here: Kafka's `ProducerConfig.postProcessAndValidateIdempotenceConfigs` and librdkafka's
 `rd_kafka_conf_finalize`. Before a run the library itself is asked, and what it says counts
 (`prozess.workloads.library_check`): so the values of a version that is not in the table are only a first guess.
@@ -30,7 +30,7 @@ _IDEMPOTENT_BY_DEFAULT = (3, 0, 1)
 
 
 def is_idempotent_by_default(version: str) -> bool:
-    """Tells whether a Java producer of this version is idempotent if nobody says so. KIP-679 is of 3.0.0; 3.0.0 and 3.1.0
+    """Says whether a Java producer of this version is idempotent if nobody says so. KIP-679 is of 3.0.0; 3.0.0 and 3.1.0
     had it in their documentation alone (KAFKA-13598)."""
     numbers = version_numbers(version)
     return numbers >= _IDEMPOTENT_BY_DEFAULT and numbers != (3, 1, 0)
@@ -92,7 +92,7 @@ def _refuses_six(version: str) -> bool:
 
 
 def _gives_idempotence_up(chosen: Mapping[str, Any], *, strict: bool) -> bool:
-    """Tells whether what was chosen contradicts an idempotence that nobody asked for: then the client is not
+    """Says whether what was chosen contradicts an idempotence that nobody asked for: then the client is not
     idempotent (KIP-679)."""
     too_many = not strict and chosen.get("max_in_flight", 1) > IN_FLIGHT_MAX
     return chosen.get("acks", "all") != "all" or chosen.get("retries", "max") == "0" or too_many

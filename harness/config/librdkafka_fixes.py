@@ -28,7 +28,7 @@ class LibrdkafkaFix:
     """What happens, as a clause without a full stop."""
 
     def is_in(self, version: str) -> bool:
-        """Tells whether a version has the defect. Where the CHANGELOG does not say since when, all older ones count."""
+        """Says whether a version has the defect. Where the CHANGELOG does not say since when, all older ones count."""
         numbers = version_numbers(version)
         return (not self.since or version_numbers(self.since) <= numbers) and numbers < version_numbers(self.fixed)
 
@@ -153,7 +153,7 @@ def later_fixes_note(version: str) -> str:
 
 
 ENDS = "enable.partition.eof"
-"""The property that tells an application of the end of a partition."""
+"""The property that informs an application of the end of a partition."""
 _STORES_ENDS = next(fix for fix in FIXES if fix.id == "librdkafka#4844")
 
 

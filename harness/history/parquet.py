@@ -187,7 +187,7 @@ class TableFile:
 
     def _whole_if_small(self) -> Mapping[str, np.ndarray] | None:
         """Returns the whole table, if it is small, has many row groups, and several of them have been asked for: a call
-        for each would cost more than its rows. None: it is not so, or a page is damaged, which is said of its own row
+        for each would cost more than its rows. None: it is not so, or a page is damaged, which is stated of its own row
         group alone."""
         count = self.metadata.num_row_groups
         if self._lost or count < ROW_GROUPS_MANY or self.rows > min(WHOLE_ROWS_MAX, count * READ_WHOLE_ROWS):

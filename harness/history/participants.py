@@ -100,7 +100,7 @@ def log_starts(seen: Mapping[str, np.ndarray]) -> dict[int, int]:
 
 
 def copies(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, CopyFacts]]:
-    """Returns, for each partition and node, what the node's own files said at the end."""
+    """Returns, for each partition and node, what the node's own files stated at the end."""
     ends: dict[tuple[int, int], dict[int, int]] = {}
     rows = np.flatnonzero(np.isin(seen["kind"], _OF_COPIES) & (seen["step"] == NONE))
     for partition, node, kind, value in zip(
@@ -171,7 +171,7 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
             "there is none. Make the history again."
         )
     acks[ids[restarted]] = acks[rows["planned"][restarted]]
-    # A client that did not close its files may have issued more than it could record: nothing is said of those.
+    # A client that did not close its files may have issued more than it could record: nothing is stated of those.
     issued[ids] = np.where(rows["complete"] == 1, rows["issued"], NONE)
     issued[(role == Role.MEMBER.value) & ~_sending(plan, rows, size)] = 0
     reported_until_ns = _reported_until_ns(plan, rows, size)

@@ -168,14 +168,15 @@ def unverified(run: RunDirectory) -> list[str]:
 
 
 def _server(version: str, run: RunDirectory) -> str:
-    """Returns a name for servers of this version. Of a cluster that was there before, the release that its brokers told."""
+    """Returns a name for servers of this version. Of a cluster that was there before, the release that its brokers
+    reported."""
     if version != _NOT_KNOWN:
         return f"Kafka {version}"
     try:
         release = read_object(run.cluster).get("kafka_version") if run.cluster.exists() else None
     except HistoryUnreadable:
         release = None
-    return "Kafka, of a release that its brokers did not tell," if release is None else f"Kafka {release}"
+    return "Kafka, of a release that its brokers did not say," if release is None else f"Kafka {release}"
 
 
 def _machine() -> dict[str, Any]:

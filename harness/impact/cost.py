@@ -499,7 +499,7 @@ def _lower(found: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
 def _outermost(times_ns: np.ndarray) -> np.ndarray:
     """Returns the first and the last in each of many short times, ascending."""
     if len(times_ns) > _MANY:
-        # What a client was told came nearly in order: of each stretch of neighbours that share a short time, two matter.
+        # What a client was reported came nearly in order: of each stretch of neighbours that share a short time, two matter.
         starts = np.flatnonzero(np.diff(times_ns // _BIN_NS)) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.intp), starts])
         times_ns = np.concatenate([reduce.reduceat(times_ns, starts) for reduce in (np.minimum, np.maximum)])

@@ -26,7 +26,7 @@ class Reaction:
     """Describes what the cluster did about one fault. Times in ms; None = not seen."""
 
     what: str
-    """Its kind, the role that it was aimed at, and what tells it apart: "partition leader others=controllers"."""
+    """Its kind, the role that it was aimed at, and what distinguishes it: "partition leader others=controllers"."""
     effect: str
     """yes, no or unknown: was it seen to work? failed: it could not be made."""
     seen: str
@@ -147,7 +147,7 @@ _DECIDED = -1
 
 
 class _Views:
-    """Describes what each broker, and the metadata log, said of leaders and ISRs, whenever that changed."""
+    """Describes what each broker, and the metadata log, stated of leaders and ISRs, whenever that changed."""
 
     def __init__(self, metadata: Columns) -> None:
         rows = metadata["kind"] == MetadataKind.PARTITION

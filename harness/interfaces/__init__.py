@@ -89,7 +89,7 @@ class ClientSpec(Frozen):
     unacknowledged_max: int = 1000
     """How many records of one partition may wait for their acknowledgement. The client withholds what exceeds this."""
     late: tuple[int, ...] = ()
-    """The partitions (dense ids) that do not exist yet. A producer writes to them once it is told that they do."""
+    """The partitions (dense ids) that do not exist yet. A producer writes to them once it learns that they do."""
     options: dict[str, Any] = Field(default_factory=dict)
     """The options that only clients of this role have, as JSON values. The role has a model of them."""
 
@@ -150,9 +150,9 @@ class ClientNode(Node, Protocol):
         ...
 
     def at_work(self) -> bool:
-        """Tells whether the client that has this place now was seen to work, by the rows that it recorded.
+        """Says whether the client that has this place now was seen to work, by the rows that it recorded.
 
-        A member of a group works once it was assigned partitions, or told that there are none for it. A client that
+        A member of a group works once it was assigned partitions, or informed that there are none for it. A client that
         sends works once it had an acknowledgement. Any other works once it is ready.
         """
         ...
@@ -189,7 +189,7 @@ class Workload(Protocol):
         ...
 
     def begin(self, partitions: Collection[int]) -> None:
-        """Tells producers that these late partitions (dense ids) exist: they write to them from now on."""
+        """Reports producers that these late partitions (dense ids) exist: they write to them from now on."""
         ...
 
     def progress(self) -> Mapping[int, Progress]:

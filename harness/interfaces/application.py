@@ -25,7 +25,7 @@ from prozess.harness.schema import NONE
 
 REGISTRY_NAME = "registry.jsonl"
 RECORDING_VARIABLE = "PROZESS_RECORDING"
-"""The directory of the recording that the clients of this process belong to, unless they are told another one."""
+"""The directory of the recording that the clients of this process belong to, unless they learn another one."""
 FIRST_CLIENT = 1
 """The lowest id of a client. 0 belongs to the sentinel (`prozess.harness.plan.plan.SENTINEL_CLIENT`)."""
 
@@ -79,7 +79,7 @@ class RegisteredClient:
 
     @property
     def is_command(self) -> bool:
-        """Tells whether the client is a program that prints what it does."""
+        """Says whether the client is a program that prints what it does."""
         return "command" in self.how
 
 
@@ -96,8 +96,8 @@ class Registry:
         self._token = ""
 
     def begin(self, token: bytes) -> None:
-        """Notes the token of the test. The records of its clients carry it, which tells them from those of other tests in the
-        same topic."""
+        """Notes the token of the test. The records of its clients carry it, which distinguishes them from those of other
+        tests in the same topic."""
         with self._appending() as file:
             self._write(file, {"token": token.hex()})
 

@@ -43,7 +43,7 @@ class PartitionHistory:
     client_isolation: np.ndarray
     """int32[clients]: the isolation level of each client, as Isolation."""
     client_issued: np.ndarray
-    """int64[clients]: each client issued the sequences below this number. NONE means that it did not tell. A client
+    """int64[clients]: each client issued the sequences below this number. NONE means that it did not say. A client
     that crashed may have issued more than its rows show."""
     client_acks: np.ndarray
     """int32[clients]: the producer's acks, which is 0, 1, or -1 for all. It is 0 for clients of other roles."""
@@ -57,8 +57,8 @@ class PartitionHistory:
     readers_begin: ReadersBegin = "start"
     """Of a partition that nobody audited: where consumers began to read."""
     client_reported_until_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """int64[clients]: the client must have been told the outcome of every record that it sent before this moment.
-    MISSING means that it did not live so long, or records only what it was told."""
+    """int64[clients]: the client must have learned the outcome of every record that it sent before this moment.
+    MISSING means that it did not live so long, or records only what it was reported."""
     compacted: bool = False
     log_start: int = 0
     """The greatest log start offset that anybody saw. Retention may have removed records below it."""

@@ -48,7 +48,7 @@ class CoordinatedTransaction:
 
     @property
     def over(self) -> bool:
-        """Tells whether the transaction is over in every partition, as far as the coordinator knows: all its markers
+        """Says whether the transaction is over in every partition, as far as the coordinator knows: all its markers
         are written."""
         return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
 
@@ -324,7 +324,7 @@ class MessageWatch(Protocol):
     """Watches the messages of Kafka's protocol on the links of a cluster, and can hold one."""
 
     on_message: Callable[[Mapping[str, Any]], None]
-    """What is called with each message that a rule meant, as the proxy tells it, in a thread of its own."""
+    """What is called with each message that a rule meant, as the proxy informs it, in a thread of its own."""
 
     def arm(
         self,
@@ -678,6 +678,6 @@ class UndoAction(Protocol):
         return {f"{undo.action} {undo.node} {undo.peer} {undo.details}": undo}
 
     def holds(self, undo: Undo, context: FaultContext) -> bool:
-        """Tells whether the node is still broken in this way. It looks where that costs nothing; otherwise it says True
+        """Says whether the node is still broken in this way. It looks where that costs nothing; otherwise it says True
         until the fault is undone."""
         ...

@@ -43,7 +43,7 @@ def no_witnesses() -> np.ndarray:
 
 def join_witnesses(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Returns these arrays of WITNESS one after the other. There may be none."""
-    # NumPy asks for each part, field by field, what type they all have in common, unless it is told.
+    # NumPy asks for each part, field by field, what type they all have in common, unless it is reported.
     return np.concatenate([no_witnesses(), *parts], dtype=WITNESS)
 
 
@@ -351,7 +351,7 @@ class ProgressCase(IntEnum):
     """No broker answered one that the active controller answers."""
 
 
-# Cases of `out-of-sequence`. The kernel finds them, and no rule tells them apart.
+# Cases of `out-of-sequence`. The kernel finds them, and no rule distinguishes them.
 
 
 class SequenceCase(IntEnum):

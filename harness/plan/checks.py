@@ -144,7 +144,7 @@ _OWN_CLIENT_IDS = frozenset({"application", "java-copier"})
 
 
 def _matches_in(given: object) -> list[MessageMatch]:
-    """Returns the match that a parameter of the fault is, or has within. What is wrong with it is told elsewhere."""
+    """Returns the match that a parameter of the fault is, or has within. What is wrong with it is reported elsewhere."""
     if not isinstance(given, Mapping):
         return []
     document = given.get("until") if "do" in given else given
@@ -200,13 +200,13 @@ since Kafka 4.0; before that, the first one that Kafka calls ready for productio
 
 
 def _protocol_only(plan: Plan) -> bool:
-    """Tells whether nothing but Kafka's protocol reaches the cluster, so that nobody knows what it is made of."""
+    """Says whether nothing but Kafka's protocol reaches the cluster, so that nobody knows what it is made of."""
     backend = catalogue.BACKENDS.get(plan.backend)
     return backend is not None and backend.protocol_only
 
 
 def _node_names(plan: Plan) -> set[str]:
-    """Returns the names of the nodes that there will be. It is empty if only the cluster can tell."""
+    """Returns the names of the nodes that there will be. It is empty if only the cluster can say."""
     if _protocol_only(plan) or plan.compose.file is not None:
         return set()
     if plan.ssh is not None:
@@ -306,7 +306,7 @@ def _check_take_over(plan: Plan, step: Step, action: TakeOver) -> None:
 
 
 def _check_stall(plan: Plan, step: Step, target: Target) -> None:
-    """Raises BadInput if it means a Java member, which cannot be told to stop polling."""
+    """Raises BadInput if it means a Java member, which cannot be asked to stop polling."""
     for client in plan.clients:
         asked = means_client(target, name=client.name, role=client.role, cell=client.cell, instance=client.instance)
         if asked and client.role == "java-member":
@@ -356,7 +356,7 @@ def watched_openers(plan: Plan) -> frozenset[str] | None:
 
 
 def _means_every_link(step: Step) -> bool:
-    """Tells whether a step is about messages that are not, or not only, on the links of clients. What a step waits for may
+    """Says whether a step is about messages that are not, or not only, on the links of clients. What a step waits for may
     pass anywhere, and so may what a message is held for."""
     given = step.do.parameters if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT else {}
     held_for = _matches_in(given.get("action"))

@@ -29,7 +29,7 @@ _FILES = (TruncatedExpected, BehindExpected, MarkersExpected)
 
 def check_expectations(plan: Plan, nodes: Collection[str]) -> None:
     """Raises BadInput for the first expectation that cannot be met on this plan. `nodes`: the names of the nodes that there
-    will be; empty if only the cluster can tell."""
+    will be; empty if only the cluster can say."""
     names = [step.name for step in plan.steps]
     of_messages = {step.name for step in plan.message_steps}
     for step in plan.steps:

@@ -191,7 +191,7 @@ def _library_of(producer: ProducerConfiguration) -> ClientLibrary | None:
 
 
 _OF_ITS_WORK = ("member", "java-member", "copier", "java-copier")
-"""Roles whose client is said by what only their workload has, and not by the producer's configuration."""
+"""Roles whose client is stated by what only their workload has, and not by the producer's configuration."""
 
 
 class PlannedClient(Frozen):
@@ -226,7 +226,7 @@ class PlannedClient(Frozen):
 
     @property
     def reads_by_command(self) -> bool:
-        """Tells whether it is a program of yours that consumes: nobody knows at which isolation level it reads, and whether
+        """Says whether it is a program of yours that consumes: nobody knows at which isolation level it reads, and whether
         it seeks."""
         return isinstance(self.work, ConsumerWork) and bool(self.command)
 
@@ -246,7 +246,7 @@ class PlannedClient(Frozen):
 
     @property
     def on_standby(self) -> bool:
-        """Tells whether it does nothing until it is told to take over its transactional.id."""
+        """Says whether it does nothing until it is asked to take over its transactional.id."""
         return self.role == "transactor" and self.instance > 0
 
 
@@ -354,7 +354,7 @@ class Plan(Frozen):
 
     @property
     def nodes_unread(self) -> bool:
-        """Tells whether this is a cluster of somebody else of which neither the nodes' files nor the controllers' log
+        """Says whether this is a cluster of somebody else of which neither the nodes' files nor the controllers' log
         can be read."""
         ssh = self.ssh
         unread = ssh is not None and not any((ssh.data_directory, *(node.data_directory for node in ssh.nodes)))
@@ -362,7 +362,7 @@ class Plan(Frozen):
 
     @property
     def undescribed(self) -> bool:
-        """Tells whether others may have done something to the cluster meanwhile that nobody could see.
+        """Says whether others may have done something to the cluster meanwhile that nobody could see.
 
         A test's cluster is its own: only the test makes faults there.
         """
@@ -452,7 +452,7 @@ def parse_plan(text: str, *, source: str) -> Plan:
 
 def _version_in(text: str) -> object:
     """Returns the version that a plan states, asked first because its other keys have the meaning of that version. What
-    cannot tell is taken for a plan of this version, and refused by its keys."""
+    cannot inform is taken for a plan of this version, and refused by its keys."""
     try:
         document = from_json(text)
     except ValueError:

@@ -111,7 +111,7 @@ class Behind(Frozen):
 
     For every partition of the selected cells, the replica on each node of `records` must end exactly that many offsets
     before the replica on `node`. Dead and frozen nodes count, because their files can be read. What a node lacks is not
-    in its log, while what it has, it may not have told anybody.
+    in its log, while what it has, it may not have informed anybody.
     """
 
     condition: Literal["behind"] = "behind"
@@ -304,7 +304,7 @@ class MixFault(Frozen):
 
     @property
     def label(self) -> str:
-        """Returns what tells the fault from the others of its list: "partition of leader(0): others=followers"."""
+        """Returns what distinguishes the fault from the others of its list: "partition of leader(0): others=followers"."""
         parameters = ", ".join(f"{name}={value}" for name, value in sorted(self.parameters.items()))
         targets = " or ".join(self.one_of) or ", ".join(self.targets)
         return f"{self.fault} of {targets}" + (f": {parameters}" if parameters else "")
@@ -504,7 +504,7 @@ SINGLE_WORDS = ("active-controller", "zookeeper-leader", "brokers", "controllers
 
 
 def is_role(text: str) -> bool:
-    """Tells whether this is a role, and not the bare name of a node."""
+    """Says whether this is a role, and not the bare name of a node."""
     return "(" in text or ":" in text or text in SINGLE_WORDS
 
 
@@ -555,7 +555,7 @@ def client_target(name: str) -> str:
 
 
 def means_client(target: Target, *, name: str, role: str, cell: int | None, instance: int) -> bool:
-    """Tells whether the target means the client with this name, role, cell and number among its like."""
+    """Says whether the target means the client with this name, role, cell and number among its like."""
     match target.role:
         case "member":
             return role in MEMBERS and target.cell in (None, cell) and target.instance in (None, instance)
@@ -568,5 +568,5 @@ def means_client(target: Target, *, name: str, role: str, cell: int | None, inst
 
 
 def selects(selector: Selector, axes: Mapping[str, str]) -> bool:
-    """Tells whether these axis values satisfy the selector. An axis that the cell does not have never matches."""
+    """Says whether these axis values satisfy the selector. An axis that the cell does not have never matches."""
     return all(axes.get(key) in (value if isinstance(value, tuple) else (value,)) for key, value in selector.items())

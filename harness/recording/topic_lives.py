@@ -1,4 +1,4 @@
-"""Tells topics apart that had one name, one after the other, by the rows of `metadata`."""
+"""Reports topics apart that had one name, one after the other, by the rows of `metadata`."""
 
 from collections.abc import Mapping
 

@@ -20,7 +20,7 @@ from prozess.harness.schema import MISSING, MetadataKind, MetadataSource, Outcom
 from prozess.harness.verdict import AlertResult
 
 BINS_MAX = 800
-"""No more can be told apart on a screen; a longer run has wider bins."""
+"""No more can be distinguished on a screen; a longer run has wider bins."""
 _DIGITS = 4
 """Of a number in a chart; more cannot be seen."""
 
@@ -317,9 +317,9 @@ def partition_name(plan: Plan, partition: int) -> str:
     return f"{planned.topic_name}-{planned.number}"
 
 
-# The most telling metrics over time, and when alerts fired: series of the history in, small rows out. Pure.
+# The most saying metrics over time, and when alerts fired: series of the history in, small rows out. Pure.
 #
-# Where what should have told is absent, a line is what the others say, and the absence is a bar of its own.
+# Where what should have reported is absent, a line is what the others say, and the absence is a bar of its own.
 
 
 STEP_S = 0.5
@@ -384,7 +384,7 @@ PANELS: tuple[tuple[str, tuple[MetricLine, ...]], ...] = (
 def monitor_panels(
     table: MetricTable, alerts: Sequence[AlertResult], names: Mapping[int, str], end_s: float
 ) -> list[Panel | Lanes]:
-    """Panels up to `end_s`. `names`: node id → name. A metric that nobody told has no line."""
+    """Panels up to `end_s`. `names`: node id → name. A metric that nobody stated has no line."""
     if table.span_s is None:
         return []
     begin_s = max(table.span_s[0], -WARM_UP_S)
@@ -426,7 +426,7 @@ def _alert_lanes(alerts: Sequence[AlertResult], end_s: float) -> list[Lane]:
 
 
 def _absence_lanes(table: MetricTable, names: Mapping[int, str], grid_s: np.ndarray) -> list[Lane]:
-    """Nodes whose servers told nothing."""
+    """Nodes whose servers reported nothing."""
     found = []
     for node, series in table.by_node("jmx_answer").items():
         spans: list[Span] = [(a, b, 2) for a, b in intervals(_silent(series, grid_s), grid_s) if b > a]

@@ -251,7 +251,7 @@ def _figures(
     impact: ImpactShown | None,
     delivered: Sequence[Deliveries],
 ) -> list[Mapping[str, Any]]:
-    """Returns what clients and replicas did, with what metrics and alerts said; and a figure for each kind of delivery
+    """Returns what clients and replicas did, with what metrics and alerts stated; and a figure for each kind of delivery
     bound."""
     if traffic is None:
         return []

@@ -80,7 +80,7 @@ class ServerLogs:
         self._paths = {node: path for node, path in paths.items() if path.is_file() and path.stat().st_size}
 
     def around(self, begin_s: float, end_s: float, partition: str) -> list[LogLine]:
-        """Returns what servers complained about, and what they said of the partition (`topic-0`), in this time and shortly
+        """Returns what servers complained about, and what they stated of the partition (`topic-0`), in this time and shortly
         before and after. Sorted by time; of too many lines the first of each server."""
         if self._time is None:
             return []

@@ -105,14 +105,14 @@ def _send(row: Mapping[str, int], number: int, main: bool, unasked: bool, name: 
         kind, text = "unknown", f"{who} reports #{row['sequence']} as sent {took}: with acks=0 no broker answers"
     elif row["outcome"] == Outcome.OK:
         where = f" at offset {row['log_offset']}" if row["log_offset"] != NONE else ""
-        kind, text = "acknowledged", f"{who} is told {took} that #{row['sequence']} is acknowledged{where}"
+        kind, text = "acknowledged", f"{who} is reported {took} that #{row['sequence']} is acknowledged{where}"
     elif row["outcome"] == Outcome.FAIL and row["code"] == 0:
-        kind, text = "refused", f"{who} is told {took} that the transaction of #{row['sequence']} is aborted"
+        kind, text = "refused", f"{who} is reported {took} that the transaction of #{row['sequence']} is aborted"
     else:
         failed = row["outcome"] == Outcome.FAIL
         kind = "refused" if failed else "unknown"
         what = "certainly failed" if failed else "failed, but may have taken effect"
-        text = f"{who} is told {took} that #{row['sequence']} {what} (error {row['code']})"
+        text = f"{who} is reported {took} that #{row['sequence']} {what} (error {row['code']})"
     yield Event(_s(row["completed_ns"]), who, kind, text, pair=pair, main=main)
 
 
@@ -265,7 +265,7 @@ def transactions(table: Columns, sent: Columns, subjects: Sequence[Subject], nam
                 yield Event(_s(table["end_invoked_ns"][row]), who, "transaction", text, to=LOG, main=True)
             if table["completed_ns"][row] != MISSING:
                 done = table["outcome"][row] == Outcome.OK
-                text = f"{who} is told: transaction {number} {'has ended' if done else 'may or may not have ended'}"
+                text = f"{who} is reported: transaction {number} {'has ended' if done else 'may or may not have ended'}"
                 yield Event(_s(table["completed_ns"][row]), who, "acknowledged" if done else "unknown", text, main=True)
 
 
@@ -341,7 +341,7 @@ def application_stories(application: ApplicationVerdict | None, teller: "StoryWr
 
 
 class StoryWriter:
-    """Tells stories of one run; holds what several need."""
+    """Reports stories of one run; holds what several need."""
 
     def __init__(self, history: History, faults: Sequence[FaultShown], logs: ServerLogs) -> None:
         """`faults`: all faults of the run; `logs`: those of its servers."""
@@ -364,7 +364,7 @@ class StoryWriter:
         return f"{self._roles.get(client, 'client')} {client}"
 
     def story_of(self, witness: WitnessShown) -> Story | None:
-        """Tells the story of a witness; None if its partition is unknown, or too large to be read again."""
+        """Reports the story of a witness; None if its partition is unknown, or too large to be read again."""
         partition = witness.partition
         if partition not in self._history.files["sends"].parts or self._history.rows_of(partition) > ROWS_MAX:
             return None
@@ -392,7 +392,7 @@ class StoryWriter:
         return Story(f"{what} in {where}", _lanes(events), events, self._logs.around(min(times_s), max(times_s), where))
 
     def application_stories(self, witness: ApplicationWitness) -> Story | None:
-        """Tells the story of a record of the application under test: of its send, if a recorded client sent it."""
+        """Reports the story of a record of the application under test: of its send, if a recorded client sent it."""
         planned = {(p.topic_name, p.number): p.partition for p in self._history.plan.partitions}
         partition = planned.get((witness.topic, witness.number))
         if partition is None or partition not in self._history.files["sends"].parts:

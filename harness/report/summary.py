@@ -169,7 +169,7 @@ Columns = Mapping[str, np.ndarray]
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Describes what rebalances cost one consumer group, from the first assignment of each partition until its members
-    were told to finish."""
+    were asked to finish."""
 
     changes: int
     """Callbacks that gave or took a partition, each partition counted."""
@@ -254,7 +254,7 @@ def _owned(table: Columns, rows: np.ndarray, ends: Mapping[int, int]) -> tuple[n
 
 
 def _until(seen: Columns, partition: int) -> int:
-    """Returns when its members were told to finish; MISSING = never, so that nothing is counted."""
+    """Returns when its members were asked to finish; MISSING = never, so that nothing is counted."""
     begun_ns = seen["time_ns"][(seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition)]
     return int(begun_ns.min()) if len(begun_ns) else int(MISSING)
 
@@ -373,7 +373,7 @@ def _outcome(case: ElementTree.Element, anomaly: CellAnomaly) -> None:
             )
             failure.text = anomaly.reason
         case AnomalyOutcome.UNKNOWN:
-            ElementTree.SubElement(case, "error", message=anomaly.reason or "the evidence does not tell")
+            ElementTree.SubElement(case, "error", message=anomaly.reason or "the evidence does not say")
         case AnomalyOutcome.NOT_JUDGED:
             ElementTree.SubElement(case, "skipped", message=anomaly.reason or "it does not apply here")
         case AnomalyOutcome.SHOWN:

@@ -1,4 +1,4 @@
-"""Words and signs that every report uses alike, and which anomalies a report tells of one by one. Signs carry the
+"""Words and signs that every report uses alike, and which anomalies a report reports one by one. Signs carry the
 meaning without colour."""
 
 import shlex
@@ -42,7 +42,7 @@ MEANINGS = {
     AnomalyOutcome.VIOLATED: "forbidden, and seen",
     AnomalyOutcome.SHOWN: "permitted, and seen: this is what the configuration costs",
     AnomalyOutcome.PERMITTED: "permitted, and not seen",
-    AnomalyOutcome.UNKNOWN: "the evidence does not tell",
+    AnomalyOutcome.UNKNOWN: "the evidence does not say",
     AnomalyOutcome.NOT_JUDGED: "it does not apply here, or does not decide the verdict",
 }
 NAMED_MAX = 2
@@ -177,7 +177,7 @@ def again(run: RunDirectory) -> str:
 
 
 def kafka_description(run: RunDirectory, plan: Plan) -> str:
-    """Versions and metadata mode, as the cluster told them; of a trial whose cluster never came up, as planned."""
+    """Versions and metadata mode, as the cluster informed them; of a trial whose cluster never came up, as planned."""
     versions, mode = list(plan.variant.kafka_versions), str(plan.variant.metadata_mode)
     if run.cluster.exists():
         cluster = read_object(run.cluster)
@@ -235,7 +235,7 @@ def fault_name(fault: FaultShown, steps: Sequence[Step]) -> str:
     return f"{done.get('do', fault.fault)} {f'in {call}' if call else message} at {nodes}"
 
 
-# What a report tells of one by one: anomalies that were seen, or that nobody can tell of, those that are alike
+# What a report reports one by one: anomalies that were seen, or that nobody can report, those that are alike
 # together.
 
 
@@ -274,7 +274,7 @@ class AnomalyGroup:
 
 
 def has_section(anomaly: CellAnomaly) -> bool:
-    """Does the report tell of it one by one?"""
+    """Does the report report it one by one?"""
     return anomaly.outcome in _WORST_FIRST and bool(anomaly.witnesses or anomaly.count)
 
 

@@ -319,7 +319,7 @@ class Reassign(Fault[ReassignParameters]):
 
 
 def _arrived(context: FaultContext, key: PartitionKey, wanted: Sequence[int], *, begun: bool = False) -> Observation:
-    """Tells whether the replicas of a partition are exactly there, and nothing moves any more. With `begun` it is
+    """Says whether the replicas of a partition are exactly there, and nothing moves any more. With `begun` it is
     enough that they are on the way."""
     now, moving = newest_views(context, [key]).get(key), key in context.admin.reassignments()
     if now is None:

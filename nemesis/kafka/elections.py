@@ -54,7 +54,7 @@ class Elect(Fault[ElectParameters]):
 
     @abstractmethod
     def needs_one(self, seen: PartitionView) -> bool:
-        """Tells whether the election could change anything."""
+        """Says whether the election could change anything."""
 
     def undos(self, context: FaultContext, parameters: ElectParameters) -> Sequence[Undo]:
         """Plans nothing to undo, but the journal names the brokers that are to lead. TargetMissing if no target needs

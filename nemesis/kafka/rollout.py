@@ -112,7 +112,7 @@ def in_order(nodes: Sequence[Node], parameters: RollingRestartParameters) -> lis
 
 
 def identity_of(node: Node) -> Identity:
-    """Returns what tells a process from its successor: its pid, and its start time where that can be looked up."""
+    """Returns what distinguishes a process from its successor: its pid, and its start time where that can be looked up."""
     pid = node.os_pid
     return pid, None if pid is None else identify(pid)
 
@@ -257,7 +257,7 @@ class Migrate(Rollout[MigrateParameters]):
 
 
 def _fresh(nodes: Sequence[Node]) -> bool:
-    """Tells whether the targets are controllers that wait for the migration."""
+    """Says whether the targets are controllers that wait for the migration."""
     return all("controller" in node.roles and node.state() is NodeState.STOPPED for node in nodes)
 
 
@@ -339,7 +339,7 @@ class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
 
         wait_until(
             answered,
-            awaited=f"brokers to tell the feature levels {self._wanted}",
+            awaited=f"brokers to report the feature levels {self._wanted}",
             timeout_s=SEEN_TIMEOUT_S,
             clock=context.clock,
             last_seen=lambda: str(dict(context.admin.features())),

@@ -75,7 +75,7 @@ def engine_name(text: str) -> EngineName:
 
 
 def has_spark() -> bool:
-    """Tells whether Spark is installed here. It is not imported for that."""
+    """Says whether Spark is installed here. It is not imported for that."""
     return find_spec("pyspark") is not None
 
 

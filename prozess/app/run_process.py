@@ -118,7 +118,7 @@ def run_trial_command(
             start_new_session=True,  # Ctrl-C comes to it through us, once
             env={
                 name: value for name, value in os.environ.items() if name != WEBHOOK
-            },  # who runs many trials tells of them
+            },  # who runs many trials reports them
         )
         stop.runs_now(child)
         try:
@@ -144,7 +144,7 @@ OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 the other."""
 SAME_SIGNAL_S = 1.0
 """Two signals of one kind within this time count as one: `timeout` signals a process and its group, and both a shell
-and the kernel tell of a terminal that is gone."""
+and the kernel report a terminal that is gone."""
 _FIRST_SIGNAL = 128
 _heard: dict[int, float] = {}
 """Signal → when it last came, in seconds of the monotonic clock. The first signal that came is the first key."""
@@ -249,8 +249,8 @@ class _Terminal(io.FileIO):
 def _outlive_terminals() -> None:
     """Lets standard output and standard error outlive their terminal.
 
-    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it tells the shell alone, and the
-    shell tells us. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing should.
+    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it reports the shell alone, and the
+    shell says us. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing should.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -150,7 +150,7 @@ def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
 
 
 def attempt_printer(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
-    """Returns what tells of a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
+    """Returns what reports a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
     the runs, or its URI."""
 
     def notify(attempt: TrialAttempt, host: str) -> None:

@@ -360,6 +360,6 @@ def matrix(  # noqa: PLR0913 - the options of a command
 
     hook = webhook_of(webhook)
     if webhook is not None and run is None:
-        raise BadInput("--webhook tells what happens in trials, so it needs --run DIRECTORY.")
+        raise BadInput("--webhook says what happens in trials, so it needs --run DIRECTORY.")
     asked = MatrixRequest(name, merged or (), run, diff, duration, shard, master, cores, as_json, hook)
     raise typer.Exit(carry_out(asked))

@@ -89,7 +89,7 @@ class TrialAttempt(Frozen):
     run: str | None = None
     """The name of the run directory, which is in `runs`. None: there was none."""
     began_s: float
-    """When it began (Unix time). Nights are told apart by it."""
+    """When it began (Unix time). Nights are distinguished by it."""
     took_s: float
     cpu_s: float = 0.0
     """The CPU seconds of all its processes, as far as somebody waited for them."""
@@ -112,7 +112,7 @@ class TrialAttempt(Frozen):
 
     @property
     def why(self) -> str:
-        """The reason in one line: what prozess itself said, or else the last line."""
+        """The reason in one line: what prozess itself stated, or else the last line."""
         lines = [line.strip() for line in self.reason.splitlines() if line.strip()]
         own = [line.removeprefix(_OWN) for line in lines if line.startswith(_OWN)]
         return (own or lines or ["it printed nothing"])[-1]

@@ -17,8 +17,8 @@ _MAKING = ".merging"
 
 
 def merge(target: Path, shares: Sequence[Path]) -> None:
-    """Copies the trials of all shares into the new directory `target`, which can then be told, compared and continued like
-    any other.
+    """Copies the trials of all shares into the new directory `target`, which can then be reported, compared and continued
+    like any other.
 
     BadInput if `target` is there, if the shares are not of one matrix, or if two of them ran the same trial; StorageFull if
     the runs cannot be copied.

@@ -1,7 +1,7 @@
 """Runs the trials of a matrix in a directory, one process each, as a campaign whose next trial is that of the matrix. What
 was run is in the campaign's files, so that it goes on after any interruption.
 
-matrix.json    what the matrix is: to be told from another, and for the table
+matrix.json    what the matrix is: to be distinguished from another, and for the table
 plans/         plan of each trial that was begun
 matrix.html    what these settings are worth; result.json is the same as data
 """

@@ -370,7 +370,7 @@ class _View:
         self._last = ""
 
     def look(self) -> None:
-        """Tells of the trials that are over since the last look, and what all of them do if that has changed."""
+        """Reports of the trials that are over since the last look, and what all of them do if that has changed."""
         new = {n: trial for n, trial in read_entries(self.results, self.over).items() if n not in self.over}
         self.over |= new
         for number in sorted(new):

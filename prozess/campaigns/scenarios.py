@@ -1,4 +1,4 @@
-"""`prozess scenarios`: runs every trial of the scenarios once, in one directory, and writes the table of what they said.
+"""`prozess scenarios`: runs every trial of the scenarios once, in one directory, and writes the table of what they stated.
 
 It continues where it was interrupted.
 """
@@ -208,7 +208,7 @@ def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iter
                 yield (moved_ns - fault.begin_ns) / NS_PER_S
 
 
-# The table of scenarios: a line per trial, from what its run said, in Markdown.
+# The table of scenarios: a line per trial, from what its run stated, in Markdown.
 
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"

@@ -34,7 +34,7 @@ class StatedFault:
     begin_ns: int
     end_ns: int | None
     value: str
-    """What was said of whom it hit and how it went."""
+    """What was stated of whom it hit and how it went."""
 
 
 # What every import ends in: a run directory with a plan and all tables, that goes through the ordinary check and
@@ -132,10 +132,10 @@ class Imported:
 
 def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:
     """Writes the plan, tables and what belongs to them. `command`: what made it. BadInput for settings that cannot be,
-    or for more clients than can be told apart."""
+    or for more clients than can be distinguished."""
     if len(imported.clients) >= CLIENTS_MAX:
         raise BadInput(
-            f"{len(imported.clients):,} clients are more than the {CLIENTS_MAX - 1:,} that can be told apart."
+            f"{len(imported.clients):,} clients are more than the {CLIENTS_MAX - 1:,} that can be distinguished."
         )
     _refuse_topics(imported.topics)
     plan = _plan(imported, options)

@@ -41,7 +41,7 @@ GONE_S = 20.0
 _WORDS_MAX = 500
 _PROCESS = "prozess.testing.application_process"
 Killed = Callable[["RunningApplication", int, int, int | None], None]
-"""Told of (application, when it was about to die, when it was seen to be dead, number of its crash point; None = the test
+"""Reported of (application, when it was about to die, when it was seen to be dead, number of its crash point; None = the test
 killed it): the history is to have it."""
 
 
@@ -94,7 +94,7 @@ class ApplicationProcess:
             self._guard.wait(GONE_S)
 
     def _listen(self, timeout_s: float, *, until: Callable[[], bool]) -> None:
-        """Reads what the guard has said, and what it says until then."""
+        """Reads what the guard has stated, and what it says until then."""
         assert self._guard.stdout is not None
         if self._guard.stdout.closed:
             return
@@ -468,7 +468,7 @@ class RecordedCommand(RunningApplication):
             )
 
     def _end_at_once(self, pid: int) -> None:
-        os.kill(pid, signal.SIGUSR1)  # the program is killed first, and what it had said is recorded
+        os.kill(pid, signal.SIGUSR1)  # the program is killed first, and what it had stated is recorded
 
 
 class RecordedCommands:
@@ -477,7 +477,7 @@ class RecordedCommands:
     def __init__(self, recording: Recording, applications: Applications) -> None:
         self._recording, self._applications = recording, applications
         self._untold: dict[str, list[str]] = {}
-        """Application → what of its configuration nobody told; of each that was started."""
+        """Application → what of its configuration nobody stated; of each that was started."""
 
     def __call__(
         self,

@@ -4,7 +4,7 @@
     python -P -m prozess.testing.application_process application MODULE:FUNCTION | FILE.py ARGUMENTS…
     python -P -m prozess.testing.application_process command KIND PROPERTIES WORDS…
 
-`guard` starts an application for a test, tells how it ends, and lets nothing of it outlive the test. The application leads a
+`guard` starts an application for a test, says how it ends, and lets nothing of it outlive the test. The application leads a
 session and a process group of its own. Standard output says what becomes of it, in lines of JSON: `{"pid": …}` or
 `{"error": …}`, and later `{"ended": status, "at_ns": …}`. A byte on standard input asks it to end (SIGTERM). The end of
 standard input, which comes with the end of the test process whatever ended that, kills it, and all it started.

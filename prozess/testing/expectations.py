@@ -80,7 +80,7 @@ class StateExpectation:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationFinding:
-    """Something that an application did, or a reason why nobody can tell (`unknown`)."""
+    """Something that an application did, or a reason why nobody can report (`unknown`)."""
 
     anomaly: str
     where: str
@@ -89,7 +89,7 @@ class ApplicationFinding:
     witnesses: tuple[ApplicationWitness, ...] = ()
     unknown: bool = False
     fails: bool = True
-    """False: it is told, and fails only a test that forbids it."""
+    """False: it is reported, and fails only a test that forbids it."""
 
 
 class UserFunction(Exception):
@@ -195,7 +195,7 @@ def _strange(
 def judge_order(
     wanted: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
 ) -> Iterator["ApplicationFinding | Unjudged"]:
-    """Yields what is out of order by key, and what nobody can tell. Where the test asks for no order, only outputs that kept
+    """Yields what is out of order by key, and what nobody can say. Where the test asks for no order, only outputs that kept
     their record's key are looked at, and what is found fails nothing."""
     pairs: dict[tuple[bytes, int], list[tuple[Record, Record]]] = defaultdict(list)
     unclear: list[Record] = []
@@ -250,8 +250,8 @@ def _late(key: bytes, pairs: Sequence[tuple[Record, Record]]) -> Iterator[Applic
 
 
 def judge_identities(topic: str, contents: Contents, identity: Identity | None) -> list[ApplicationFinding]:
-    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = what producers said of each
-    record. One send that stands there twice is `duplicate`, and none of this."""
+    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = what producers stated of
+    each record. One send that stands there twice is `duplicate`, and none of this."""
     if contents.incomplete:
         return [ApplicationFinding(REPEATED, topic, 0, f"cannot be judged: {contents.incomplete}", unknown=True)]
     sends: dict[bytes, dict[tuple[int, ...], Record]] = defaultdict(dict)
@@ -344,9 +344,9 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-# What of an application nobody could judge in a test, because nothing tells it; and what to add that tells it. Pure.
+# What of an application nobody could judge in a test, because nothing reports it; and what to add that reports it. Pure.
 #
-# What is not judged passes nothing: it is said in the summary, and fails a test that forbids it.
+# What is not judged passes nothing: it is stated in the summary, and fails a test that forbids it.
 
 
 UNPROCESSED = "unprocessed"
@@ -374,7 +374,7 @@ ADD_EFFECT = "produce with recorded_producer, or use `with consumer.processing(m
 ADD_ANNOUNCED = "print producer_send before each send, or end the program when it has nothing more to send"
 ADD_IDENTITY = "give recorded_producer(…, identity=…) or kafka_cluster.identity(topic, …)"
 ADD_EXPECT = "add kafka_cluster.expect(input, output, function=…), or expect_state(input, table, fold=…)"
-ADD_DISTINCT = "give expect(…, identity=…) that tells outputs apart, and order='key' if it matters"
+ADD_DISTINCT = "give expect(…, identity=…) that distinguishes outputs, and order='key' if it matters"
 
 
 def unjudged_of(
@@ -414,12 +414,12 @@ def unjudged_of(
 
 
 def _silent(client: RegisteredClient) -> Unjudged | None:
-    """Returns whether a program that told of no send for long had something to send."""
+    """Returns whether a program that reported no send for long had something to send."""
     if not client.silences:
         return None
     longest = max(int(text.partition("@")[0]) for text in client.silences)
     name = client.application or f"{client.kind}-{client.client}"
-    why = f"{name} told of no send for the last {longest} s before it was ended, and nothing says whether it had one to make"
+    why = f"{name} printed no send for the last {longest} s before it was ended, and nothing says whether it had one to make"
     return Unjudged((STUCK,), ", ".join(client.wrote), why, ADD_ANNOUNCED)
 
 
@@ -428,11 +428,11 @@ MADE_ANEW_NS = 5_000_000_000
 
 
 def never_again(recorded: RecordedTest, *, faults: np.ndarray, metadata: np.ndarray) -> list[str]:
-    """Returns doubts about programs that told of no send after a topic of theirs was deleted, or a fault was undone: nothing
+    """Returns doubts about programs that reported no send after a topic of theirs was deleted, or a fault was undone: nothing
     shows that they went on. They take rows of `faults` and `metadata`, in monotonic times.
 
-    Example: a topic is deleted at 60 s, and made anew. A program told of its last send at 61 s, and was ended at 100 s: it is
-    unknown whether it could not send, or had nothing more to send.
+    Example: a topic is deleted at 60 s, and made anew. A program reported its last send at 61 s, and was ended at 100 s:
+    it is unknown whether it could not send, or had nothing more to send.
     """
     found = []
     for client in recorded.clients:
@@ -448,7 +448,7 @@ def never_again(recorded: RecordedTest, *, faults: np.ndarray, metadata: np.ndar
             what = what or ("a fault was undone" if (undone > int(since_ns)).any() else "")
             if what:
                 found.append(
-                    f"{STUCK} is not judged: {name} told of no send for the last {seconds} s before it was ended, none since "
+                    f"{STUCK} is not judged: {name} printed no send for the last {seconds} s before it was ended, none since "
                     f"{what}, and nothing says whether it had one to make; {ADD_ANNOUNCED}"
                 )
     return found

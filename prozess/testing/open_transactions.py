@@ -31,7 +31,7 @@ def open_transactions(
     clients: Sequence[TransactionalClient], topics: Sequence[RegisteredTopic], *, expected: bool
 ) -> list[ApplicationFinding]:
     """Returns a finding for each transactional.id that has an open transaction with records. `expected`: the test says that
-    all are ended, so it fails by one that is not, and is unknown if nothing tells."""
+    all are ended, so it fails by one that is not, and is unknown if nothing says."""
     names = {p: (topic.name, p - topic.first) for topic in topics for p in topic.partitions}
     newest: dict[str, int] = {}
     for one in clients:

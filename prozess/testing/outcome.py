@@ -25,7 +25,7 @@ OF_APPLICATION_MAX = 5
 @dataclass(frozen=True, slots=True)
 class VerdictOnTest:
     """Describes what the verdict means for a test. `failure`: why it fails; None = it does not. `costs`: what was seen
-    and permitted. `unjudged`: what of the application nothing tells."""
+    and permitted. `unjudged`: what of the application nothing says."""
 
     failure: str | None
     costs: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def _sentence(seen: Sequence[str], asked: Sequence[Unjudged], *, strict: bool) -
         what = f"{', '.join(asked[0].anomalies)} in {asked[0].where}"
         if strict:
             return f"{what}: nothing says what the application must do (strict)"
-        return f"{what}: the test forbids it, and prozess cannot tell whether it happened"
+        return f"{what}: the test forbids it, and prozess cannot say whether it happened"
     return "what the clients recorded does not show whether the promises held"
 
 

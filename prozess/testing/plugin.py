@@ -387,7 +387,7 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Prints what passing tests have shown that their configuration permits, and what nobody could judge: said, because
+    """Prints what passing tests have shown that their configuration permits, and what nobody could judge: stated, because
     it would not be seen otherwise."""
     write_summary(terminalreporter)
 

@@ -382,7 +382,7 @@ class Recording:
         ]
 
     def _fill_processed(self, recorded: RecordedTest) -> None:
-        """Marks records as processed for groups that said nothing of processing: who asks for the next record has
+        """Marks records as processed for groups that stated nothing of processing: who asks for the next record has
         processed the one before."""
         from prozess.testing.recorded.steps import fill_processed
 
@@ -397,7 +397,7 @@ class Recording:
 
     @staticmethod
     def _silent_groups(recorded: RecordedTest) -> list[list[int]]:
-        """Returns the members of each group of which none said anything of processing."""
+        """Returns the members of each group of which none stated anything of processing."""
         plan = make_test_plan(recorded)
         processing = {c.client for c in recorded.clients if "processing" in c.how}
         members: dict[str | None, list[int]] = {}
@@ -423,7 +423,7 @@ class Recording:
         return found
 
     def _judge_contents(self) -> list[ApplicationFinding | Unjudged]:
-        """Returns what the user said of records, by what stands in the topics."""
+        """Returns what the user stated of records, by what stands in the topics."""
         from prozess.testing.recorded.steps import greatest_commits
         from prozess.testing.recorded.topics import read_contents
 

@@ -70,7 +70,7 @@ def nothing_judged(tests: Sequence[tuple[str, SummaryEntry]]) -> Iterator[str]:
 
 
 def not_judged(tests: Sequence[tuple[str, SummaryEntry]]) -> list[str]:
-    """Returns a line for each kind of gap, with the tests that it concerns: what nothing told, and what to add."""
+    """Returns a line for each kind of gap, with the tests that it concerns: what nothing reported, and what to add."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for nodeid, noted in tests:
         for anomalies, where, why, add in noted["unjudged"]:

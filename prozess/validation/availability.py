@@ -195,7 +195,7 @@ class FaultTolerance:
         )
 
 
-# Weaknesses that no anomaly tells: how many brokers may be down until nobody writes, and what one disk takes away, of
+# Weaknesses that no anomaly says: how many brokers may be down until nobody writes, and what one disk takes away, of
 # the topic and of the topics that brokers keep for themselves. Pure.
 
 
@@ -256,8 +256,8 @@ class _Value:
 
 
 def concerns(parts: ConfigurationParts, *, defaults_hold: bool) -> tuple[Concern, ...]:
-    """Yields the weaknesses of availability in the order of the output. `defaults_hold`: what nobody told is Kafka's default,
-    by the user's word; else nothing is said of it here."""
+    """Yields the weaknesses of availability in the order of the output. `defaults_hold`: what nobody stated is Kafka's
+    default, by the user's word; else nothing is stated of it here."""
     return tuple(_concerns(parts, defaults_hold))
 
 
@@ -287,7 +287,7 @@ def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concer
     )
     internal += [TRANSACTIONS] if alone or parts.transactional or waits_for_transactions else []
     if parts.consumer is not None and servers.broker is not None and set(SHARES.settings) & set(servers.broker):
-        internal.append(SHARES)  # whether members share is in no file: told of what somebody has set
+        internal.append(SHARES)  # whether members share is in no file: reported what somebody has set
     for topic in internal:
         yield from _of_internal(parts, topic)
     unclean = (servers.broker or {}).get("unclean.leader.election.enable")

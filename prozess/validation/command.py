@@ -60,9 +60,9 @@ class ValidationInput:
     client: str = "auto"
     """Whose properties: java, librdkafka; auto: librdkafka's if the file names what only it has."""
     kafka_version: str | None = None
-    """None: what the cluster tells, else the newest that is known."""
+    """None: what the cluster says, else the newest that is known."""
     commits: str | None = None
-    """None: what a file tells, else after processing, which is said."""
+    """None: what a file says, else after processing, which is stated."""
     applications: tuple[Path, ...] = ()
     """Files that have parts of several clients: all that they have counts."""
     profiles: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class ValidationInput:
     client_version: str | None = None
     """Of Kafka's Java clients, else the brokers'; of librdkafka, else the installed one."""
     kafka_defaults: bool = False
-    """What no file tells of topic and brokers is Kafka's own default."""
+    """What no file reports topic and brokers is Kafka's own default."""
     accept: Path | None = None
     """Risks that somebody has accepted."""
 
@@ -268,8 +268,8 @@ def _nothing_found(given: ValidationInput, readings: Sequence[Reading]) -> str:
 
 
 def _clients(wanted: str, readings: Sequence[Reading], version: str) -> dict[Scope, Client]:
-    """Returns the client whose properties each part has: its library's where the file tells it (librdkafka stands in for
-    those that are not run), else what was asked for, or can be seen from the names of all files that do not tell."""
+    """Returns the client whose properties each part has: its library's where the file informs it (librdkafka stands in for
+    those that are not run), else what was asked for, or can be seen from the names of all files that do not say."""
     libraries = {scope: reading.library for reading in readings for scope in reading.scopes if reading.library}
     silent = [reading for reading in readings if not reading.library]
     guessed = _client(wanted, settings_of(silent, "producer"), settings_of(silent, "consumer"), version)

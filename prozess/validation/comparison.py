@@ -97,7 +97,7 @@ class WeaknessProvocation:
     """Says which schedules there are for the weaknesses of a prediction, here."""
 
     weaknesses: tuple[tuple[str, str], ...]
-    """(rule, anomaly), each rule once; what no anomaly tells has none."""
+    """(rule, anomaly), each rule once; what no anomaly reports has none."""
     inputs: ScheduleInputs
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Schedule → why this machine, or the backend, cannot carry it out."""
@@ -106,7 +106,7 @@ class WeaknessProvocation:
 
     @classmethod
     def of(cls, prediction: Prediction, others: Sequence[str] = ()) -> "WeaknessProvocation":
-        """Makes the provocations for a prediction. `others`: rules of weaknesses that no anomaly tells."""
+        """Makes the provocations for a prediction. `others`: rules of weaknesses that no anomaly says."""
         every = (*named(prediction.weaknesses), *((rule, "") for rule in dict.fromkeys(others)))
         return cls(every, ScheduleInputs.of(prediction.plan))
 
@@ -488,7 +488,7 @@ class Comparison:
 
 def closing_line(comparison: Comparison) -> str:
     """Returns the last line of the output, without its sign: what became of the promises, and how many weaknesses were shown.
-    Whatever was promised is only said to have held under what really happened."""
+    Whatever was promised is only stated to have held under what really happened."""
     return f"{_of_promises(comparison)}; {_of_weaknesses(comparison.provoked)}"
 
 
@@ -516,7 +516,7 @@ def _why_unknown(comparison: Comparison) -> str:
     if not all(run.judged for run in comparison.runs):
         return "a trial has no verdict"
     if unknown:
-        return f"prozess could not tell whether {first_of_many(unknown)} happened"
+        return f"prozess could not say whether {first_of_many(unknown)} happened"
     resting = [guarantee.anomaly for guarantee in comparison.prediction.unknown]
     settings = "settings that nobody gave, or that prozess did not understand"
     return f"whether {first_of_many(resting)} can happen depends on {settings}"

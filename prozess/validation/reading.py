@@ -47,7 +47,7 @@ class Reading:
     format: str
     """For a person, as it stands after a comma: "Spring Boot's application.yml"."""
     library: str = ""
-    """The client library whose names these are: java, librdkafka, sarama, …; empty: the file does not tell."""
+    """The client library whose names these are: java, librdkafka, sarama, …; empty: the file does not say."""
     scopes: dict[Scope, dict[str, Setting]] = field(default_factory=dict)
     """What was understood, by Kafka's names (or librdkafka's): these are what clients and brokers are set to."""
     aside: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Reading:
     stands_in: str = ""
     """What runs in the trial in place of the file's own client, as a sentence, where that is another program."""
     notes: list[str] = field(default_factory=list)
-    """What a person must be told of the format: what no file of it tells."""
+    """What a person must be informed of the format: what no file of it says."""
     own: dict[str, Setting] = field(default_factory=dict)
     """The framework's own settings that were understood and decide something: `processing.guarantee`."""
     of_releases: list[OfReleases] = field(default_factory=list)
@@ -181,7 +181,7 @@ _PLACEHOLDER = re.compile(
 def placeholder_in(value: str) -> str | None:
     """Returns the part of a value that stands for another value, which is nowhere in the file: `${ACKS}`, `${ACKS:all}`,
     `$(ACKS)`, `{{ .Values.acks }}`. None: the value is one. A default (`all` in `${ACKS:all}`) counts only where nobody sets
-    the variable, which no file tells."""
+    the variable, which no file says."""
     found = _PLACEHOLDER.search(value)
     return None if found is None else found[0]
 

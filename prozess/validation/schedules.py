@@ -16,7 +16,7 @@ from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step
 WHOLE_S = 120.0
 """The limit of a wait until every ISR is whole."""
 RECORD_MS = 10
-"""So long a member takes for a record, where its client can be told."""
+"""So long a member takes for a record, where its client can be known."""
 RATE_HZ = 20
 """Records per second that are sent to each partition."""
 BATCH = 2_000
@@ -142,7 +142,7 @@ def _seconds(text: str) -> float:
 
 def _unseen_commits(group: GroupConfiguration) -> str:
     if group.client == "java" and group.commit in ("auto", "auto-stored"):
-        return "Kafka's own consumer does not tell when it commits by itself, so nobody sees when it cannot"
+        return "Kafka's own consumer does not say when it commits by itself, so nobody sees when it cannot"
     seldom = group.commit in ("auto", "auto-stored") and group.auto_commit_interval_ms > COMMITS_WITHIN_S * 1000
     if seldom or group.commit in ("none", "on-revoke"):
         return "the members commit too seldom to see when they cannot"
@@ -472,7 +472,7 @@ UNAVAILABLE = (
     "availability/min-insync-equals-replication-factor",
     "availability/min-insync-above-replication-factor",
 )
-"""Weaknesses that no anomaly tells: a partition takes no records until the broker is back."""
+"""Weaknesses that no anomaly says: a partition takes no records until the broker is back."""
 INTERNAL_DOWN: Mapping[str, str] = {
     "offsets down: the group's coordinator dies": "internal-offsets",
     "transactions down: the transactions' coordinator dies": "internal-transactions",
@@ -494,7 +494,7 @@ _NOT_THERE: Mapping[str, str] = {
 }
 """The first part of a rule's id, where nothing of that kind is in a trial."""
 _NO_SCHEDULE: Mapping[str, str] = {
-    "internal-offsets/unclean": "these trials allow unclean elections of your topic only: prozess could not tell what an "
+    "internal-offsets/unclean": "these trials allow unclean elections of your topic only: prozess could not say what an "
     "unclean election of __consumer_offsets removes from a loss that Kafka does not permit",
     "unclean/asked": "the prediction leaves out an operator who asks for an unclean election",
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
@@ -522,7 +522,7 @@ _NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
     "min-insync-1": _DESTROYS,
     "fewer-brokers": "the cluster of a trial has as many brokers as a topic has copies",
     "topic-deleted": "nobody deletes a topic in these trials",
-    "unreported-seek": "consumers in these trials are of librdkafka or of Kafka, and tell where they are",
+    "unreported-seek": "consumers in these trials are of librdkafka or of Kafka, and say where they are",
 }
 
 

@@ -51,9 +51,9 @@ class ServerSettings(Translated):
     """Settings of a trial for topic and brokers, with the files' own settings."""
 
     topic: Settings | None = None
-    """What somebody has set of the topic; None = nobody told."""
+    """What somebody has set of the topic; None = nobody stated."""
     broker: Settings | None = None
-    """What somebody has set of the brokers; None = nobody told, and they may be set to anything."""
+    """What somebody has set of the brokers; None = nobody stated, and they may be set to anything."""
     count: int | None = None
     """The number of brokers; None if no file says it."""
 

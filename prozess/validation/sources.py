@@ -238,7 +238,7 @@ def brokers_together(
         notes.append(f"Apache Kafka {run} does not know these settings, so they are ignored: {', '.join(passed_over)}")
     if not any("controller" in settings.get("process.roles", "") for settings in brokers.values()) and not zookeeper:
         notes.append(
-            "controllers that are no brokers tell prozess nothing: whether they allow unclean elections is taken from the "
+            "controllers that are no brokers report prozess nothing: whether they allow unclean elections is taken from the "
             "brokers, where the topic itself does not say it"
         )
     doubts = [Unclear(name, origin, why) for name, origin, why in together.doubts]

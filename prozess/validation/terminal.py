@@ -226,7 +226,7 @@ def to_json(comparison: Comparison) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-# What a prediction says, line by line: a word that tells what kind of line it is, and the sentence. Pure.
+# What a prediction says, line by line: a word that says what kind of line it is, and the sentence. Pure.
 
 
 NAMES = {

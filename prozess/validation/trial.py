@@ -59,9 +59,9 @@ class ConfigurationParts:
         client_given: bool = True,
         version_given: bool = True,
     ) -> None:
-        """`version`: of the brokers. `client_version`: of the client library, None: nobody told. `client_given`: did somebody
-        tell which library it is, or a name that only one has? Else it is taken to be Kafka's own.
-        `version_given`: did somebody tell the brokers' version?"""
+        """`version`: of the brokers. `client_version`: of the client library, None: nobody stated. `client_given`: did
+        somebody say which library it is, or a name that only one has? Else it is taken to be Kafka's own.
+        `version_given`: did somebody report the brokers' version?"""
         self.servers, self.producer, self.consumer, self.version = servers, producer, consumer, version
         self.readings = readings
         self.client_version, self.client_given = client_version, client_given
@@ -192,7 +192,7 @@ class ConfigurationParts:
         return found
 
     def _of_its_version(self, settings: dict[str, Any], scope: str) -> dict[str, Any]:
-        """Returns the settings with the version of the client that somebody told, where it is one that a trial can run."""
+        """Returns the settings with the version of the client that somebody stated, where it is one that a trial can run."""
         client, version = settings.get(f"{scope}.client"), self.client_version
         if version is None or client is None or not re.fullmatch(r"\d+\.\d+\.\d+", version):
             return settings
@@ -265,7 +265,7 @@ def why_no_java_member(settings: Mapping[str, Any]) -> str | None:
 
 
 def _work(group: dict[str, Any]) -> dict[str, Any]:
-    """Returns what members do for each record, where their client can be told.
+    """Returns what members do for each record, where their client can be known.
 
     Without work no member ever dies while it processes a record. They poll well within max.poll.interval.ms."""
     if group.get("group.client", "librdkafka") != "librdkafka":
@@ -322,7 +322,7 @@ Ask = Callable[[str], None]
 
 def doubts_of_kafka(version: str, origin: str, ask: Ask) -> Iterator[Unclear]:
     """Yields doubts about the version of the brokers, or of Kafka's Java clients. `origin`: who says the version; "" =
-    nobody, it is prozess's own choice or what a running cluster told, and it is there. BadInput for a version that was
+    nobody, it is prozess's own choice or what a running cluster reported, and it is there. BadInput for a version that was
     never published."""
     if version in versions():
         return

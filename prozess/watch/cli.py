@@ -62,7 +62,7 @@ def watch(  # noqa: PLR0913 - the options of a command
     client_config: ClientConfigOption = None,
     webhook: WebhookOption = None,
 ) -> None:
-    """Watch a cluster in use, and tell of losses and outages. A watch sends a few records through every broker, reads them
+    """Watch a cluster in use, and report losses and outages. A watch sends a few records through every broker, reads them
     back, and checks what became of them. It writes to one topic, which it makes, and deletes in the end. Exit code 0: nothing
     was seen; 1: an outage, unreadable records or a violation was seen; 2: something is unknown."""
     from prozess.app.webhook import webhook_of

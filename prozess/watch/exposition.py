@@ -67,8 +67,8 @@ def metrics_of(watch: ClusterWatch, notices: Notices | None, clock: Clock) -> li
         counter("sightings_total", "What the checkers found, by anomaly.",
                [("", {"anomaly": name, "certain": str(certain).lower()}, counts.sightings[name, certain])
                 for name in WORDS for certain in (True, False)]),
-        counter("seen_total", "Outages, unreadable records and violations that were told.", [("", {}, counts.seen)]),
-        counter("unknown_total", "What was told as unknown.", [("", {}, counts.unknown)]),
+        counter("seen_total", "Outages, unreadable records and violations that were reported.", [("", {}, counts.seen)]),
+        counter("unknown_total", "What was reported as unknown.", [("", {}, counts.unknown)]),
         counter("clients_replaced_total", "Clients that could not go on.",
                [("", {"client": name}, counts.replaced[name]) for name in CLIENTS]),
         gauge("window_rows", "Rows of the rolling window.", [("", by[n], partitions[n].window.rows) for n in by]),
@@ -85,7 +85,7 @@ def metrics_of(watch: ClusterWatch, notices: Notices | None, clock: Clock) -> li
 
 
 def _of_cluster(watch: ClusterWatch) -> list[PrometheusMetric]:
-    """Returns what one broker said of the cluster; nothing before the first that answered."""
+    """Returns what one broker stated of the cluster; nothing before the first that answered."""
     if (health := watch.health) is None:
         return []
     return [

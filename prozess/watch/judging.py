@@ -1,4 +1,4 @@
-"""Judges what a watch sees, and tells it: outages, lost records, and what the checkers find in the window."""
+"""Judges what a watch sees, and reports it: outages, lost records, and what the checkers find in the window."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,14 +36,14 @@ WITHOUT_EVIDENCE = frozenset({"deleted", "not-followed", "judge-failed", "stuck"
 """Findings of which the topic's records show nothing."""
 BEGINS = {"write": "no send was acknowledged", "read": "acknowledged records cannot be read"}
 ENDS = {"write": "takes records again", "read": "can be read again"}
-"""What is told of outages, by kind."""
+"""What is informed of outages, by kind."""
 
 Report = Callable[[str, str], None]
 """Takes the kind of a line, such as OUTAGE, and the whole line."""
 
 
 class WatchJudge:
-    """What a watch knows, and what it tells of it."""
+    """What a watch knows, and what it reports it."""
 
     def __init__(self, options: WatchOptions, topic: CanaryTopic, *, report: Report, clock: Clock) -> None:
         self._options, self.topic, self._report_line, self._clock = options, topic, report, clock
@@ -116,7 +116,7 @@ class WatchJudge:
         }
 
     def _report_outages(self, now_ns: int, *, at_once: bool) -> None:
-        """Tells which outages begin, in one line, and which are over. `at_once`: no other can begin."""
+        """Reports which outages begin, in one line, and which are over. `at_once`: no other can begin."""
         for line in self._outage_lines.due(now_ns, at_once=at_once):
             words = BEGINS if line.begins else ENDS
             parts, mine = [], sorted({partition for _, partition in line.of})
@@ -157,7 +157,7 @@ class WatchJudge:
             self._report_sighting(sighting)
 
     def _is_confirmed(self, watched: WatchedPartition, found: Sequence[Sighting], now_ns: int) -> bool:
-        """Returns whether what was found is to be told now.
+        """Returns whether what was found is to be reported now.
 
         A leader that lacks records brings about more than a loss: new records stand where others stood, and the reader may go
         on behind its position and pass them by. So a finding waits until the brokers were asked who leads since, and a record
@@ -189,7 +189,7 @@ class WatchJudge:
 
     @property
     def views(self) -> Mapping[int, BrokerView | None]:
-        """Returns what each broker said of the topic last; None for one that did not answer."""
+        """Returns what each broker stated of the topic last; None for one that did not answer."""
         return {} if self.sample is None else self.sample.views
 
     def leaders(self) -> dict[int, tuple[int, int]]:

@@ -139,7 +139,7 @@ def _named(brokers: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutageLine:
-    """Outages that are told in one line."""
+    """Outages that are reported in one line."""
 
     begins: bool
     of: tuple[tuple[str, int], ...]
@@ -183,7 +183,7 @@ class OutageLines:
             self._over.lasted_s[key] = change.lasted_s
 
     def due(self, now_ns: int, *, at_once: bool = False) -> list[OutageLine]:
-        """Returns the lines that are to be told now. `at_once`: nothing more is waited for."""
+        """Returns the lines that are to be reported now. `at_once`: nothing more is waited for."""
         lines = []
         if (begun := self._begun) is not None and (at_once or now_ns - begun.since_ns >= self._gather_ns):
             waited_s = (now_ns - begun.since_ns) / NS_PER_S

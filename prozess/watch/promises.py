@@ -37,7 +37,7 @@ class Promises:
         self._bounds = bounds or Bounds()
         self._seen = {number: _Seen() for number in partitions}
         self._reported: set[tuple[str, int, int]] = set()
-        """(name, partition, since when) of what was told."""
+        """(name, partition, since when) of what was reported."""
 
     def follow(self, partition: int) -> None:
         """Judges one more partition from now on."""
@@ -81,7 +81,7 @@ class Promises:
             if (since_ns := seen.leaderless_since_ns) is not None:
                 lasted_ns, bound_ns = seen.sampled_ns - since_ns, self._bounds.new_leader_ns
                 detail = (
-                    f"for {lasted_ns / NS_PER_S:.0f} s every broker that answers has said that nobody leads, one of them is "
+                    f"for {lasted_ns / NS_PER_S:.0f} s every broker that answers says that nobody leads, one of them is "
                     f"in sync, and the bound is {bound_ns / NS_PER_S:.0f} s"
                 )
                 yield from self._once("leaderless", number, since_ns, detail, broken=lasted_ns >= bound_ns)

@@ -32,7 +32,7 @@ class WatchOptions:
 
 @dataclass(slots=True)
 class Candidate:
-    """Something that the checkers found, and that is not told yet."""
+    """Something that the checkers found, and that is not reported yet."""
 
     since_ns: int
     audited: bool = False
@@ -66,7 +66,7 @@ class WatchCounts:
     """(partition, "acknowledged", "failed" or "in-doubt") → records."""
     reads: Counter[int] = field(default_factory=Counter)
     sightings: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """(name, certain) → how many things were told."""
+    """(name, certain) → how many things were reported."""
     deleted: Counter[int] = field(default_factory=Counter)
     """Partition → records that were removed before retention allows it."""
     commits: Counter[str] = field(default_factory=Counter)
@@ -75,9 +75,9 @@ class WatchCounts:
     replaced: Counter[str] = field(default_factory=Counter)
     """Client → how many of them could do nothing more."""
     unknown: int = 0
-    """How many events were told as unknown, sightings included."""
+    """How many events were reported as unknown, sightings included."""
     seen: int = 0
-    """How many events were told as certain: outages, unreadable records, violations."""
+    """How many events were reported as certain: outages, unreadable records, violations."""
 
     @property
     def exit_code(self) -> ExitCode:

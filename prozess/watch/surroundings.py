@@ -34,7 +34,7 @@ class PartitionAdded:
 
 @dataclass(frozen=True, slots=True)
 class WatchNote:
-    """A line to tell. `unknown`: something was not possible, so the watch saw less than it should."""
+    """A line to say. `unknown`: something was not possible, so the watch saw less than it should."""
 
     text: str
     unknown: bool = False

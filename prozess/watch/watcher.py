@@ -25,7 +25,7 @@ from prozess.workloads.canary_clients import in_time
 
 TURN_S = 0.05
 WITHOUT_SAMPLES_S = 30.0
-"""For how long brokers may refuse to be asked, as one that starts may refuse a login, until that is told."""
+"""For how long brokers may refuse to be asked, as one that starts may refuse a login, until that is reported."""
 WITHOUT_TOPIC_S = 10.0
 """For how long every broker that answers must say that the topic is gone before the watch believes it."""
 FINISH_S, FINISH_SILENT_S = 2.5, 1.0
@@ -33,7 +33,7 @@ FINISH_S, FINISH_SILENT_S = 2.5, 1.0
 CLOSE_S = 0.5
 """How long each client, and each thread, may take to end."""
 REPLACED_NAMED_MAX = 5
-"""How many replaced clients are told one by one; then each tenth is."""
+"""How many replaced clients are reported one by one; then each tenth is."""
 
 
 def topic_of(options: WatchOptions, *, clock: Clock, login: Login | None) -> CanaryTopic:
@@ -347,6 +347,6 @@ class ClusterWatch(WatchJudge):
             self.topic.made = False  # a topic that has its name from now on is somebody else's
             self._seen(
                 "UNREADABLE",
-                f"every broker that answers has said for {WITHOUT_TOPIC_S:g} s that there is no topic {self.topic.name}: "
+                f"every broker that answers has stated for {WITHOUT_TOPIC_S:g} s that there is no topic {self.topic.name}: "
                 "somebody deleted it, or the cluster lost its metadata. The watch cannot go on.",
             )

@@ -1,8 +1,8 @@
 """The rolling window of a watch: what was sent and read lately, as rows of a history, and what the checkers find in it.
 
 Nobody audits a cluster that is in use. So the window is judged as an imported history is: its log is what acknowledgements
-and the reader reveal. A row is dropped once its record is proven, or is told as missing. So the window stays small for days.
-"""
+and the reader reveal. A row is dropped once its record is proven, or is reported as missing. So the window stays small for
+days."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -53,11 +53,12 @@ WATERMARK_KERNEL = select((REGRESSION,)).kernels[REGRESSION]
 
 DISTURBED_NS = 60 * NS_PER_S
 DOUBTED_AFTER_CHANGES = frozenset({"duplicate", "reordered", "time-travel", "offset-conflict", "rewound"})
-"""What is told as unknown if the leader changed within the window, or if a send failed or the producer was replaced within
-DISTURBED_NS. An idempotent producer begins a new epoch after a failure, and sends again what it cannot know to be
+"""What is reported as unknown if the leader changed within the window, or if a send failed or the producer was replaced
+within DISTURBED_NS. An idempotent producer begins a new epoch after a failure, and sends again what it cannot know to be
 appended: known defects of clients (librdkafka#4953, KAFKA-14034), seen with 2.16.0 after two of three brokers were killed."""
 FOREIGN = frozenset({"phantom", "misplaced", "corrupt"})
-"""What somebody else who writes to the topic would cause. It is told as unknown, but for damage to an acknowledged record."""
+"""What somebody else who writes to the topic would cause. It is reported as unknown, but for damage to an acknowledged
+record."""
 
 WORDS = {
     "lost": "acknowledged records are gone",
@@ -83,7 +84,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Something that was seen in a partition and is told once."""
+    """Something that was seen in a partition and is reported once."""
 
     partition: int
     name: str
@@ -159,7 +160,7 @@ class PartitionWindow:
         self._log_start = 0
         self._reported: set[tuple[str, bool, tuple[int, ...]]] = set()
         self._seen: set[tuple[str, bool, tuple[int, ...]]] = set()
-        """What the last look found, told or not."""
+        """What the last look found, reported or not."""
         self._marks: deque[tuple[int, int]] = deque()
         self._deleted_to = 0
         self._disturbed_ns: int | None = None
@@ -187,7 +188,7 @@ class PartitionWindow:
         )
 
     def completed(self, sequence: int, *, completed_ns: int, log_offset: int, outcome: Outcome, code: int) -> None:
-        """Notes how a send ended. `log_offset`: NONE if it was not told."""
+        """Notes how a send ended. `log_offset`: NONE if it was not reported."""
         rows = self._sends.all
         row = int(np.searchsorted(rows["sequence"], sequence))
         assert row < len(rows), (sequence, len(rows))
@@ -211,7 +212,7 @@ class PartitionWindow:
     def answered(
         self, *, time_ns: int, node: int, leader_epoch: int, log_start: int | None, high_watermark: int | None
     ) -> None:
-        """Notes what a broker said of the offsets of the partition that it leads. `time_ns`: when it had answered."""
+        """Notes what a broker stated of the offsets of the partition that it leads. `time_ns`: when it had answered."""
         if high_watermark is not None and leader_epoch >= 0:
             self._answers.append(
                 client=NONE,
@@ -244,8 +245,8 @@ class PartitionWindow:
         self._log_start = log_start
 
     def cut(self, lost: np.ndarray, first_offset: int, leader_epoch: int) -> None:
-        """Forgets records (sequences) that the log of another leader lacks, because they are told, and what was read from the
-        first of them on. The reader reads from there once more."""
+        """Forgets records (sequences) that the log of another leader lacks, because they are reported, and what was read
+        from the first of them on. The reader reads from there once more."""
         sends, answers = self._sends.all, self._answers.all
         self._sends.keep(~np.isin(sends["sequence"], lost))
         self._reads.keep(self._reads.all["log_offset"] < first_offset)
@@ -282,10 +283,11 @@ class PartitionWindow:
     # What is judged.
 
     def look(self, now_ns: int) -> list[Sighting]:
-        """Returns what was not told before. It stays untold until `settle`: a later look may find another reason for it."""
+        """Returns what was not reported before. It stays untold until `settle`: a later look may find another reason for
+        it."""
         found = list(self._pending)
         self._seen = set()
-        # First: what stands behind the end of a log that went back is told by that, and no more judged.
+        # First: what stands behind the end of a log that went back is shown by that, and no more judged.
         if regression := self._regression():
             return found + regression
         for finding in check_partition(self._history(), KERNELS):
@@ -310,8 +312,8 @@ class PartitionWindow:
         return found
 
     def settle(self, now_ns: int) -> list[Sighting]:
-        """Takes what the last look returned for told, and drops the rows that nobody needs any more. Returns what cannot be
-        followed any further."""
+        """Takes what the last look returned for reported, and drops the rows that nobody needs any more. Returns what
+        cannot be followed any further."""
         self._pending.clear()
         if self._regression():
             self._forget_truncated()
@@ -319,7 +321,7 @@ class PartitionWindow:
         return self._drop(now_ns)
 
     def check(self, now_ns: int) -> list[Sighting]:
-        """Returns what was not told before, and takes it for told."""
+        """Returns what was not reported before, and takes it for reported."""
         return self.look(now_ns) + self.settle(now_ns)
 
     def _regression(self) -> list[Sighting]:
@@ -329,8 +331,8 @@ class PartitionWindow:
             return []
         first, end = witnesses[0], self.end
         detail = (
-            f"broker {first['reader']} said {first['log_offset']} in leader epoch {first['sequence']}, and broker "
-            f"{first['other_client']} had said {first['other_offset']} in epoch {first['other_sequence']}; the last record "
+            f"broker {first['reader']} stated {first['log_offset']} in leader epoch {first['sequence']}, and broker "
+            f"{first['other_client']} had stated {first['other_offset']} in epoch {first['other_sequence']}; the last record "
             f"that was acknowledged or read had offset {end - 1}; at least so many are gone"
         )
         gone = max(1, max(end, int(first["other_offset"])) - int(self._last_answer()["value"]))
@@ -386,7 +388,7 @@ class PartitionWindow:
         first = witnesses[0]
         offsets = witnesses["log_offset"]
         known = offsets[offsets >= 0]
-        where = f"offset {known.min()}" if len(known) else "no offset was told"
+        where = f"offset {known.min()}" if len(known) else "no offset was reported"
         if len(known) and known.max() > known.min():
             where = f"offsets {known.min()} to {known.max()}"
         doubt = ""
@@ -409,7 +411,7 @@ class PartitionWindow:
         return np.isin(self._sends.all["sequence"], self._reads.all["sequence"])
 
     def _forget_truncated(self) -> None:
-        """Drops what stood behind the end of a log that went back, because it is told."""
+        """Drops what stood behind the end of a log that went back, because it is reported."""
         last, sends, reads, answers = self._last_answer(), self._sends.all, self._reads.all, self._answers.all
         newest, end, time_ns = int(last["leader_epoch"]), int(last["value"]), int(last["time_ns"])
         self._sends.keep((sends["log_offset"] < end) | (sends["completed_ns"] > time_ns))
@@ -462,6 +464,6 @@ class PartitionWindow:
 
 
 def _keys(witnesses: np.ndarray) -> list[tuple[int, ...]]:
-    """Returns what tells the witnesses of one anomaly from one another."""
+    """Returns what distinguishes the witnesses of one anomaly from one another."""
     columns = ("client", "sequence", "log_offset", "other_client", "other_sequence", "other_offset")
     return list(zip(*(witnesses[name].tolist() for name in columns), strict=True))

@@ -12,7 +12,7 @@ where c.workload in ('exactly-once', 'application')
 group by c.world, c.cell, c.by_content
 
 --- view final
--- What the group had committed in the end, as the observer was told last.
+-- What the group had committed in the end, as the observer learned last.
 select partition, value as committed from (
     select o.partition, o.value,
            row_number() over (partition by o.partition order by o.time_ns desc, o.row desc) as newest

@@ -11,7 +11,7 @@ join fact_cells c on c.world = f.world and c.cell = f.cell and c.workload = 'err
 (c.bad_every > 0 and s.sequence % c.bad_every = c.bad_every - 1)
 
 --- anomaly unreported
--- Nobody was told, or (acks=0) told of a success; cleaning may have taken it wherever it stood.
+-- Nobody was reported, or (acks=0) reported a success; cleaning may have taken it wherever it stood.
 with unheard as (
     select s.partition, s.client, s.sequence, s.key, s.size, s.completed_ns, {NONE} as log_offset
     from sent s

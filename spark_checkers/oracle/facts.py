@@ -56,13 +56,13 @@ FACTS = {
 """The columns of each table of facts, which are joined to the tables of the history. A fact that a partition, client or
 cell does not have is null.
 
-`told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit
+`told_ns`: of what it sent before, a client must have been reported. `end_…`: offset of the sentinel through which the audit
 is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where consumers began.
 `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`:
 when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then.
 `twins`: one group.instance.id may be two members for a while. `tells_lost`: members say whether a partition was lost or
 revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator leaves it open at
-least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told.
+least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are reported.
 `bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is asked
 for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
 `acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which `fact_calls`, calls
@@ -209,7 +209,7 @@ def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, i
     """Returns (kind, begin_ns, end_ns) of each time in which the client was asked, or within a call."""
     roles = {one.role for one in history.clients if one.client in (client, planned)}
     if "verifiable-producer" in roles:
-        return [(int(ObservationKind.CALLED), -(2**62), 2**62)]  # it tells of its sends when they are over
+        return [(int(ObservationKind.CALLED), -(2**62), 2**62)]  # it reports its sends when they are over
     if not roles & set(RECORDED_ROLES) - {"recorded-command"}:
         return [(int(kind), -(2**62), 2**62) for kind in (ObservationKind.ASKED, ObservationKind.CALLED)]
     table = history.tables["asked"]

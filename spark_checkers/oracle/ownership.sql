@@ -23,8 +23,8 @@ join clients k on k.world = s.world and k.client = s.client and k.role = {MEMBER
 left join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) h
     on h.world = k.world and h.client = k.client
 
---- view told
--- What each member was told of each partition, and until when that held.
+--- view reported
+-- What each member was informed of each partition, and until when that held.
 select a.partition, m.world, m.cell, a.client, m.planned, m.crashed, a.event, a.started_ns, a.done_ns, a.row,
        coalesce(
            lead(a.started_ns) over (partition by a.partition, a.client order by a.started_ns, a.row), m.ended_ns

@@ -2,7 +2,7 @@
 
 --- view beginning
 -- Where the group began: at the first position of a member; at the start where a partition was added to what it had
--- subscribed to, or where it was told that there is no position.
+-- subscribed to, or where it learned that there is no position.
 select p.partition,
        case when f.late or p.event = {SOUGHT} or (p.event = {RESET} and c.reset != 'latest') then 0L
             else p.log_offset end as start

@@ -156,7 +156,7 @@ def ask_run(
     workers: int,
 ) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies, as `ask`. `sizes`: how many rows each table has."""
-    # Without an audit each read may reveal a record of both logs, which are told as reads, too.
+    # Without an audit each read may reveal a record of both logs, which are reported as reads, too.
     assert tables.keys() == sizes.keys(), "each table has a size"
     rows = sum(sizes.values()) + 2 * sizes.get("received", 0)
     pieces = 1 if rows < WHOLE_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))

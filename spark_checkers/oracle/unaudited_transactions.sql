@@ -1,7 +1,7 @@
 -- The views and texts of transactions that are other ones where nobody audited.
 
 --- view left_open
--- What a client was not told of an abort, it is not told here either.
+-- What a client was not reported an abort, it is not reported here either.
 select world, cell, cast(null as bigint) as open_ns from fact_cells
 
 --- view queued
@@ -26,7 +26,7 @@ left join within_reach b
     on b.partition = s.partition and b.client = s.client and b.sequence = s.sequence and b.level = {COMMITTED}
 
 --- anomaly own-read
--- A client does one thing at a time, and it is not told when it asked for the end of its transaction.
+-- A client does one thing at a time, and it is not reported when it asked for the end of its transaction.
 select distinct h.partition, h.client, h.sequence, case when h.committed then 0 else 1 end as case
 from showing h
 join transactions x on x.world = h.world and x.client = h.client and x.transaction = h.transaction

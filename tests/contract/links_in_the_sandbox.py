@@ -98,7 +98,7 @@ def made_seen_and_undone(parts, fresh_parts, node):
 
 
 def exchanged(client, timeout_s=5.0):
-    """Does what is said come back?"""
+    """Does what is stated come back?"""
     client.settimeout(timeout_s)
     try:
         client.sendall(b"?")

@@ -115,7 +115,7 @@ def test_nothing_can_be_done_to_nodes_and_the_reason_is_said(attached):
     attached, _ = attached
     check_capabilities_of(attached)
     facts = json.loads(json.dumps(attached.describe()))
-    assert facts["settings"]["broker.session.timeout.ms"] == "4000", "as a broker tells it: the trial states nothing"
+    assert facts["settings"]["broker.session.timeout.ms"] == "4000", "as a broker reports it: the trial states nothing"
     assert facts["features"]["metadata.version"] > 0
     assert (facts["kafka_version"], facts["metadata_mode"]) == ("4.4", "kraft"), (
         "not what a trial has where nobody asks"

@@ -67,7 +67,7 @@ with hold_alive(run), Recorder(run) as recorder:
         admin.create_topics([TopicSpec("cell-000", ((1, 2), (2, 1)), properties)], timeout_s=60)
         nemesis = Nemesis(run, cluster, admin, recorder, clock)
         for number, (name, what) in enumerate(steps):
-            begun_ns, said = clock.monotonic_ns(), {"name": name}
+            begun_ns, stated = clock.monotonic_ns(), {"name": name}
             try:
                 if what is None:
                     effects = nemesis.heal(name)
@@ -81,13 +81,13 @@ with hold_alive(run), Recorder(run) as recorder:
                 else:
                     struck = nemesis.strike(number, Step(name=name, do=FaultAction(kind="fault", **what)))
                     effects = struck.effects
-                    said["targets"] = sorted(struck.nodes)
-                said["effects"] = sorted({e.effect.name for e in effects})
+                    stated["targets"] = sorted(struck.nodes)
+                stated["effects"] = sorted({e.effect.name for e in effects})
             except ClusterFailed as error:
-                said["error"] = str(error)
-            said["took_s"] = (clock.monotonic_ns() - begun_ns) / 1e9
-            said["unhealed"] = sorted(nemesis.unhealed())
-            print(json.dumps(said | look()), flush=True)
+                stated["error"] = str(error)
+            stated["took_s"] = (clock.monotonic_ns() - begun_ns) / 1e9
+            stated["unhealed"] = sorted(nemesis.unhealed())
+            print(json.dumps(stated | look()), flush=True)
         admin.close()
     finally:
         cluster.teardown()

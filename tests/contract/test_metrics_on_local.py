@@ -1,4 +1,4 @@
-"""Metrics of real nodes of both supported lines: each is told over a link that no fault cuts, and absence is absence."""
+"""Metrics of real nodes of both supported lines: each is reported over a link that no fault cuts, and absence is absence."""
 
 import json
 import subprocess

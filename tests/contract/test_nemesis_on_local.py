@@ -56,7 +56,7 @@ with hold_alive(run), Recorder(run) as recorder:
         nemesis = Nemesis(run, cluster, admin, recorder, clock)
         for number, (name, what) in enumerate(steps):
             admin.asked = set()
-            said = {"name": name}
+            stated = {"name": name}
             if name == "whole":
                 cluster.wait_ready(timeout_s=120)
                 continue
@@ -64,23 +64,23 @@ with hold_alive(run), Recorder(run) as recorder:
                 context = FaultContext(cluster, admin, clock)
                 undos = [e.undo for e in read_journal(run.journal).open]
                 actions = [UNDO_ACTIONS[u.action]() for u in undos]
-                said["undone"] = [a.undone(u, context)[0].name for a, u in zip(actions, undos, strict=True)]
-                print(json.dumps(said), flush=True)
+                stated["undone"] = [a.undone(u, context)[0].name for a, u in zip(actions, undos, strict=True)]
+                print(json.dumps(stated), flush=True)
                 continue
             try:
                 if what is None:
                     effects = nemesis.heal(name if name != "everything" else None)
                 else:
                     struck = nemesis.strike(number, Step(name=name, do=FaultAction(kind="fault", **what)))
-                    effects, said["nodes"] = struck.effects, struck.nodes
-                said["effects"] = sorted({e.effect.name for e in effects})
-                said["not_seen"] = [e.detail for e in effects if e.effect is not Tristate.YES]
-                said["edges"] = sorted([e.node, e.peer or ""] for e in effects)
+                    effects, stated["nodes"] = struck.effects, struck.nodes
+                stated["effects"] = sorted({e.effect.name for e in effects})
+                stated["not_seen"] = [e.detail for e in effects if e.effect is not Tristate.YES]
+                stated["edges"] = sorted([e.node, e.peer or ""] for e in effects)
             except ClusterFailed as error:
-                said["error"] = str(error)
-            said["unhealed"] = sorted(nemesis.unhealed())
-            said["asked"] = sorted(f"broker-{node_id}" for node_id in admin.asked)
-            print(json.dumps(said), flush=True)
+                stated["error"] = str(error)
+            stated["unhealed"] = sorted(nemesis.unhealed())
+            stated["asked"] = sorted(f"broker-{node_id}" for node_id in admin.asked)
+            print(json.dumps(stated), flush=True)
         cluster.wait_ready(timeout_s=120)
         print(json.dumps({"name": "ready again"}), flush=True)
     finally:

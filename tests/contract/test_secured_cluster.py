@@ -102,11 +102,11 @@ def test_what_one_broker_of_three_allows_by_itself_decides_and_is_named(secured,
     given = ValidationInput(producer=tmp_path / "producer.properties", cluster=servers)
     set_on_one("true", AlterConfigOpType.SET)
     try:
-        wait_until(lambda: is_told("true"), timeout_s=30, clock=CLOCK, awaited="the broker tells its setting")
+        wait_until(lambda: is_told("true"), timeout_s=30, clock=CLOCK, awaited="the broker reports its setting")
         prediction = Prediction(translate(given))
     finally:
         set_on_one("", AlterConfigOpType.DELETE)
-        wait_until(lambda: is_told(None), timeout_s=30, clock=CLOCK, awaited="the broker tells its default")
+        wait_until(lambda: is_told(None), timeout_s=30, clock=CLOCK, awaited="the broker reports its default")
     assert "lost/unclean" in {weakness.rule.id for weakness in prediction.weaknesses}
     assert any(f"{name} differs between brokers" in note and str(odd) in note for note in prediction.parts.notes)
     assert "lost/unclean" not in {weakness.rule.id for weakness in Prediction(translate(given)).weaknesses}

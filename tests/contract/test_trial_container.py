@@ -67,7 +67,7 @@ def test_validate_reads_what_somebody_has_set_on_a_running_cluster(kafka: KafkaT
     (tmp_path / "producer.properties").write_text("acks=all\n")
     given = ValidationInput(producer=tmp_path / "producer.properties", cluster=server, cluster_topic="set")
     parts = translate(given)
-    assert parts.version == "4.4.0", "of the release that the broker tells"
+    assert parts.version == "4.4.0", "of the release that the broker says"
     base = parts.servers.base
     assert base["topic.unclean_leader_election_enable"] is True
     assert base["topic.properties.retention.ms"] == "3600000"
@@ -95,7 +95,7 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     given = 0
     while given < 50:
         message = consumer.poll(60)
-        # Once this was None on a busy machine, and nothing said why.
+        # Once this was None on a busy machine, and nothing stated why.
         assert message is not None, (consumer.assignment(), vars(admin.describe_consumer_groups(["g"])["g"].result(30)))
         given += message.error() is None
     consumer.close()
@@ -103,7 +103,7 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     assert judged.verdict is not None
     assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
     assert kafka_description(judged.run, recording.plan()) == "4.4, kraft", (
-        "as the cluster told it: nobody asked for a version"
+        "as the cluster informed it: nobody asked for a version"
     )
     unclean = judged.verdict.cells[0].anomalies["unclean"]
     assert unclean.outcome is AnomalyOutcome.NOT_JUDGED, "nobody can look into its nodes"

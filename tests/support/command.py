@@ -78,7 +78,7 @@ class Finished:
     verdict: TrialVerdict
     history: History
     errors: str
-    """What the command said on standard error."""
+    """What the command stated on standard error."""
 
 
 RunTrial = Callable[..., Finished]

@@ -24,7 +24,7 @@ class SpoiledKafka:
         return self.rng.random() < _WRONG
 
     def append(self, key: int, value: int, *, stands: bool) -> int:
-        """Returns the offset that a producer is told, whether the record stands there or not."""
+        """Returns the offset that a producer is reported, whether the record stands there or not."""
         log = self.logs[key]
         offset = len(log)
         log.append(value if stands else None)

@@ -24,7 +24,7 @@ ALIKE = {
 LINKED = tuple(package for package in PACKAGES if package != "prozess")
 """The packages to which `prozess/` has links."""
 BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b", re.MULTILINE)
-"""Where an import that lacks `prozess.` may be: the syntax tree tells, but takes longer than all else here."""
+"""Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
     "checkers": 10_750,

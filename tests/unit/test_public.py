@@ -32,7 +32,7 @@ OURS = {"extending.md"}
 
 
 FROM_FACE = re.compile(r"from prozess import|prozess\.(?:extend|spark|trials)\b")
-"""Where an import of what is for users may be: the syntax tree tells, but takes longer."""
+"""Where an import of what is for users may be: the syntax tree says, but takes longer."""
 
 
 def for_type_checkers():
@@ -180,7 +180,7 @@ MODELS = {
 
 
 def scopes_whole(builder, fields):
-    """Tell whether everything is given that has no default."""
+    """Report whether everything is given that has no default."""
     required = {name for name, field in builder.__wrapped__.model_fields.items() if field.is_required()}
     return required <= fields.keys()
 

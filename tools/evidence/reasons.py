@@ -50,7 +50,7 @@ REASONS: tuple[Reason, ...] = (
         "sends",
         ("key",),
         ("none",),
-        "A key that is NONE is no key, or one that nobody told. Outside of compacted topics it is compared with none.",
+        "A key that is NONE is no key, or one that nobody stated. Outside of compacted topics it is compared with none.",
     ),
     Reason("sends", ("size",), ALL, "Sizes say what the traffic was. What a record contains is known by its checksum."),
     Reason(
@@ -64,7 +64,7 @@ REASONS: tuple[Reason, ...] = (
         "reads",
         ("key",),
         ALL,
-        "Where the producer sent no key, or did not tell it, as one that writes in transactions, there is "
+        "Where the producer sent no key, or did not inform it, as one that writes in transactions, there is "
         "nothing to compare it with.",
     ),
     Reason("reads", ("origin",), ALL, "Only a copy has an origin. In cells that copy nothing nobody asks for it."),
@@ -254,7 +254,7 @@ REASONS: tuple[Reason, ...] = (
         "clients",
         ("exit_code",),
         ALL,
-        "How a client ended that closed its files itself is said by the run stage, by name.",
+        "How a client ended that closed its files itself is stated by the run stage, by name.",
     ),
     Reason("clients", ("os_pid",), ALL, "The number of a process is for people who look for it in logs."),
     Reason("partitions", ("client",), ALL, _RECORDER),

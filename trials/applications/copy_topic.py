@@ -105,7 +105,7 @@ class Copier:
                     there = place.offset if place.offset >= 0 else OFFSET_BEGINNING
                     self._consumer.seek(TopicPartition(place.topic, place.partition, there))
             except KafkaException as error:
-                sys.stderr.write(f"the committed offsets were not told: {error}\n")
+                sys.stderr.write(f"the committed offsets were not reported: {error}\n")
             else:
                 return
 

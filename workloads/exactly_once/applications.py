@@ -41,7 +41,7 @@ class ChildProcess(Protocol):
     """A process that a client starts and looks after."""
 
     def ended(self) -> bool:
-        """Tells whether it has ended."""
+        """Says whether it has ended."""
         ...
 
     def ask_to_end(self) -> None:
@@ -59,7 +59,7 @@ class ChildProcess(Protocol):
 
 
 def look_after_child(child: ChildProcess, client: Client, *, stop_s: float) -> None:
-    """Returns once the client was told to stop and its child has ended; until then it beats and obeys for the client.
+    """Returns once the client was asked to stop and its child has ended; until then it beats and obeys for the client.
 
     A child that does not end within `stop_s` is killed. ApplicationFailed if it fails before.
     """
@@ -99,7 +99,7 @@ class Application:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Starts it, and returns once it was told to stop and has ended. ApplicationFailed if it fails before."""
+        """Starts it, and returns once it was asked to stop and has ended. ApplicationFailed if it fails before."""
         name, logs = self._client.spec.name.replace("/", "_"), self._client.rows.parent / "logs"
         logs.mkdir(exist_ok=True)
         with (logs / f"{name}.stdout").open("ab") as output, (logs / f"{name}.stderr").open("ab") as errors:
@@ -126,7 +126,7 @@ class Application:
         """There is nothing to flush."""
 
     def ended(self) -> bool:
-        """Tells whether its first process has ended."""
+        """Says whether its first process has ended."""
         return self._code() is not None
 
     def _code(self) -> int | None:
@@ -175,7 +175,7 @@ class JavaCopier:
     """Runs Kafka's TransactionalMessageCopier (role `java-copier`). Options: command, files, stop_s.
 
     The tool ends once it has copied what was there when it was last assigned partitions; so it is started again, until
-    it is told to stop. What it says of its progress becomes `metrics`.
+    it is asked to stop. What it says of its progress becomes `metrics`.
     """
 
     def __init__(self, client: Client) -> None:
@@ -187,7 +187,7 @@ class JavaCopier:
         self._sampled_ns = 0
 
     def run(self) -> None:
-        """Returns once it was told to stop and the tool has ended. ApplicationFailed if the tool keeps failing."""
+        """Returns once it was asked to stop and the tool has ended. ApplicationFailed if the tool keeps failing."""
         look_after_child(self, self._client, stop_s=self._options.stop_s)
 
     def issued(self) -> int:
@@ -198,7 +198,7 @@ class JavaCopier:
         """There is nothing to flush."""
 
     def ended(self) -> bool:
-        """Tells whether no tool runs."""
+        """Says whether no tool runs."""
         return self._tool is None
 
     def look_after(self, *, stopped: bool) -> None:

@@ -51,7 +51,7 @@ RETRY_AFTER_NS = 500_000_000
 COMMIT_EVERY_NS = 1_000_000_000
 """How often transaction-alone commits: seldom enough that a killed copier has records to repeat."""
 STOP_NS = 10 * NS_PER_S
-"""How long a member that was told to stop goes on with the batch it has begun."""
+"""How long a member that was asked to stop goes on with the batch it has begun."""
 
 
 class GroupCopier(GroupMember):
@@ -320,7 +320,7 @@ class GroupCopier(GroupMember):
         self._rewinding -= set(partitions)
 
     def _at_end(self, dense: int, position: int) -> bool:
-        """Tells whether a partition is at its end, and has gone back where it had to."""
+        """Says whether a partition is at its end, and has gone back where it had to."""
         return dense not in self._rewinding and super()._at_end(dense, position)
 
     # Commands.
@@ -335,7 +335,7 @@ class GroupCopier(GroupMember):
             self._stopped_ns = self._now_ns()
 
     def _given_up(self) -> bool:
-        """Tells whether there is no more time to wait for anything."""
+        """Says whether there is no more time to wait for anything."""
         return self._stopped_ns is not None and self._now_ns() - self._stopped_ns >= STOP_NS
 
 

@@ -108,7 +108,7 @@ class GroupMember:
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
         self._owned: dict[int, int] = {}
-        """The end of each owned partition, as a broker last told it; NONE = not yet."""
+        """The end of each owned partition, as a broker last informed it; NONE = not yet."""
         self._stopped, self._report_ns = False, 0
         self._draining, self._busy = False, False
         """`_busy`: it has a batch, all of which `next_offset` has already left behind."""
@@ -213,7 +213,7 @@ class GroupMember:
     def _go_on_without(self, fatal: str) -> None:
         """Makes another consumer after one that died because its group is gone. FatalClient for any other death."""
         if self._consumer_died and not self._group_lost:
-            # The reason may not have been told; what comes with it is nobody's.
+            # The reason may not have been reported; what comes with it is nobody's.
             self._records(self._client.serve(self._consumer.consume, self._batch, REASON_S) or [])
         gone = self._consumer_died and self._group_lost
         due_ns = self._successors.due_ns(self._now_ns()) if gone else None
@@ -356,7 +356,7 @@ class GroupMember:
         try:
             answers = by_partition(self._consumer.committed(wanted, timeout=LOOK_UP_S), self._dense)
         except KafkaException as error:
-            self._client.log(f"committed offsets were not told: {error.args[0].str()}")
+            self._client.log(f"committed offsets were not reported: {error.args[0].str()}")
             return {}
         answered_ns = self._now_ns()
         found = {d: max(NONE, a.offset) for d, a in answers.items() if a.error is None}
@@ -385,9 +385,9 @@ class GroupMember:
             control.send(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     def _at_end(self, dense: int, position: int) -> bool:
-        """Tells whether everything up to the end that a broker has named was processed. The event that says so is
+        """Says whether everything up to the end that a broker has named was processed. The event that says so is
         thrown away with everything that waits when a partition is paused, and not sent again; then the end that the
-        last fetch told counts."""
+        last fetch reported counts."""
         if (
             self._busy
             or dense in self._commits.owing
@@ -418,7 +418,7 @@ class GroupMember:
         self._client.control.send(messages.DoneEvent(number=order.number))
 
 
-# The group of a KIP-848 consumer is gone: how that is told, and when another consumer may be made in its place.
+# The group of a KIP-848 consumer is gone: how that is reported, and when another consumer may be made in its place.
 #
 # A coordinator that has the group no more, because its partition of `__consumer_offsets` was destroyed, answers
 # heartbeats GROUP_ID_NOT_FOUND. That is fatal to librdkafka's consumer, as to Kafka's own: the application has to
@@ -439,7 +439,7 @@ _FATAL_REASON = f"Fatal error: {KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()}
 
 
 def is_group_lost(error: KafkaError) -> bool:
-    """Tells whether a consumer died because its group is gone.
+    """Says whether a consumer died because its group is gone.
 
     librdkafka hands a consumer's fatal error on as _FATAL, with the description of the original code in front of its own
     words; that code itself (rd_kafka_fatal_error) confluent_kafka does not give. [rd_kafka_set_fatal_error0]

@@ -31,8 +31,8 @@ LOG_WINDOW_S = 1.0
 
 class CommittedObserver:
     """Looks up the committed offsets of groups (role `observer`). On `look` it asks until every group was answered
-    for, or until the limit, and tells `looked`. On `follow` it looks until every group has committed to the end of
-    those of its partitions that are named, nothing has moved for a while, or the limit, and tells `followed`; of
+    for, or until the limit, and says `looked`. On `follow` it looks until every group has committed to the end of
+    those of its partitions that are named, nothing has moved for a while, or the limit, and says `followed`; of
     that nothing is recorded."""
 
     def __init__(self, client: Client) -> None:
@@ -111,7 +111,7 @@ class CommittedObserver:
         return found
 
     def _record(self, group_id: str) -> str | None:
-        """Records one group's offsets. Returns the reason if they were not told."""
+        """Records one group's offsets. Returns the reason if they were not reported."""
         asked_ns, answer = self._client.now_ns(), self._ask(group_id)
         node = self._who_answered()
         if isinstance(answer, str):
@@ -135,7 +135,7 @@ class CommittedObserver:
 
     def _ask(self, group_id: str) -> dict[int, int] | str:
         """Returns one group's committed offsets; of groups that commit in transactions, those that none may still
-        change (KIP-447, require stable). Or why they were not told."""
+        change (KIP-447, require stable). Or why they were not reported."""
         partitions = self._groups[group_id]
         wanted = ConsumerGroupTopicPartitions(group_id, [TopicPartition(*name) for name in partitions])
         asked = self._admin.list_consumer_group_offsets([wanted], require_stable=self._stable, request_timeout=TRY_S)
@@ -181,9 +181,9 @@ def launch_observer(context: LaunchContext) -> Settings:
 
 # Who answered a look-up of committed offsets: the group's coordinator, as librdkafka says of its own connections.
 #
-# librdkafka does not tell with an answer who gave it. Its statistics tell, of the connection to the coordinator, whose
+# librdkafka does not report with an answer who gave it. Its statistics say, of the connection to the coordinator, whose
 # it is and since when it has been up: an answer that came while one connection was up is that broker's. Where it
-# changed before they came, or no statistics are asked for, nobody is told. [librdkafka STATISTICS.md, brokers:
+# changed before they came, or no statistics are asked for, nobody is reported. [librdkafka STATISTICS.md, brokers:
 # nodename, state, stateage]
 
 

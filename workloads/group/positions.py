@@ -62,7 +62,7 @@ class MemberPositions:
         """Partitions that were sought to their log start, and of which no record came yet."""
 
     def assigned(self, dense: int, offset: int, time_ns: int, *, resolved: bool) -> None:
-        """Notes an assignment at the committed offset; NONE = it was not told, or (not `resolved`) there is none."""
+        """Notes an assignment at the committed offset; NONE = it was not reported, or (not `resolved`) there is none."""
         self._owned.add(dense)
         if not resolved:
             self._unresolved.add(dense)
@@ -81,7 +81,7 @@ class MemberPositions:
 
     def given(self, consumer: Consumer, columns: Mapping[str, np.ndarray], expected: np.ndarray) -> None:
         """Notes that records were given. `expected`: by dense partition, the offset that was next before; NONE = not
-        known. Tells where auto.offset.reset led, which librdkafka does not: without a committed offset, by the
+        known. Reports where auto.offset.reset led, which librdkafka does not: without a committed offset, by the
         first record; out of range, by a jump over a position that the log start has passed."""
         partitions, first = np.unique(columns["partition"], return_index=True)
         offsets = columns["log_offset"][first]
@@ -101,7 +101,7 @@ class MemberPositions:
         consumer.pause([TopicPartition(*self._names[dense])])
 
     def resume(self, consumer: Consumer, dense: int) -> None:
-        """Resumes a partition where it stands, unless it was taken away meanwhile. librdkafka is told where that is:
+        """Resumes a partition where it stands, unless it was taken away meanwhile. librdkafka learns where that is:
         seen on a starved machine, once in some thousand pauses, it went on from where it had first begun instead
         (compare librdkafka#4637)."""
         if dense not in self._owned:
@@ -162,7 +162,7 @@ class MemberPositions:
         try:
             low, _ = consumer.get_watermark_offsets(TopicPartition(*self._names[dense]), timeout=LOOK_UP_S)
         except KafkaException as error:
-            self._client.log(f"the log start of partition {dense} was not told: {error.args[0].str()}")
+            self._client.log(f"the log start of partition {dense} was not reported: {error.args[0].str()}")
             return
         if low > expected:
             self._client.log(f"partition {dense} was reset from {expected} to {offset}; its log starts at {low}")
@@ -184,7 +184,7 @@ class MemberPositions:
         self._rows.append(*(values[column.name] for column in POSITIONS.columns))
 
 
-# What a group member tells Kafka of what it has processed: in the way, and at the moment, that its configuration says.
+# What a group member informs Kafka of what it has processed: in the way, and at the moment, that its configuration says.
 
 
 _UNANSWERED = KafkaError(KafkaError._TIMED_OUT)
@@ -380,7 +380,7 @@ class Retries:
 
 
 def fails_at_first(columns: Columns, share: float) -> np.ndarray:
-    """Tells for each record whether its processing fails the first time (bool[n]). It is the same for every member."""
+    """Reports for each record whether its processing fails the first time (bool[n]). It is the same for every member."""
     identity = columns["sequence"].astype(np.uint64) + (columns["sender"].astype(np.uint64) << np.uint64(20))
     return np.asarray((identity * _SPREAD) % np.uint64(_HASHES) < np.uint64(int(share * _HASHES)))
 
@@ -410,7 +410,7 @@ def next_offsets(columns: Columns) -> dict[int, int]:
 
 
 STOP_NS = 10 * NS_PER_S
-"""How long a member that was told to stop goes on waiting for its sends to the retry topic."""
+"""How long a member that was asked to stop goes on waiting for its sends to the retry topic."""
 
 
 class RetryOptions(RoleOptions):
@@ -430,7 +430,7 @@ class RetryTopic:
     def __init__(
         self, client: Client, options: RetryOptions, *, between: Callable[[], None], stopped: Callable[[], bool]
     ) -> None:
-        """`between` is called while waiting; `stopped`: was the member told to stop?"""
+        """`between` is called while waiting; `stopped`: was the member asked to stop?"""
         self._client, self._between, self._stopped = client, between, stopped
         self._awaited = options.awaited
         outputs = options.outputs
@@ -458,7 +458,7 @@ class RetryTopic:
         return bool(self._in_flight or self._again)
 
     def holds(self, partition: np.ndarray) -> np.ndarray:
-        """Tells for each record whether it is in a partition of the retry topic (bool[n])."""
+        """Reports for each record whether it is in a partition of the retry topic (bool[n])."""
         return np.isin(partition, list(self._names))
 
     def hand_on(self, columns: Mapping[str, np.ndarray]) -> bool:
@@ -470,7 +470,7 @@ class RetryTopic:
         return not self._awaited or self.settle()
 
     def settle(self) -> bool:
-        """Waits until everything is acknowledged, and sends again what failed. False if the member was told to stop
+        """Waits until everything is acknowledged, and sends again what failed. False if the member was asked to stop
         and is out of time."""
         until_ns = None
         while self.under_way:

@@ -28,8 +28,8 @@ RETRY_NS = 200_000_000
 
 
 class SentinelWriter:
-    """Writes one acknowledged record to each partition (role `sentinel`), on `write`, and tells at which offsets.
-    Recorded in `sends` like any other. A send that fails, or whose offset is not told, is followed by another until
+    """Writes one acknowledged record to each partition (role `sentinel`), on `write`, and reports at which offsets.
+    Recorded in `sends` like any other. A send that fails, or whose offset is not reported, is followed by another until
     the limit."""
 
     def __init__(self, client: Client) -> None:
@@ -49,7 +49,7 @@ class SentinelWriter:
         self._stopped = False
 
     def run(self) -> None:
-        """Waits for `write`, writes, tells `sentinels`, and waits for `stop`."""
+        """Waits for `write`, writes, says `sentinels`, and waits for `stop`."""
         while not self._stopped:
             self._client.heartbeat(self._client.now_ns())
             for order in self._client.control.until(timeout_s=POLL_S):
@@ -107,7 +107,7 @@ class SentinelWriter:
 
 class AuditReader:
     """Reads every partition for the audit (role `audit`). On `read` it reads each partition from its log start through
-    the sentinel at the offset given, and tells `audited`. Offsets it looked up, and how far it got, are rows of
+    the sentinel at the offset given, and says `audited`. Offsets it looked up, and how far it got, are rows of
     `observations`."""
 
     def __init__(self, client: Client) -> None:
@@ -119,7 +119,7 @@ class AuditReader:
         self._stopped = False
 
     def run(self) -> None:
-        """Waits for `read`, reads, tells `audited`, and waits for `stop`."""
+        """Waits for `read`, reads, says `audited`, and waits for `stop`."""
         while not self._stopped:
             self._client.heartbeat(self._client.now_ns())
             for order in self._client.control.until(timeout_s=POLL_S):

@@ -24,7 +24,7 @@ from prozess.workloads.record.identity import encoder, key_id
 from prozess.workloads.record.sends import PartitionName
 from prozess.workloads.settings import ErrorsOptions, options_of
 
-# A producer that provokes errors which no retry can heal, beside records that are well; and records who was told what.
+# A producer that provokes errors which no retry can heal, beside records that are well; and records who learned what.
 #
 # What was bad about a record is not written down: a record is bad by its sequence
 # (`prozess.checkers.log.records.is_bad`), and an error that is a state of client or cluster is known by its

@@ -70,7 +70,7 @@ def until_handled(offsets: _EndOffsets, reported: Mapping[int, int], client: _Be
 
     A broker that is behind may find, among the produce requests, one that it answers. If this process has ended by then,
     its kernel resets the connection, and the broker drops everything behind that request: lost by us and not by Kafka
-    (seen without any fault: the last 1.7 s of a partition). No answer tells when it has caught up; so look until the
+    (seen without any fault: the last 1.7 s of a partition). No answer says when it has caught up; so look until the
     partitions hold as many records as were sent, or have not grown for a while, because some were really lost.
     """
     began_ns = grown_ns = client.now_ns()
@@ -100,7 +100,7 @@ class _Begin:
 
 class LogProducer:
     """A producer of the log workload (role `producer`). It starts paused; commands: resume, pause, send, begin,
-    finish, stop. Option: `late`, dense ids of partitions that it writes to once told to `begin`."""
+    finish, stop. Option: `late`, dense ids of partitions that it writes to once asked to `begin`."""
 
     def __init__(self, client: Client) -> None:
         spec = client.spec

@@ -240,7 +240,7 @@ class PartitionConsumer:
             self._reset(dense)
 
     def _reset(self, dense: int) -> None:
-        """Goes back to the log start, whose offset is not told. That is a new span."""
+        """Goes back to the log start, whose offset is not reported. That is a new span."""
         topic, number = self._names[dense]
         self._spans += 1
         self.was_reset.add(dense)
@@ -257,17 +257,17 @@ class PartitionConsumer:
 
 
 class LogReader:
-    """A tailing reader (role `reader`): it reads until it is told to stop."""
+    """A tailing reader (role `reader`): it reads until it is asked to stop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._reading = PartitionConsumer(client, start_offsets=client.launch.start_offsets)
         self._stopped = False
         self._through: dict[int, int] | None = None
-        """The offset, by dense partition, through which it is to read before it tells `reached`."""
+        """The offset, by dense partition, through which it is to read before it says `reached`."""
 
     def run(self) -> None:
-        """Reads until `stop`. Once told `reach`, it tells `reached` when it has read through the offsets given."""
+        """Reads until `stop`. Once reported `reach`, it says `reached` when it has read through the offsets given."""
         while not self._stopped:
             for order in self._client.control.commands():
                 self._obey(order)
@@ -308,7 +308,7 @@ _SLICE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """The offset of a partition that was looked up. `leader_epoch` NONE = not told."""
+    """The offset of a partition that was looked up. `leader_epoch` NONE = not reported."""
 
     offset: int
     leader_epoch: int

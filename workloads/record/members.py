@@ -258,5 +258,5 @@ def by_partition(found: Sequence[TopicPartition], dense: Mapping[tuple[str, int]
 
 
 def in_order(table: Table, values: Mapping[str, int]) -> list[int]:
-    """Returns the values of a row in the order of its table; NONE where nothing is said."""
+    """Returns the values of a row in the order of its table; NONE where nothing is stated."""
     return [int(values.get(column.name, NONE)) for column in table.columns]

@@ -58,7 +58,7 @@ def completer_at(
     now_ns: NowNs,
     settled: Callable[[int, KafkaError | None], None],
 ) -> Callable[[int, int, KafkaError | None, Message], None]:
-    """Returns a function that completes the row of a record whose partition and sequence are told: a tombstone's
+    """Returns a function that completes the row of a record whose partition and sequence are reported: a tombstone's
     delivery report has no value, and the binding does not give it the headers.
 
     `properties` are the producer's: they decide what an error code proves. `settled(partition, error)` is called for each.
@@ -150,7 +150,7 @@ class WithheldRows:
 # "Forbidden to retry" has a hole. Measured with librdkafka 2.16.0 and message.send.max.retries=0: after
 # NOT_LEADER_FOR_PARTITION, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PART, BROKER_NOT_AVAILABLE and REPLICA_NOT_AVAILABLE
 # a record is sent again all the same; yet with acks=all a leader may answer the first of them after the append (so in
-# the trace of librdkafka#4953). The report tells only of the last attempt. But nothing is sent again before the retry
+# the trace of librdkafka#4953). The report informs only of the last attempt. But nothing is sent again before the retry
 # back-off (less its jitter of 20 %) has passed: so a refusal is certain only if it came sooner (`certain_within_ns`).
 
 
@@ -285,8 +285,8 @@ class Reports:
         acknowledged: Callable[[Mapping[int, int]], None],
         offsets_reported: bool = True,
     ) -> None:
-        """`acknowledged`: told how many of each partition (dense id) were completed without error, but for those that went
-        to `complete_one`. `offsets_reported`: see `prozess.workloads.settings.offsets_are_reported`."""
+        """`acknowledged`: informed how many of each partition (dense id) were completed without error, but for those that
+        went to `complete_one`. `offsets_reported`: see `prozess.workloads.settings.offsets_are_reported`."""
         self._sends, self._now_ns = sends, now_ns
         self._complete_one, self._acknowledged = complete_one, acknowledged
         self._offsets_reported = offsets_reported
@@ -321,7 +321,7 @@ class Reports:
 
 
 def _offsets(messages: Sequence[Message]) -> np.ndarray:
-    """Returns the offsets of reports (int64). NONE where it is not told: for a duplicate sequence, which is a success
+    """Returns the offsets of reports (int64). NONE where it is not reported: for a duplicate sequence, which is a success
     all the same."""
     raw = list(map(Message.offset, messages))
     try:
@@ -424,7 +424,7 @@ class TransactionRow:
 
 
 class TransactionRows:
-    """Writes the `transactions` of one client. A row is written before what it tells of is tried, and rewritten when
+    """Writes the `transactions` of one client. A row is written before what it reports is tried, and rewritten when
     that is known."""
 
     def __init__(self, writer: RowWriter, now_ns: NowNs, *, transactional_id: int) -> None:

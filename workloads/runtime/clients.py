@@ -145,7 +145,7 @@ class Clients:
                 assert_never(action)
 
     def begin(self, partitions: Collection[int]) -> None:
-        """Tells producers that these late partitions exist now. NotReady if they do not answer in time."""
+        """Reports producers that these late partitions exist now. NotReady if they do not answer in time."""
         new = set(partitions)
         self._launching.absent -= new
         of = {c.client for c in self._plan.clients if new.intersection(c.partitions)}

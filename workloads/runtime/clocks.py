@@ -70,7 +70,7 @@ class SlotClock:
         self._path, self._partitions, self._servers = path, partitions, servers
         self._clients, self._clock, self._clocks = clients, clock, clocks
         self._from: dict[tuple[str, int], int] = {}
-        """The end of each partition's log when the clock was last set: earlier records tell nothing of it."""
+        """The end of each partition's log when the clock was last set: earlier records say nothing of it."""
 
     @property
     def there(self) -> bool:
@@ -168,7 +168,7 @@ class SlotClock:
         )
 
     def _ends(self, consumer: Consumer, at: tuple[str, int]) -> tuple[int, int]:
-        """Returns (first offset, end) of a partition. KafkaException if it is not told in time."""
+        """Returns (first offset, end) of a partition. KafkaException if it is not reported in time."""
         return consumer.get_watermark_offsets(TopicPartition(*at), timeout=ASK_S)
 
 

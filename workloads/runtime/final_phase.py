@@ -13,7 +13,7 @@ from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, how_it_ended
 
-# Each is asked of the clients whose role it is, and what one of them does not answer is told with the reason, never
+# Each is asked of the clients whose role it is, and what one of them does not answer is reported with the reason, never
 # left out.
 
 
@@ -26,9 +26,9 @@ DRAIN_QUIET_S = 20.0
 after it."""
 LOOK_UP_S = 20.0
 MEMBERS = ("member", "java-member")
-"""Roles of members of groups, until they are told to leave."""
+"""Roles of members of groups, until they are asked to leave."""
 COPYING = ("copier", "java-copier", "application")
-"""Roles that derive one topic from another, until they are told to stop."""
+"""Roles that derive one topic from another, until they are asked to stop."""
 
 
 A = TypeVar("A", bound=messages.Answer)
@@ -123,7 +123,7 @@ class FinalPhase:
         return every - self._launching.absent
 
     def _follow(self, partitions: Collection[int], until_ns: int) -> list[ClientProcess]:
-        """Starts observers of these partitions. They tell `followed` once everything in them is committed, or nothing
+        """Starts observers of these partitions. They say `followed` once everything in them is committed, or nothing
         moves."""
         planned = [c for c in self._planned["observer"] if not set(partitions).isdisjoint(c.partitions)]
         started = self._observers(planned)
@@ -200,7 +200,7 @@ class FinalPhase:
         return AuditResult(complete=complete, incomplete=incomplete)
 
     def _silence(self, name: str) -> str:
-        """Returns why a client said nothing."""
+        """Returns why a client stated nothing."""
         process = next(p for p in self._processes.clients.values() if p.name == name)
         if process.running:
             return f"{name} did not answer within the limit"
@@ -230,7 +230,7 @@ class Drain:
         self._processes, self._clock, self._quiet_s = processes, clock, quiet_s
 
     def until_done(self, members: Sequence[ClientProcess], partitions: Collection[int], *, timeout_s: float) -> bool:
-        """Tells the members to drain. True once each partition is read to its end by an owner and has been for
+        """Reports the members to drain. True once each partition is read to its end by an owner and has been for
         SETTLED_S; False if nothing moved for `quiet_s`, or after `timeout_s`."""
         begun_ns = self._clock.monotonic_ns()
         self._processes.send(members, messages.DrainCommand(quiet_s=self._quiet_s))

@@ -229,7 +229,7 @@ def run_shared(
     now_ns: NowNs,
 ) -> int:
     """Runs several clients in this process until each has ended. `logs`: the log of each. Returns the exit code of the
-    process: each client has told its own."""
+    process: each client has reported its own."""
     with ExitStack() as stack:
         opened = [stack.enter_context(_log(path)) for path in logs]
         members = [SharedClient(*one, now_ns) for one in zip(connections, opened, strict=True)]
@@ -240,7 +240,7 @@ def run_shared(
 
 
 def _take_turns(members: Sequence[SharedClient], now_ns: NowNs) -> None:
-    """Steps every client that is due, or that was told something, until all have ended."""
+    """Steps every client that is due, or that learned something, until all have ended."""
     living = [member for member in members if not member.ended]
     by_descriptor = {member.connection.fileno(): member for member in living}
     waiting = select.poll()

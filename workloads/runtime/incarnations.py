@@ -33,8 +33,8 @@ from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses
 class Incarnations:
     """Knows which client has the place of each planned client now, and puts new clients there.
 
-    `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is told of each that
-    was started in a place. New ids are beyond the plan's. `late`: partitions that are not there from the start.
+    `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is informed of each
+    that was started in a place. New ids are beyond the plan's. `late`: partitions that are not there from the start.
     `slot_clock`: of a place, whose clients' ids it asks for.
     """
 
@@ -210,7 +210,7 @@ class ClientPlace:
         return [process.client for process in self._had_by() if process.running]
 
     def at_work(self) -> bool:
-        """Tells, by the rows of the client that has the place now, whether it was seen at work."""
+        """Reports, by the rows of the client that has the place now, whether it was seen at work."""
         client = self.client
         return client is not None and has_worked(self._rows, self._planned, client, partitions=self._partitions)
 
@@ -242,7 +242,7 @@ class ClientPlace:
         )
 
     def _hear_out(self, process: ClientProcess) -> None:
-        """Kills the client's child, and lets the client record what that had said, which nobody else could: what it
+        """Kills the client's child, and lets the client record what that had stated, which nobody else could: what it
         printed and then committed would be missing. The client ends by itself then."""
         assert process.os_pid is not None
         for status in _children_of(process):
@@ -351,7 +351,7 @@ class ClientPlace:
 
     @staticmethod
     def _signal(pid: int, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # the fork server reaps it, and tells: then it is seen to be gone
+        with suppress(ProcessLookupError):  # the fork server reaps it, and says: then it is seen to be gone
             os.kill(pid, number)
 
     def _await(self, probe: Callable[[], bool], awaited: str) -> None:
@@ -369,11 +369,11 @@ def _children_of(process: ClientProcess) -> list[ProcessStatus]:
     return [status for session in process.sessions for status in session_members(session)]
 
 
-# Is a client at its work? Told by the rows that it writes, while it writes them.
+# Is a client at its work? Reported by the rows that it writes, while it writes them.
 
 
 def has_worked(rows: Path, planned: PlannedClient, client: int, *, partitions: int) -> bool:
-    """Tells whether this client, in the place of the planned one, was seen at work
+    """Says whether this client, in the place of the planned one, was seen at work
     (`prozess.harness.interfaces.ClientNode.at_work`)? `partitions`: how many of its partitions were there from the
     start."""
     if isinstance(planned.work, GroupWork):

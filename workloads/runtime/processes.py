@@ -2,7 +2,7 @@
 thread. Several clients may share a process (`prozess.workloads.runtime.fork_server`); each has a control pipe all
 the same.
 
-Everything the parent knows comes over two kinds of pipe: one control pipe per client, and the fork server's, which tells of
+Everything the parent knows comes over two kinds of pipe: one control pipe per client, and the fork server's, which reports
 starts and exits. Both are read whenever something is asked here.
 """
 
@@ -66,7 +66,7 @@ class ClientProcess:
     """Another client has its group.instance.id, so a fatal error is what was asked for."""
     last_words: str = ""
     events: list[messages.Answer] = field(default_factory=list)
-    """What it said and nobody took yet."""
+    """What it stated and nobody took yet."""
     received: bytes = b""
     sessions: set[int] = field(default_factory=set)
     """Sessions of the processes that it runs for itself: what hits it hits them too."""
@@ -207,7 +207,7 @@ class ClientProcesses:
         *,
         timeout_s: float,
     ) -> None:
-        """Tells clients something, and returns once each that still runs has carried it out. NotReady after
+        """Reports clients something, and returns once each that still runs has carried it out. NotReady after
         `timeout_s`."""
         reached = self.send(processes, command)
         number = self._command
@@ -229,17 +229,17 @@ class ClientProcesses:
         )
 
     def send(self, processes: Iterable[ClientProcess], command: messages.Command) -> list[ClientProcess]:
-        """Tells something to each client that still runs, without waiting. Returns those that were told."""
+        """Reports something to each client that still runs, without waiting. Returns those that were reported."""
         self._command += 1
         line = messages.encoded(messages.Order(number=self._command, command=command)) + b"\n"
         return [process for process in processes if process.running and _sent(process.connection, line)]
 
     def poll(self) -> None:
-        """Takes in what clients and the fork server have said. Never blocks. Does nothing after `close`: everything
+        """Takes in what clients and the fork server have stated. Never blocks. Does nothing after `close`: everything
         has been taken in."""
         if not self._servers:
             return
-        # Exits first, then what the clients said: so a client that is seen to have ended has been heard out.
+        # Exits first, then what the clients stated: so a client that is seen to have ended has been heard out.
         for library, server in self._servers.items():
             self._poll_server(library, server)
         for process in self.clients.values():

@@ -184,7 +184,7 @@ class Transactor:
         return TransactionTask(IntendedEnd.COMMIT, round_ * command.count, number)
 
     def _given_up(self) -> bool:
-        """Tells whether there is no more time to wait for anything."""
+        """Says whether there is no more time to wait for anything."""
         return self._stopped or (self._finish_by_ns is not None and self._now_ns() >= self._finish_by_ns)
 
     # Instances.
@@ -215,7 +215,7 @@ class Transactor:
         if self._dead is None and self._client.fatal is None:
             return
         self._client.log(f"the instance died: {self._dead or self._client.fatal}")
-        self._breathe(0)  # one that was frozen may have been told meanwhile that it is superseded
+        self._breathe(0)  # one that was frozen may have learned meanwhile that it is superseded
         assert self._producer is not None
         self._producer.purge(blocking=False)  # else its end would wait for deliveries
         self._producer = None
@@ -320,7 +320,7 @@ class Transactor:
             self._problem = self._problem or error
 
     def _hold(self, task: TransactionTask) -> None:
-        """Waits with an open transaction until it is told to go on: meanwhile another process takes the id over."""
+        """Waits with an open transaction until it is asked to go on: meanwhile another process takes the id over."""
         self._held = True
         assert task.answers is not None
         self._client.control.send(messages.DoneEvent(number=task.answers))
@@ -420,7 +420,7 @@ class InsideReader:
 
 
 class Fencer:
-    """Ends every open transaction (role `fencer`). On `fence` it initialises each id and tells `fenced` with those it
+    """Ends every open transaction (role `fencer`). On `fence` it initialises each id and says `fenced` with those it
     could not, and why."""
 
     def __init__(self, client: Client) -> None:

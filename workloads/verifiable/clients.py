@@ -60,7 +60,7 @@ def die_with_parent() -> None:
 
 
 class Tool:
-    """A verifiable client as a child process. `since_ns`: everything that the last events tell of was printed after
+    """A verifiable client as a child process. `since_ns`: everything that the last events report was printed after
     it."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Tool:
         return f"{count} lines of its output are torn, the first {self._lines.first_torn!r}" if count else None
 
     def events(self, *, wait_s: float) -> Iterator[dict[str, Any]]:
-        """Yields what it has said, once it has said something, or nothing after `wait_s`. `read_ns` is when it was
+        """Yields what it has stated, once it has stated something, or nothing after `wait_s`. `read_ns` is when it was
         read."""
         if not self._open:
             select.select([], [], [], wait_s)  # its output ended; the process may take a moment longer
@@ -141,7 +141,7 @@ class Tool:
         self._process.wait()
 
     def ended(self) -> int | None:
-        """Returns its exit code once it has ended and all it said was read; negative = the signal; None = not yet."""
+        """Returns its exit code once it has ended and all it stated was read; negative = the signal; None = not yet."""
         return None if self._open else self._process.poll()
 
 
@@ -149,13 +149,13 @@ class Tool:
 #
 # They say only what is over: no invocation, no headers, no clock of ours. So a send's row is written when its outcome
 # is known, and its invocation is bounded from below: by what may at most pass between send() and report, or the start
-# of the tool. They cannot be paused or told how much to send; a schedule that says so is obeyed by the other clients
+# of the tool. They cannot be paused or informed how much to send; a schedule that says so is obeyed by the other clients
 # of the trial.
 
 
 POLL_S = 0.05
 STOP_LIMIT_NS = 2_000_000_000
-"""How long a tool may take to end when its client is told to stop: less than the client itself has."""
+"""How long a tool may take to end when its client is asked to stop: less than the client itself has."""
 NO_CODE = 0
 UNREPORTED_ERROR = -1
 """The `code` of an error: the tools give the name of a Java class, not a number of the protocol."""
@@ -175,8 +175,8 @@ class ToolClient(ABC):
         self._metrics = JavaMetrics(command.metrics, client.statistics, client.now_ns) if command.metrics else None
 
     def run(self) -> None:
-        """Runs the tool until it has ended because it was told to. FatalClient if it ends by itself, whatever its exit
-        code says: a verifiable consumer exits with 0 after a fatal error. FatalClient also if it said what could
+        """Runs the tool until it has ended because it was asked to. FatalClient if it ends by itself, whatever its exit
+        code says: a verifiable consumer exits with 0 after a fatal error. FatalClient also if it stated what could
         not be understood: then what was recorded is not all there was."""
         while not self._over():
             for order in self._client.control.commands():
@@ -195,7 +195,7 @@ class ToolClient(ABC):
             raise FatalClient(f"the tool printed more than could be recorded: {why}")
 
     def not_understood(self, event: Mapping[str, Any]) -> None:
-        """Remembers an event that is none of the tool's, or of another trial; it is told in the end."""
+        """Remembers an event that is none of the tool's, or of another trial; it is reported in the end."""
         text = str(dict(event))[:SHOWN_BYTES]
         self._client.log(f"not understood: {text}")
         self._not_understood = self._not_understood or f"an event is not understood: {text}"
@@ -205,7 +205,7 @@ class ToolClient(ABC):
             command = written(self._command.command, self._command.files, self._client.rows.parent / "tools")
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
-            # A kill hits the tool first: what it said is recorded.
+            # A kill hits the tool first: what it stated is recorded.
             self._client.control.send(messages.ChildEvent(session=self._tool.pid, speaks=True))
 
     def _end(self, *, limit_ns: int) -> None:
@@ -224,7 +224,7 @@ class ToolClient(ABC):
         if code is not None and not self._stopped:
             if self._metrics is not None:
                 self._metrics.absent()
-            ending = "said shutdown_complete" if self.shutdown_complete else "said nothing"
+            ending = "stated shutdown_complete" if self.shutdown_complete else "stated nothing"
             raise FatalClient(f"the tool ended by itself with exit code {code} and {ending}; the reason is in this log")
         if code is None and self._end_by_ns is not None and self._client.now_ns() >= self._end_by_ns:
             self._client.log("the tool did not end in time: killed")
@@ -258,7 +258,7 @@ class ConfirmedNumbers:
         return len(self._beyond)
 
     def add(self, number: int) -> bool:
-        """Adds a number, and tells whether it is new."""
+        """Adds a number, and says whether it is new."""
         if number < self._below or number in self._beyond:
             return False
         self._beyond.add(number)
@@ -280,7 +280,7 @@ class VerifiableProducer(ToolClient):
         limit_ms = options.report_limit_ms
         self._limit_ns = None if limit_ms is None else limit_ms * 1_000_000
         self._begun_ns: dict[int, int] = {}
-        """Sequence → when its send began at the earliest, of what a program said before it sent."""
+        """Sequence → when its send began at the earliest, of what a program stated before it sent."""
 
     def issued(self) -> int:
         """Returns NONE, not known: what was sent and never reported left no event."""
@@ -438,8 +438,8 @@ class VerifiableConsumer(ToolClient):
             )
 
     def _assigned(self, tool: Tool, event: Mapping[str, Any]) -> None:
-        """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them
-        apart. An empty list is a row too."""
+        """Records an assignment or a revocation. Lost partitions are reported as revoked: the tool does not distinguish
+        them. An empty list is a row too."""
         kind = ASSIGN if event["name"] == "partitions_assigned" else REVOKE
         partitions = [self._dense.get((p.topic, p.partition)) for p in event_partitions(event, "partitions")]
         known = [dense for dense in partitions if dense is not None]

@@ -35,7 +35,7 @@ from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, Tool
 from prozess.workloads.verifiable.settings import JavaMemberOptions
 
 # The tool has no processing of its own: printing a record is its effect, and it commits after it (`--enable-
-# autocommit`: with a later poll). So a record counts as processed when it was printed. It tells the moment of each
+# autocommit`: with a later poll). So a record counts as processed when it was printed. It informs the moment of each
 # event itself, in milliseconds of this host's clock (`Tool.moment`): what begins is taken for as early, and what ends
 # for as late, as that allows, so that no two members ever seem to overlap that did not.
 
@@ -184,8 +184,8 @@ class JavaMember(ToolClient):
             self._commits.answered(dense, tp.offset, invoked_ns, done_ns, position=position, success=success)
 
     def _rebalanced(self, tool: Tool, event: Mapping[str, Any]) -> None:
-        """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them
-        apart. An empty list is a row too."""
+        """Records an assignment or a revocation. Lost partitions are reported as revoked: the tool does not distinguish
+        them. An empty list is a row too."""
         low_ns, high_ns = tool.moment(event)
         found = [self._dense.get((p.topic, p.partition)) for p in event_partitions(event, "partitions")]
         known = sorted(dense for dense in found if dense is not None)
@@ -250,11 +250,11 @@ class JavaCommitRows:
         return in_order(COMMITS, row | answered)
 
 
-# Where a Java member stands in its partitions. Its tool tells no position, so they are looked up beside it.
+# Where a Java member stands in its partitions. Its tool says no position, so they are looked up beside it.
 #
 # A span begins at what the group had committed, which is asked when the tool says that it was assigned the partition.
 # Only who owns a partition commits there. So an answer is from before the member's own first commit if it came before
-# the first record, or is not beyond it; else it is in doubt. If nothing was committed, the first record tells where
+# the first record, or is not beyond it; else it is in doubt. If nothing was committed, the first record says where
 # auto.offset.reset led; so does a jump over a committed offset, or a position, that the log start has passed.
 #
 # In doubt the first record is what is known. A group that goes on at `latest` may have been reset there, and owes
@@ -380,7 +380,7 @@ class JavaPositions:
         try:
             committed: Sequence[TopicPartition] = answer.result(timeout=0).topic_partitions or ()
         except (KafkaException, TimeoutError) as error:
-            self._client.log(f"committed offsets were not told: {error or 'no answer'}")
+            self._client.log(f"committed offsets were not reported: {error or 'no answer'}")
             return
         for partition in committed:
             dense = dense_of.get((partition.topic, partition.partition))
@@ -409,7 +409,9 @@ class JavaPositions:
             self._in_doubt(dense, begun, offset, first_ns)
 
     def _in_doubt(self, dense: int, begun: _Span, offset: int, first_ns: int) -> None:
-        self._client.log(f"partition {dense}: what was committed was not told in time; its first record was {offset}")
+        self._client.log(
+            f"partition {dense}: what was committed was not reported in time; its first record was {offset}"
+        )
         if self._latest:
             self._rows.append(*self._row(dense, offset, RESET, first_ns, begun.number))
         else:
@@ -428,7 +430,7 @@ class JavaPositions:
         try:
             log_start = jump.answer.result(timeout=0).offset
         except (KafkaException, TimeoutError) as error:
-            self._client.log(f"the log start of partition {jump.dense} was not told: {error or 'no answer'}")
+            self._client.log(f"the log start of partition {jump.dense} was not reported: {error or 'no answer'}")
             log_start = jump.expected + int(self._latest)  # in doubt
         if log_start > jump.expected:
             self._client.log(f"partition {jump.dense} was reset from {jump.expected} to {jump.offset}")

@@ -11,9 +11,8 @@ The producer sends the values 0, 1, 2, … or "prefix.n". Its retries are 0, and
 says otherwise; the file beats the options. `shutdown_complete` comes after everything was flushed, and `tool_data` after it.
 
 The consumer prints, for each poll, `record_data` of each record, then `records_consumed`; then it commits synchronously and
-prints `offsets_committed`. Unlike the Java tool it ends with exit code 1, and not 0, after a fatal error: nobody could tell
-a crash from a clean end otherwise.
-"""
+prints `offsets_committed`. Unlike the Java tool it ends with exit code 1, and not 0, after a fatal error: nobody could
+distinguish a crash from a clean end otherwise."""
 
 import argparse
 import json
@@ -45,7 +44,7 @@ JAVA_ONLY = frozenset({
     "key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "buffer.memory", "max.block.ms",
     "group.remote.assignor", "default.api.timeout.ms", "max.poll.records",
 })  # fmt: skip
-"""Properties of Java clients that librdkafka does not have: passed over, and said so."""
+"""Properties of Java clients that librdkafka does not have: passed over, and stated so."""
 _RENAMED = {
     "retries": "message.send.max.retries",
     "max.in.flight.requests.per.connection": "max.in.flight",
@@ -400,7 +399,7 @@ def _record(message: Message) -> dict[str, Any]:
 
 
 def finish(code: int) -> NoReturn:
-    """Ends the process with this code at once: librdkafka's threads need not be waited for, everything was said."""
+    """Ends the process with this code at once: librdkafka's threads need not be waited for, everything was stated."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -106,7 +106,7 @@ class JarsLock:
 def lock_of(version: str, directory: Path) -> JarsLock | None:
     """Returns what the jars of a version must be; None if it was never fetched here and prozess has no lock of it.
 
-    `directory`: where the cache has its jars. MissingTool if a pin is there and cannot be read: what it said is not known.
+    `directory`: where the cache has its jars. MissingTool if a pin is there and cannot be read: what it pinned is not known.
     """
     if (jars := read_lock(version)) is not None:
         return JarsLock(jars)

@@ -38,7 +38,7 @@ def properties_in(path: Path) -> dict[str, str]:
 
 
 def say(name: str, **more: object) -> None:
-    """Prints one event, at once: what was said survives the program."""
+    """Prints one event, at once: what was stated survives the program."""
     print(json.dumps({"timestamp": time.time_ns() // 1_000_000, "name": name, **more}), flush=True)
 
 
@@ -48,14 +48,14 @@ def named(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
 
 
 class Told(ConsumerRebalanceListener):
-    """Tells which partitions were given and taken. What was lost is told as revoked, as Kafka's tool does."""
+    """Reports which partitions were given and taken. What was lost is reported as revoked, as Kafka's tool does."""
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Tells of an assignment, before its first record is fetched."""
+        """Reports of an assignment, before its first record is fetched."""
         say("partitions_assigned", partitions=named(assigned))
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Tells of partitions that it had."""
+        """Reports of partitions that it had."""
         say("partitions_revoked", partitions=named(revoked))
 
 
@@ -66,7 +66,7 @@ def show(record: ConsumerRecord) -> None:
 
 
 async def commit(consumer: AIOKafkaConsumer, positions: dict[TopicPartition, int]) -> None:
-    """Commits these positions, and tells how that went."""
+    """Commits these positions, and says how that went."""
     told = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in positions.items()]
     try:
         await consumer.commit(positions)

@@ -36,7 +36,7 @@ def properties_in(path: Path) -> dict[str, str]:
 
 
 def say(name: str, **more: str | int | None) -> None:
-    """Prints one event, at once: what was said survives the program."""
+    """Prints one event, at once: what was stated survives the program."""
     print(json.dumps({"timestamp": time.time_ns() // 1_000_000, "name": name, **more}), flush=True)
 
 

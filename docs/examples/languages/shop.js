@@ -20,7 +20,7 @@ const kafka = new Kafka({
 const producer = kafka.producer({ idempotent: durable, maxInFlightRequests: 1, allowAutoTopicCreation: false });
 
 function say(name, more = {}) {
-  // A pipe is written to at once (nodejs.org, "A note on process I/O"): what was said survives the program.
+  // A pipe is written to at once (nodejs.org, "A note on process I/O"): what was stated survives the program.
   process.stdout.write(`${JSON.stringify({ timestamp: Date.now(), name, ...more })}\n`);
 }
 

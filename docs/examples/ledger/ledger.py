@@ -66,7 +66,7 @@ class Relay(Application):
 
     def handle(self, batch: list[Message]) -> None:
         """Pass them on."""
-        if self._urgent_first:  # the bug: what an account was told last is no longer the last
+        if self._urgent_first:  # the bug: what an account was reported last is no longer the last
             batch = sorted(batch, key=lambda message: b"urgent" not in (message.value() or b""))
         for message in batch:
             self._producer.produce(self._target, message.value(), message.key())

@@ -1,7 +1,7 @@
 """Each application with its bug, which the plugin finds, and mended. `pip install 'prozess[run]' pytest`, and `pytest` here.
 
-Nothing breaks here, and Kafka keeps all its promises: what each application must do is said by `expect` and its like. The
-demonstrations fail, and are meant to: `pytest --runxfail` shows what each of them is told.
+Nothing breaks here, and Kafka keeps all its promises: what each application must do is stated by `expect` and its like. The
+demonstrations fail, and are meant to: `pytest --runxfail` shows what each of them is reported.
 """
 
 import json

@@ -60,7 +60,7 @@ class InvoiceService:
         self._stopping.set()
 
     def run(self) -> None:
-        """Until told to stop; what a batch raises ends it, too."""
+        """Until asked to stop; what a batch raises ends it, too."""
         try:
             while not self._stopping.is_set():
                 orders = [m for m in self._consumer.consume(BATCH, WAIT_S) if m.error() is None]
@@ -72,7 +72,7 @@ class InvoiceService:
     def _handle(self, orders: Sequence[Message]) -> None:
         if self._commit_first:
             self._commit(orders)
-        # A recorded consumer is told what is being processed; the ordinary one does not ask.
+        # A recorded consumer learns what is being processed; the ordinary one does not ask.
         processing = getattr(self._consumer, "processing", lambda _: nullcontext())
         with processing(orders):
             for order in orders:

@@ -1,6 +1,6 @@
 """Each application with its bug, which the plugin finds, and mended. `pip install 'prozess[run]' pytest`, and `pytest` here.
 
-The demonstrations fail, and are meant to: `pytest --runxfail` shows what each of them is told.
+The demonstrations fail, and are meant to: `pytest --runxfail` shows what each of them is reported.
 """
 
 import json
@@ -32,7 +32,7 @@ def place_orders(producer, topic, *, without_address=()):
 @pytest.mark.prozess(forbid=["commit-first", "unprocessed"])
 @pytest.mark.parametrize("commit_first", [pytest.param(True, marks=found, id="bug"), pytest.param(False, id="mended")])
 def test_shipments(kafka_cluster, recorded_producer, clients, commit_first):
-    """Nothing dies, and no shipment is missing: what the one does is told by the order in which it does it."""
+    """Nothing dies, and no shipment is missing: what the one does is shown by the order in which it does it."""
     orders, shipments = (kafka_cluster.create_topic(name, config=DURABLE) for name in ("orders", "shipments"))
     place_orders(recorded_producer({"acks": "all"}), orders)
     Shipping(orders, shipments, clients=clients, commit_first=commit_first).run(ORDERS)

@@ -222,7 +222,7 @@ class WantedMessage:
 
     @property
     def reads_body(self) -> bool:
-        """Tells whether the body must be read."""
+        """Says whether the body must be read."""
         named = (
             self.topic, self.number, self.group, self.transactional_id, self.producer_epoch, self.first_sequence,
             self.commit, self.error,
@@ -231,17 +231,17 @@ class WantedMessage:
 
     @property
     def of_partition(self) -> bool:
-        """Tells whether a partition, or a batch of one, is meant."""
+        """Says whether a partition, or a batch of one, is meant."""
         return any(one is not None for one in (self.topic, self.number, self.first_sequence))
 
     def counts(self, number: int) -> bool:
-        """Tells whether the match of this number (from 1) is one that is acted on."""
+        """Says whether the match of this number (from 1) is one that is acted on."""
         if self.nth is not None:
             return number == self.nth
         return (self.until is None or number <= self.until) and (self.every is None or number % self.every == 0)
 
     def header(self, api: int, answer: bool, client: str) -> bool:
-        """Tells whether the header of a message is what is wanted."""
+        """Says whether the header of a message is what is wanted."""
         return api in self.apis and answer == self.answer and (self.client is None or fnmatchcase(client, self.client))
 
     def body(self, facts: MessageFacts) -> tuple[PartitionFacts, ...] | None:
@@ -287,6 +287,6 @@ class WantedMessage:
 
 
 def _has_error(codes: Iterable[int], wanted: int) -> bool:
-    """Tells whether a message with these error codes has that one. Success is meant only where nothing failed."""
+    """Says whether a message with these error codes has that one. Success is meant only where nothing failed."""
     found = set(codes)
     return found <= {0} if wanted == 0 else wanted in found

@@ -234,8 +234,8 @@ class RepeatMessage(Frozen):
 
 class AnswerWithError(Frozen):
     """A request is answered with an error, and the broker never sees it; a Produce request with acks=0, which has no
-    answer, by the end of its connection, as brokers do it. An answer gets this error in place of what the broker said, which
-    no network and no broker does."""
+    answer, by the end of its connection, as brokers do it. An answer gets this error in place of what the broker stated,
+    which no network and no broker does."""
 
     do: Literal["answer"] = "answer"
     error: ErrorName

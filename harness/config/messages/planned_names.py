@@ -95,7 +95,7 @@ class MeantMessages(Frozen):
 
 
 def action_for_proxy(action: MessageAction) -> dict[str, object]:
-    """Returns an action as the proxy is told of it: with numbers of errors, and without what ends a wait."""
+    """Returns an action as the proxy is informed of it: with numbers of errors, and without what ends a wait."""
     fields: dict[str, object] = action.model_dump(
         mode="json", exclude={"until"} if isinstance(action, HoldMessage) else None
     )

@@ -68,7 +68,7 @@ class AppendedBatches:
 
     @property
     def begins_late(self) -> Tristate:
-        """Tells whether the first batch of some producer, under one of its epochs, was not its first: what came before it in
+        """Says whether the first batch of some producer, under one of its epochs, was not its first: what came before it in
         the producer's sequence was never written. Unknown if the log's beginning is not there any more."""
         if not len(self.base_offset) or self.base_offset[0] != 0:
             return Tristate.UNKNOWN
@@ -158,13 +158,13 @@ def older_epoch_from(replicas: Mapping[str, np.ndarray], partition: int, epoch_s
     return int(np.maximum(replicas["base_offset"][rows], newer)[wrong].min()) if wrong.any() else NONE
 
 
-# Committed offsets that members were told by a broker that coordinated their group no more: older than what was
+# Committed offsets that members were shown by a broker that coordinated their group no more: older than what was
 # committed.
 #
 # A coordinator that was deposed and has not heard of it answers from what it knew: a fetch of offsets, with
 # require_stable too, writes nothing, so it waits for no replica unless a write of its own is open.
 # [CoordinatorRuntime, CoordinatorContext.append: "it was a read operation after all";
-# GroupCoordinatorService.fetchOffsets; seen: told 1527, 0.2 s after 1577 was committed under a newer leader epoch]
+# GroupCoordinatorService.fetchOffsets; seen: reported 1527, 0.2 s after 1577 was committed under a newer leader epoch]
 
 
 LOOK_UP_NS = 2_000_000_000
@@ -182,7 +182,7 @@ class StaleAnswer:
     """When the member asked again; FOREVER = never."""
     answered: int
     committed: int
-    """The offset whose commit the group had been told was accepted by then."""
+    """The offset whose commit the group had learned was accepted by then."""
     node: int
     """The broker that answered; it did not coordinate the group from `asked_ns` on."""
 
@@ -381,7 +381,7 @@ class Envelope:
     cell_timelines: tuple[Timeline, ...] = ()
     """The timelines of all partitions of the cell. Empty: only its own is known."""
     topics_may_go: bool = False
-    """Somebody else than the trial may delete its topics, and the controllers' log is to tell."""
+    """Somebody else than the trial may delete its topics, and the controllers' log is to say."""
     coordinator_steps: frozenset[int] = frozenset()
     """Steps whose fault was aimed at the coordinator of the cell's group."""
     registrations: Mapping[int, np.ndarray] = field(default_factory=dict)
@@ -410,7 +410,7 @@ class Envelope:
     measured_by: frozenset[int] = frozenset()
     """Node ids of the places of its tailing readers: a fault that hits nothing else spoils the measurement alone."""
     seeks_unrecorded: frozenset[int] = frozenset()
-    """The clients that read it and are programs of yours: what they print does not tell when they seek."""
+    """The clients that read it and are programs of yours: what they print does not say when they seek."""
     epoch_starts: Mapping[int, int] | None = None
     """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
     high_watermarks: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -438,7 +438,7 @@ class Envelope:
     transactions: Callable[[], TransactionTimes | None] = lambda: None
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple
-    """What deposed coordinators told members of the partition that is read, or copied."""
+    """What deposed coordinators informed members of the partition that is read, or copied."""
     quorum_fetch_ns: int = 2 * NS_PER_S
     """controller.quorum.fetch.timeout.ms."""
     coordinators_moved_ns: Callable[[], Sequence[int]] = tuple
@@ -485,7 +485,7 @@ class Envelope:
         back in the ISR of the new epoch. [KIP-631, fencing; seen: 1.2 s on a machine that stood still]"""
         soon_ns = election.time_ns + DEPOSED_NS
         rejoined_ns = self.timeline.rejoined_ns(election.previous, election.time_ns)
-        # Never back: nothing tells how long it went on, so no more is assumed than of any other.
+        # Never back: nothing says how long it went on, so no more is assumed than of any other.
         fenced = election.deposed_fenced and rejoined_ns != FOREVER
         return max(soon_ns, rejoined_ns if fenced else soon_ns, self._still_answered_ns(election)) + self.error_ns
 
@@ -499,7 +499,7 @@ class Envelope:
 
     def led_by_ns(self, epoch: int, since_ns: int) -> int:
         """Returns by when a leader of this epoch, or of a later one, had answered somebody as one; where nobody was, as
-        long after `since_ns` as for any other. A broker knows who is to lead before it leads: it tells clients of the
+        long after `since_ns` as for any other. A broker knows who is to lead before it leads: it informs clients of the
         new state first, and then goes from partition to partition. [BrokerMetadataPublisher.onMetadataUpdate;
         ReplicaManager.applyDelta; seen: 11 s between the first and the last of 336]"""
         times, epochs = self.leader_answers

@@ -106,8 +106,8 @@ class Evidence:
     dead_clients: Mapping[str, str] = field(default_factory=dict)
     """Clients that ended although nobody asked them to: name → how."""
     ended_by_loss: tuple[str, ...] = ()
-    """Producers that ended because a broker told them of a loss, and so it is: what `judge` makes of the findings and of the
-    rest of this."""
+    """Producers that ended because a broker informed them of a loss, and so it is: what `judge` makes of the findings and
+    of the rest of this."""
     contradictions: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Why tables cannot be what happened, as clauses: by cell; NONE: of the whole trial."""
     not_whole: Sequence[str] = ()

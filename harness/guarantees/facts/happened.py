@@ -11,7 +11,7 @@ from prozess.harness.schema import Tristate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
-    """Describes what happened to a cell's partitions at all, or could happen under given faults. It tells "permitted,
+    """Describes what happened to a cell's partitions at all, or could happen under given faults. It distinguishes "permitted,
     not seen" from "held"."""
 
     moved: Tristate

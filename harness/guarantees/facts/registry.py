@@ -1,9 +1,8 @@
 """Names the facts that rules are made of, and says what each means and what it rests on.
 
 A fact is about a cell's configuration, or about events. One about events is asked in two ways: of witnesses (is it so?),
-by `prozess.harness.guarantees.facts.witnessed`, and here of what happened at all (could it be so?). The second tells
-"permitted, not seen" from "held", and predicts before anything ran.
-"""
+by `prozess.harness.guarantees.facts.witnessed`, and here of what happened at all (could it be so?). The second
+distinguishes "permitted, not seen" from "held", and predicts before anything ran."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -299,10 +298,10 @@ FACTS: Mapping[str, Fact] = {
         could=lambda _: Tristate.UNKNOWN,
     ),
     "acknowledged without an offset": Fact(
-        "the record was acknowledged, and nobody was told an offset of it", could=lambda _: Tristate.UNKNOWN
+        "the record was acknowledged, and nobody learned an offset of it", could=lambda _: Tristate.UNKNOWN
     ),
     "log begins with a later sequence": Fact(
-        "the first batch of some producer in the partition's log has a first sequence above 0, and nobody was told an offset "
+        "the first batch of some producer in the partition's log has a first sequence above 0, and nobody learned an offset "
         "of the record",
         could=lambda _: Tristate.UNKNOWN,
     ),
@@ -378,7 +377,7 @@ FACTS: Mapping[str, Fact] = {
         "the process of the client that waited stood still in between, so it may not have noticed that the wait was over",
         could=lambda _: Tristate.NO,
     ),
-    "the consumer tells no seeks": Fact(
+    "the consumer says no seeks": Fact(
         "the consumer is a program of yours (`consumer.command`), so it is not known whether it sought or reset its position",
         could=lambda _: Tristate.NO,  # what it printed shows all the same that nothing of the kind was seen
     ),
@@ -459,7 +458,7 @@ FACTS: Mapping[str, Fact] = {
         "asked for the end of the record's own transaction",
         could=lambda _: Tristate.UNKNOWN,
     ),
-    "told by a deposed coordinator": Fact(
+    "reported by a deposed coordinator": Fact(
         "the copier's last request for its group's committed offset was answered with an older one, by a broker "
         "that no longer led the group's partition of __consumer_offsets",
         could=lambda _: Tristate.UNKNOWN,

@@ -45,7 +45,7 @@ def followed_a_change_then_led_without_it(envelope: Envelope, witnesses: np.ndar
 
 def followed_its_new_leader_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A replica in sync, which followed the leader that acknowledged the record and was new then, began to lead without the
-    record. A leader takes the offset of such a follower's fetch for what the follower has, even where it tells it to cut
+    record. A leader takes the offset of such a follower's fetch for what the follower has, even where it asks it to cut
     its log; that log says so where it was read. [KAFKA-13141]"""
     timeline = envelope.timeline
 
@@ -107,8 +107,8 @@ def rejoined_with_nothing_then_led_without_it(envelope: Envelope, witnesses: np.
 
 
 def _led_without(envelope: Envelope, witnesses: np.ndarray, as_left: OfElection) -> Truth:
-    """Tells whether an election is as `as_left` wants it, of those from the record's epoch to the first in the log that began
-    without it. Unknown where nobody can tell which elections these are."""
+    """Says whether an election is as `as_left` wants it, of those from the record's epoch to the first in the log that began
+    without it. Unknown where nobody can say which elections these are."""
     timeline, acknowledged_ns = envelope.timeline, or_never(witnesses["end_ns"])
     begun_ns = envelope.begun_ns(witnesses)
     if not timeline.known or not len(witnesses):

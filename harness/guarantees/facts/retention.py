@@ -14,8 +14,8 @@ from prozess.harness.schema import MISSING, NONE, Tristate
 
 
 def forgot(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The producer's state had expired before the send ended, so a retry was taken for new. Where nobody was told of its end,
-    it may have been when the log was read, at the latest. [KIP-854 producer.id.expiration.ms]"""
+    """The producer's state had expired before the send ended, so a retry was taken for new. Where nobody was informed of
+    its end, it may have been when the log was read, at the latest. [KIP-854 producer.id.expiration.ms]"""
     if envelope.producer_expiry_ns is None:
         return constant(UNKNOWN, len(witnesses))
     read_ns = FOREVER if envelope.audited_ns is None else envelope.audited_ns
@@ -178,7 +178,7 @@ def made_anew_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Trut
 
 
 def name_stood_for_several(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Offsets of a deleted topic may have been taken for those of the next one: nothing tells which."""
+    """Offsets of a deleted topic may have been taken for those of the next one: nothing says which."""
     return constant(UNKNOWN if len(envelope.lives) > 1 else FALSE, len(witnesses))
 
 
@@ -214,8 +214,8 @@ def _may_be_of(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
 
 
 def _answered_until_ns(envelope: Envelope, number: int, following_ns: int) -> int:
-    """Until when a send may have begun that the topic took: brokers are told of the deletion soon, but never later than that
-    there is a new topic; one that was cut off or frozen then may go on until it is back."""
+    """Until when a send may have begun that the topic took: brokers are informed of the deletion soon, but never later
+    than that there is a new topic; one that was cut off or frozen then may go on until it is back."""
     life = envelope.timeline.lives[number]
     if not life.ended:
         return FOREVER

@@ -1,4 +1,4 @@
-"""Facts that servers' own logs tell: when a replica cut its copy off, and when it refused markers. Loops run over elections
+"""Facts that servers' own logs say: when a replica cut its copy off, and when it refused markers. Loops run over elections
 and lines of that kind, never over witnesses.
 
     epoch 1: broker 1 leads    a record is acknowledged at offset 40

@@ -120,7 +120,7 @@ def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         )
         for election in envelope.timeline.elections
         if election.deposed_fenced
-        and envelope.timeline.rejoined_ns(election.previous, election.time_ns) != FOREVER  # else nothing tells how long
+        and envelope.timeline.rejoined_ns(election.previous, election.time_ns) != FOREVER  # else nothing says how long
     ]
     return any_true(constant(0, len(witnesses)), *parts)
 
@@ -161,7 +161,7 @@ def _hampered(
 
 
 def destroyed_leader(envelope: Envelope, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
-    """The leader's copy was destroyed, and nobody else led next: whether another leader had the record is told by that one's
+    """The leader's copy was destroyed, and nobody else led next: whether another leader had the record is shown by that one's
     election."""
     leader = envelope.timeline.leader_at(begun_ns)
     parts = []
@@ -338,7 +338,7 @@ def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def never_written_before_the_first_batch(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The log begins with a batch that was not the first of its producer, and nobody was told an offset of the record: its
+    """The log begins with a batch that was not the first of its producer, and nobody learned an offset of the record: its
     client took the acknowledgement of a later batch for its own. [KAFKA-15591; librdkafka rdkafka_request.c,
     rd_kafka_handle_idempotent_Produce_success; rdkafka_broker.c, rd_kafka_dr_implicit_ack]"""
     batches = envelope.batches()
@@ -400,7 +400,7 @@ def unmeasured(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 # near.
 #
 # Each predicate is true of what was seen, false where the history rules the defect out, and unknown where it cannot
-# tell.
+# say.
 
 
 STAMP_NS = 1_000_000
@@ -453,7 +453,7 @@ def a_clock_may_have_ended_it(envelope: Envelope, witnesses: np.ndarray) -> Trut
 def _written_before_the_end(
     envelope: Envelope, witnesses: np.ndarray, beside: Callable[[AppendedBatches, np.ndarray], np.ndarray]
 ) -> Truth:
-    """Tells whether the marker beside a record was written before its client had asked for the end of its transaction."""
+    """Says whether the marker beside a record was written before its client had asked for the end of its transaction."""
     batches, times = envelope.batches(), envelope.transactions()
     moved = any_true(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
     if batches is None or times is None or envelope.wall_zero_ns is None or moved != FALSE:

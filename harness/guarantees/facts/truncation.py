@@ -56,7 +56,7 @@ class _Logged:
         if envelope.epoch_starts is None:
             return None
         epoch, start = np.array(sorted(envelope.epoch_starts.items()), dtype=np.int64).reshape(-1, 2).T
-        # No epoch begins behind a later one: some copy was told of it late.
+        # No epoch begins behind a later one: some copy learned of it late.
         return _Logged(epoch, np.minimum.accumulate(start[::-1])[::-1])
 
     def at(self, offset: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def _cut(logged: _Logged | None, unclean: Unclean, epoch: np.ndarray, offset: np
 def cut_from_any_epoch(
     envelope: Envelope, unclean: Unclean, begun_ns: np.ndarray, acknowledged_ns: np.ndarray, offset: np.ndarray
 ) -> Truth:
-    """Decides `cut_from_epoch` for a record that is in no log any more and of which nobody was told the epoch, in the epoch
+    """Decides `cut_from_epoch` for a record that is in no log any more and of which nobody learned the epoch, in the epoch
     of every leader that may have acknowledged it at this offset; unknown if it is so in some of them. No leader gave the
     offset who gave it to another record, began behind it, or led to the end: a leader gives an offset once, and keeps what
     it has."""
@@ -134,9 +134,9 @@ def _ended_leaderships(envelope: Envelope) -> Iterator[tuple[int, int, int]]:
 # Committed data may be missing: an unclean election cut it off, or every copy that could lead was destroyed.
 #
 # An unclean election cuts off whatever its leader's log has not, also what the leader before it takes afterwards:
-# while nobody tells that one, it is still all of the ISR it knows of, and acknowledges, with acks=all too, what stands
+# while nobody says that one, it is still all of the ISR it knows of, and acknowledges, with acks=all too, what stands
 # on itself alone. After a clean election it cannot: the new leader was in its ISR, and fetches from it no more. So not
-# times decide but epochs, where a reader was told them.
+# times decide but epochs, where a reader learned them.
 # [Partition.maybeIncrementLeaderHW; KIP-497]
 
 
@@ -197,7 +197,7 @@ def unclean_between(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def decided_by_epoch(envelope: Envelope, witnesses: np.ndarray, otherwise: Truth) -> Truth:
-    """Decides by epochs where a reader was told the record's epoch; elsewhere `otherwise` decides."""
+    """Decides by epochs where a reader learned the record's epoch; elsewhere `otherwise` decides."""
     epoch = witnesses["leader_epoch"]
     if not envelope.timeline.known or not (epoch != NONE).any():
         return otherwise
@@ -440,7 +440,7 @@ def _below_watermark(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
 def in_uncommitted_tail(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Returns whether it was not committed, and some later leader never had it, whatever the cause of the move; or the
     leader that acknowledged it was destroyed. A move while the send was under way counts, if the old leader could still
-    answer: on which side of it the append fell cannot be told. [acks; KAFKA-20554]"""
+    answer: on which side of it the append fell cannot be known. [acks; KAFKA-20554]"""
     if not envelope.timeline.known:
         return all_true(constant(UNKNOWN, len(witnesses)), negate(committed(envelope, witnesses)))
     begun_ns = envelope.begun_ns(witnesses)

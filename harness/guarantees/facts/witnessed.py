@@ -197,7 +197,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "whoever waited stood still": lambda _, witnesses: doubt_unless(
         as_truth(witnesses["case"] == ProgressCase.STOOD_STILL), known=False
     ),
-    "the consumer tells no seeks": lambda envelope, witnesses: doubt_unless(
+    "the consumer says no seeks": lambda envelope, witnesses: doubt_unless(
         as_truth(np.isin(witnesses["reader"], list(envelope.seeks_unrecorded))), known=False
     ),
     "reader stood still": lambda _, witnesses: doubt_unless(
@@ -223,7 +223,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "an open one was ended by a late request": an_open_one_ended_by_a_late_request,
     "a clock may have ended it": a_clock_may_have_ended_it,
     "behind its own end": behind_its_own_end,
-    "told by a deposed coordinator": lambda envelope, witnesses: as_truth(
+    "reported by a deposed coordinator": lambda envelope, witnesses: as_truth(
         answered_by_deposed_coordinator(envelope.stale_answers(), witnesses)
     ),
     "followed a change of leader, then led without it": followed_a_change_then_led_without_it,

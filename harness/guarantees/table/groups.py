@@ -1,7 +1,7 @@
 """The guarantees of consumer groups: delivery, committed offsets, and who owns a partition.
 
 Left out because nothing can bring them about yet: commits by assignment without a membership, offsets reset by an
-administrator, share groups; KAFKA-20634 (a commit dropped while its partition changes leader), which no witness can be told
+administrator, share groups; KAFKA-20634 (a commit dropped while its partition changes leader), which no witness can be known
 apart by.
 """
 

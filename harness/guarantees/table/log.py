@@ -105,9 +105,9 @@ _LOST = Guarantee(
             when=("brokers 2.7.0 to 2.8.0", "cut by the leader that acknowledged it"),
             perhaps=("brokers 2.7.0 to 2.8.0", "followed its new leader, then led without it"),
             label="KAFKA-13141",
-            reason="a new leader took the fetch offset of a follower, which it told to cut its log, for what that follower "
+            reason="a new leader took the fetch offset of a follower, which it asked to cut its log, for what that follower "
             "has, acknowledged records up to there, and the follower was elected without them",
-            source="KAFKA-13141; KIP-595: answers to fetches tell a diverging epoch, from 2.7 on",
+            source="KAFKA-13141; KIP-595: answers to fetches distinguish a diverging epoch, from 2.7 on",
             defect=DEFECTS["KAFKA-13141"].description,
         ),
         Rule(
@@ -372,12 +372,12 @@ _INVISIBLE = Guarantee(
 
 
 def _sought_unreported(anomaly: str) -> Rule:
-    """Returns the rule for consumers that do not tell when they seek. It permits nothing: what they did is unknown."""
+    """Returns the rule for consumers that do not say when they seek. It permits nothing: what they did is unknown."""
     return Rule(
         id=f"{anomaly}/unreported-seek",
-        when=("the consumer tells no seeks",),
-        label="a program that tells no seeks",
-        reason="the consumer is a program of yours, and the lines of Kafka's VerifiableConsumer do not tell positions: it "
+        when=("the consumer says no seeks",),
+        label="a program that says no seeks",
+        reason="the consumer is a program of yours, and the lines of Kafka's VerifiableConsumer do not report positions: it "
         "may have gone to another one by itself",
         change="a consumer whose positions are known, of Kafka's or of librdkafka's",
         source="org.apache.kafka.tools.VerifiableConsumer, its events: none is of a position or a seek",
@@ -512,7 +512,7 @@ COMPACTION = (
                 reason="a replica came back with the older value after the tombstone had expired on the others, and "
                 "became leader",
                 change="a longer delete.retention.ms",
-                source="reasoned, not seen: a follower fetches from its own log end on and is not told what was cleaned",
+                source="reasoned, not seen: a follower fetches from its own log end on and is not informed what was cleaned",
             ),
         ),
         workloads=("compaction",),
@@ -581,7 +581,7 @@ STALLS = (
 )  # fmt: skip
 
 
-# Errors: whose records are refused, and who is told.
+# Errors: whose records are refused, and who learns of it.
 
 
 UNREPORTED = Guarantee(
@@ -592,7 +592,7 @@ UNREPORTED = Guarantee(
         "1 record is missing from the log, and its producer got no error for it",
         "{n} records are missing from the log, and their producers got no error for them",
     ),
-    undone="would have told the producer",
+    undone="would have informed the producer",
     absence=True,
     nothing="no send failed",
     nothing_is_unknown=False,
@@ -603,7 +603,7 @@ UNREPORTED = Guarantee(
             id="unreported/acks-0",
             when=("acks=0",),
             label="acks=0",
-            reason="a producer with acks=0 waits for no reply, so it is never told what the broker did with the record",
+            reason="a producer with acks=0 waits for no reply, so it is never informed what the broker did with the record",
             change="acks=1 or acks=all",
             source="Kafka documentation, producer configuration acks: no guarantee can be made that the server has received "
             "the record, and the client won't generally know of any failures",

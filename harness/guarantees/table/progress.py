@@ -89,7 +89,7 @@ _UNANSWERED = Guarantee(
     nothing="no call of an administrator was recorded",
     nothing_is_unknown=False,
     source="KIP-533: a call of KafkaAdminClient is made again, each request with its own timeout, until "
-    "default.api.timeout.ms; KIP-590: a broker hands what the controller decides on to it, and tells the client what came "
+    "default.api.timeout.ms; KIP-590: a broker hands what the controller decides on to it, and reports the client what came "
     "of it",
     rules=(
         Rule(

@@ -189,7 +189,7 @@ _UNDER_ACKNOWLEDGED = Guarantee(
     source="Kafka documentation, topic configuration min.insync.replicas; Partition.checkEnoughReplicasReachOffset",
     rules=(
         Rule(
-            id="under-acknowledged/leader-not-told",
+            id="under-acknowledged/leader-not-reported",
             effect=RuleEffect.NOT_APPLICABLE,
             when=("leader was hampered",),
             label="a leader out of reach",

@@ -108,8 +108,9 @@ def is_idempotent(producer: ProducerConfiguration) -> bool:
 
 
 def commits_first(group: GroupConfiguration) -> bool:
-    """librdkafka stores what it has delivered, processed or not, unless told otherwise; a Java consumer commits what the last
-    poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset Committing"]"""
+    """librdkafka stores what it has delivered, processed or not, unless reported otherwise; a Java consumer commits what
+    the last poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset
+    Committing"]"""
     return group.commit == "sync-before" or (group.commit == "auto" and group.client == "librdkafka")
 
 
@@ -262,9 +263,9 @@ class Rule:
     when: tuple[str, ...]
     """Facts that must all hold. Of a known defect: what it leaves in the history, and nothing else does."""
     perhaps: tuple[str, ...] = ()
-    """Of a known defect: facts that must all hold for it to be possible, where `when` cannot be told. One of them at least is
-    a part of what this defect leaves in the history: that a version has it, and that a leader changed, is no trace of it.
-    Where that part is what `when` asks for, the defect is named only where it is proven."""
+    """Of a known defect: facts that must all hold for it to be possible, where `when` cannot be known. One of them at
+    least is a part of what this defect leaves in the history: that a version has it, and that a leader changed, is no
+    trace of it. Where that part is what `when` asks for, the defect is named only where it is proven."""
     label: str
     """The setting or event to blame, in two or three words: "100 records are gone (acks=1)"."""
     reason: str
@@ -275,7 +276,7 @@ class Rule:
     """Like `Guarantee.found`, if the rule can say more precisely what was found."""
     source: str
     defect: str = ""
-    """Of a known defect: "KAFKA-nnnn, fixed in …", as `DEFECTS` tells it; the label is its id there."""
+    """Of a known defect: "KAFKA-nnnn, fixed in …", as `DEFECTS` reports it; the label is its id there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +321,7 @@ _UNCLEAN = "an unclean election made a replica leader that did not have all reco
 _UNCLEAN_CHANGE = "unclean.leader.election.enable=false"
 _UNCLEAN_SOURCE = (
     "Kafka documentation, design, 'Unclean leader election: what if they all die?'; KIP-101 (logs are cut by epoch); seen: "
-    "500 of 500, and 125 of 125 that the deposed leader, alive and not told, acknowledged and showed for 3.6 s more"
+    "500 of 500, and 125 of 125 that the deposed leader, alive and not reported, acknowledged and showed for 3.6 s more"
 )
 _WIPED = "every replica that could become leader had lost data"
 _WIPED_CHANGE = (
@@ -530,7 +531,7 @@ NEVER_CERTAIN = frozenset(
         "whoever waited stood still",
         "unmeasured",
         "name stood for several topics",
-        "the consumer tells no seeks",
+        "the consumer says no seeks",
         "a clock may have ended it",
     }
 )

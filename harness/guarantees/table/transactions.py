@@ -309,7 +309,7 @@ _NOT_EXACTLY_ONCE = Guarantee(
         Rule(
             id="not-exactly-once/deposed-coordinator",
             effect=RuleEffect.EXPLAINED,
-            when=("a copy too many", "told by a deposed coordinator"),
+            when=("a copy too many", "reported by a deposed coordinator"),
             label="an answer from a former coordinator",
             reason="before that, the copier was given an older offset than the group had committed, by a broker "
             "that, as the controllers' log says, no longer coordinated the group",

@@ -64,7 +64,7 @@ Concerned = Sequence[tuple[Envelope, np.ndarray]]
 
 
 def what_would_have_kept(rule: Rule, setting: PartitionSettings, concerned: Concerned) -> str:
-    """The change to tell of a rule for destroyed copies, as subject of "would have kept them"."""
+    """The change to report a rule for destroyed copies, as subject of "would have kept them"."""
     for change in _changes(setting):
         if all(_keeps(change, rule, setting, envelope, found).all() for envelope, found in concerned):
             return _change_text(change)

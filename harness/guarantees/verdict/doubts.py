@@ -1,4 +1,4 @@
-"""This module says why something cannot be told: reasons that concern the whole trial, and reasons that concern one
+"""This module says why something cannot be known: reasons that concern the whole trial, and reasons that concern one
 cell.
 
 A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what was seen stands.
@@ -52,7 +52,7 @@ _KNOWN_ENDS = (
 rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
 record is due by its own count of retries]"""
 _ENDED_BY_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
-"""With this error a broker tells an idempotent producer that what it had acknowledged is gone: its next sequence follows on
+"""With this error a broker informs an idempotent producer that what it had acknowledged is gone: its next sequence follows on
 nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data may have been lost"; KIP-360]"""
 
 
@@ -156,7 +156,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
 
 
 def ended_by_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:
-    """Producers that ended because a broker told them that acknowledged records of theirs are gone, and so it is: whether
+    """Producers that ended because a broker informed them that acknowledged records of theirs are gone, and so it is: whether
     they may be is what `lost` says. Without such a loss it is a death like any other. `losers`: clients of which
     acknowledged records are gone, by the findings."""
     clients = {c.name: c for c in plan.clients if role_named(c.role) is Role.PRODUCER}
@@ -177,7 +177,7 @@ def _known_end(how: str) -> str:
 
 def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[str, str], set[str]]:
     """Returns which clients of a cell died unasked, and how; and who crashed in librdkafka while another of its group went
-    on, or was told of a loss. That is like a death that the trial wanted: what it had written is whole, what it had under
+    on, or was informed of a loss. That is like a death that the trial wanted: what it had written is whole, what it had under
     way is info, and a member's work is the others'."""
     names = {c.name for c in served}
     deaths = {name: how for name, how in evidence.dead_clients.items() if _planned_name(name) in names}
@@ -212,12 +212,12 @@ def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> It
 
 
 def _idle_programs(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
-    """A program of yours that consumes and told of no record has shown nothing: it may print other lines than it should."""
+    """A program of yours that consumes and reported no record has shown nothing: it may print other lines than it should."""
     clients = evidence.clients
     for program in (client for client in served if client.reads_by_command):
         rows = np.isin(clients["planned"], [program.client])
         if (clients["issued"][rows] == 0).all():
-            yield f"{program.name}, a program of yours, told of no record that it read"
+            yield f"{program.name}, a program of yours, reported no record that it read"
 
 
 def _unfinished(evidence: Evidence, row: int | None) -> str | None:
@@ -332,7 +332,8 @@ def _named(doubts: Sequence[str]) -> list[str]:
 
 def with_doubts(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
     """Returns the same verdict with everything that was judged unknown, because of `doubts` (at least one, worst first). What
-    was found is still told, and counts for nothing: no promise is kept, and none is broken, by files that nothing proves."""
+    was found is still reported, and counts for nothing: no promise is kept, and none is broken, by files that nothing
+    proves."""
     assert doubts, "there must be a reason to doubt"
     reason = sentence(doubts[0])
     found = {name: count for name, count in verdict.findings.items() if count}

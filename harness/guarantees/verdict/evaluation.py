@@ -161,7 +161,7 @@ class Tally:
 
     def possible_defects(self, guarantee: Guarantee) -> Iterator[tuple[Rule, int]]:
         """The rules of known defects that forbidden witnesses may come of, though nothing proves it, and how many may. One
-        witness may come of several, which nothing that was recorded tells apart."""
+        witness may come of several, which nothing that was recorded distinguishes."""
         for index, rule in enumerate(guarantee.rules):
             if count := int(np.count_nonzero((self.judgement == Judgement.FORBIDDEN) & (self.possible >> index & 1))):
                 yield rule, count

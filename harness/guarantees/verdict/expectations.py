@@ -1,7 +1,7 @@
-"""Tells whether what a trial's steps were to bring about came true, by what was recorded.
+"""Says whether what a trial's steps were to bring about came true, by what was recorded.
 
 Leaders and ISRs come from the controllers' log, logs from the replicas' own files, messages from the proxy's journal; never
-from what a broker answered, which may be a zombie. What cannot be told counts as not reached. An example, with the step's
+from what a broker answered, which may be a zombie. What cannot be known counts as not reached. An example, with the step's
 `expect = { what = "leader", of = 0, moved = true }`:
 
     time          3.0              7.1              9.0
@@ -43,7 +43,7 @@ _BATCH = ("partition", "step", "node", "base_offset", "last_offset", "leader_epo
 
 @dataclass(frozen=True, slots=True)
 class ExpectationSeen:
-    """What was seen of an expectation: whether it came true (None: nobody can tell), and what was seen, in words."""
+    """What was seen of an expectation: whether it came true (None: nobody can say), and what was seen, in words."""
 
     reached: bool | None
     words: str

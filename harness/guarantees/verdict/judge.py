@@ -520,7 +520,7 @@ WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),
     *("time-travel", "zombie-write", "aborted-read", "early-read", "own-read", "information-cycle", "write-cycle"),
 )
-"""Anomalies that what clients were told and given shows by itself: whoever was given everything that was acknowledged would
+"""Anomalies that what clients learned and given shows by itself: whoever was given everything that was acknowledged would
 have met them. The others say that something is missing, and need somebody who looked for it."""
 NEEDS_HEARTBEATS = ("hanging", "stuck")
 """Anomalies of clients that waited in vain: those that only sleep wait, too."""
@@ -528,7 +528,7 @@ NOT_CHOSEN = "it was not chosen to decide"
 _NODES_UNREAD = "neither the nodes' files nor the controllers' log can be read on this cluster"
 _NOT_IMPORTED = "an imported history has neither the nodes' files nor the controllers' log"
 _NO_AUDIT = "there was no audit"
-_NO_HEARTBEATS = "an imported history does not tell when its clients were awake"
+_NO_HEARTBEATS = "an imported history does not say when its clients were awake"
 
 
 def parse_decide(texts: Sequence[str]) -> tuple[str, ...]:

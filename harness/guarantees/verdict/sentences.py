@@ -85,9 +85,7 @@ def _defects(guarantee: Guarantee, tally: Tally) -> str:
 
     known = described(tally.defects(guarantee), "Known defect", "")
     perhaps = described(tally.possible_defects(guarantee), "Possibly", "; nothing that was recorded proves it")
-    alike = [
-        f" Nothing that was recorded tells {_list(labels)} apart." for labels in tally.indistinguishable(guarantee)
-    ]
+    alike = [f" Nothing that was recorded says {_list(labels)} apart." for labels in tally.indistinguishable(guarantee)]
     explained = described(tally.defects(guarantee, effect=RuleEffect.EXPLAINED), "What happened", "")
     return "".join((*known, *explained, *perhaps, *alike))
 
@@ -214,7 +212,7 @@ def _why_unproven(anomaly: str, asked: int, cells: Sequence[CellVerdict]) -> str
 
 
 def with_unproven(text: str, verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
-    """Returns the trial's sentence: what held is never said alone where it rests on controls that were silent."""
+    """Returns the trial's sentence: what held is never stated alone where it rests on controls that were silent."""
     names = [name for name in TABLE if _unproven(cells, name)]
     if verdict is not Verdict.HELD or not names:
         return text
@@ -270,7 +268,7 @@ def _counts(cells: Sequence[CellVerdict], which: Literal["known", "possible"]) -
     counts: Counter[str] = Counter()
     for cell in cells:
         for found in cell.anomalies.values():
-            if found.verdict is Verdict.VIOLATED:  # what was not chosen to decide is told apart
+            if found.verdict is Verdict.VIOLATED:  # what was not chosen to decide is distinguished
                 counts.update(found.known if which == "known" else found.possible)
     return _list(f"{label} ×{count:,}" for label, count in counts.most_common()) if counts else ""
 

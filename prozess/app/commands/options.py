@@ -311,7 +311,7 @@ def spark_settings(texts: list[str]) -> dict[str, str]:
         if not separator or not key.startswith("spark."):
             raise BadInput(f"--conf {text!r} is not KEY=VALUE with a key of Spark's, such as spark.task.maxFailures=8.")
         if key in ("spark.master", "spark.remote"):
-            raise BadInput(f"--conf {text!r}: where Spark is, is said by --{key.removeprefix('spark.')} {value}.")
+            raise BadInput(f"--conf {text!r}: where Spark is, is stated by --{key.removeprefix('spark.')} {value}.")
         found[key] = value.strip()
     return found
 

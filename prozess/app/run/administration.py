@@ -119,7 +119,7 @@ moved."""
 NOT_EXCUSED = (
     "it is left open: no fault destroyed __transaction_state on every broker, so its coordinator should end it"
 )
-UNTOLD = "not every broker said which transactions it coordinates"
+UNTOLD = "not every broker stated which transactions it coordinates"
 
 Key = tuple[str, int]
 Found = tuple[Key, OpenTransaction]
@@ -176,7 +176,7 @@ def state_was_destroyed(plan: Plan, run: RunDirectory, cluster: Targets) -> bool
 class _Search:
     """Looks again and again until nothing is open that could still be ended.
 
-    `ids`: transactional.ids that were fenced a moment ago. Coordinators that do not name one of them do not tell
+    `ids`: transactional.ids that were fenced a moment ago. Coordinators that do not name one of them do not report
     everything.
     """
 

@@ -50,7 +50,8 @@ _INTERNAL_PARTITIONS = {
 
 
 def _kinds(rows: dict[str, Any]) -> dict[str, Any]:
-    """Marks rows about partitions of internal topics, to tell them from the trial's own partitions, and from one another."""
+    """Marks rows about partitions of internal topics, to distinguish them from the trial's own partitions, and from one
+    another."""
     kind, partition = rows["kind"], rows["partition"]
     internal = (kind == MetadataKind.PARTITION) & (partition < NONE)
     of_transactions = internal & (partition <= recorded_as(INTERNAL_PARTITIONS_MAX))
@@ -295,7 +296,7 @@ class Inspector:
             count += len(replica.batches["base_offset"])
             ends.setdefault(f"broker-{replica.node}", []).append(replica.log_end)
         took_s = round((self._clock.monotonic_ns() - read_ns) / 1e9, 3)
-        # Few partitions, as in a scenario's steps, are worth telling one by one.
+        # Few partitions, as in a scenario's steps, are worth saying one by one.
         facts: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
         self._emit("inspected", step=step, batches=count, took_s=took_s, problems=problems, **facts)
 

@@ -16,7 +16,7 @@ class StageLimits:
         self._noted: list[str] = []
 
     def note(self, stage: str, limit_s: float | None, awaited: Sequence[str]) -> None:
-        """Notes what the stage awaited in vain; nothing if there is nothing. Many are told as the first and a number."""
+        """Notes what the stage awaited in vain; nothing if there is nothing. Many are reported as the first and a number."""
         if not awaited:
             return
         more = f", and {len(awaited) - 1:,} more" if awaited[1:] else ""

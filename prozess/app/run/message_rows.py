@@ -1,4 +1,4 @@
-"""Writes what the message proxy tells into the table `messages` of the history."""
+"""Writes what the message proxy reports into the table `messages` of the history."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

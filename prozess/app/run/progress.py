@@ -178,7 +178,7 @@ LOOK_S = 1.0
 class ProgressView:
     """Shows the progress of a run on standard error: how long stages took, steps as they happen, and counts.
 
-    When a step happened is told by the trial's clock, as in the report: in seconds since it began, after the warm-up.
+    When a step happened is shown by the trial's clock, as in the report: in seconds since it began, after the warm-up.
     On a terminal a spinner shows the current stage. `quiet` shows nothing. Standard output stays clean for `--json` and
     pipes.
     """

@@ -595,7 +595,7 @@ class _Whole:
         certain = (kind[chosen] == OK) & (subscribed == subscribes) & ~lines["seeks"][chosen]
         keeps[chosen[certain & (~subscribes | (chosen >= tells))]] = True
         if subscribes.any():
-            # A group may move a member without a word, until its client is known to tell.
+            # A group may move a member without a word, until its client is known to say.
             is_move = np.zeros(len(kind), dtype=bool)
             is_move[chosen] = True
             latest = np.maximum.accumulate(np.where(is_move[self._order], np.arange(len(kind)), -1))

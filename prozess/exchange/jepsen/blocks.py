@@ -332,7 +332,7 @@ class Gaps:
         self.roles = np.zeros((1, _ROLES), dtype=np.uint8)
         """The role of the token after each gap, by that of the token before; UNKNOWN = not understood."""
         self.facts = np.zeros((2, 1, _ROLES), dtype=np.int64)
-        """What is said between the two, as `_packed` has it."""
+        """What is stated between the two, as `_packed` has it."""
         self.learn([b" "], np.array([1], dtype=np.uint64))
         assert self.count == self.SPACE + 1
 
@@ -436,7 +436,7 @@ class Lines:
     """Where the key stands in the text."""
     send_key: np.ndarray
     send_offset: np.ndarray
-    """NONE = not said."""
+    """NONE = not stated."""
     send_value: np.ndarray
     run_line: np.ndarray
     """A run is the records of one key that one poll gave."""

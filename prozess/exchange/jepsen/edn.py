@@ -1,7 +1,7 @@
 """EDN (https://github.com/edn-format/edn) as Jepsen prints it: a whole reader, and a fast one for lines of plain operations.
 
 What a value becomes: nil, true, false, integers and floats as in Python; vectors and lists are lists; a map is the list
-[MAP, key, value, …], a set [SET, element, …], a tagged element [TAG, tag, element]. Texts tell what they are by their first
+[MAP, key, value, …], a set [SET, element, …], a tagged element [TAG, tag, element]. Texts say what they are by their first
 character: `:keyword`, `"string` (without the closing quote), `'symbol`, `\\character`. A record of Jepsen's
 (`#jepsen.history.Op{…}`) is its map. Pure; nothing recurses, so that depth is no danger.
 """

@@ -63,7 +63,7 @@ class JepsenRead:
     """The invocations that nothing completes: their lines, ascending."""
 
 
-# Lines that are missing, or that nobody understands. What they said is not known: neither what was sent nor what was read.
+# Lines that are missing, or that nobody understands. What they stated is not known: neither what was sent nor what was read.
 
 
 _KNOWN = frozenset((b":send", b":poll", b":txn", b":assign", b":subscribe", b":crash", b":debug-topic-partitions"))
@@ -169,7 +169,7 @@ def read_one_by_one(path: Path) -> JepsenRead:
 
 
 def of_nemesis(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yields those lines that tell of the nemesis."""
+    """Yields those lines that report the nemesis."""
     return (line for line in lines if _OF_NEMESIS.search(line[1]))
 
 
@@ -311,7 +311,7 @@ class _Exporter:
         self._keys = {p.partition: p.topic_name if named else str(p.partition) for p in history.plan.partitions}
         self.unreadable = self.processes = 0
         self._short = all(self._distinct(p) for p in history.partitions)
-        """Sequences alone tell the records of each partition apart."""
+        """Sequences alone distinguish the records of each partition."""
 
     def _distinct(self, partition: int) -> bool:
         sends = self._sends(partition)

@@ -121,7 +121,7 @@ def _columns(numbers: "array[int]", names: Sequence[str]) -> dict[str, np.ndarra
 
 
 def tables_of(columns: JepsenColumns, *, transactions: Literal["auto", "yes", "no"], title: str) -> Imported:
-    """Makes the tables of a history. BadInput if a value was sent twice to one key: nobody could tell the two apart."""
+    """Makes the tables of a history. BadInput if a value was sent twice to one key: nobody could distinguish the two."""
     sends = columns.sends
     transactional = transactions == "yes" or (
         transactions == "auto" and (columns.has_txn or columns.most_micro_operations > 1)
@@ -290,7 +290,7 @@ class _Sent:
         value, key = int(sends["value"][one]), self._columns.keys[int(sends["partition"][one])]
         raise BadInput(
             f"Lines {sends['line'][one]} and {sends['line'][other]} both send {texts.get(value, value)} to key "
-            f"{edn_text(key)}: values must be unique per key, else nobody can tell the two apart."
+            f"{edn_text(key)}: values must be unique per key, else nobody can distinguish the two."
         )
 
 

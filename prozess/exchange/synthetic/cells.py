@@ -572,7 +572,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
 
 
 def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Yields what the copies of a partition said of themselves at the end."""
+    """Yields what the copies of a partition stated of themselves at the end."""
     for kind, value in (
         (ObservationKind.REPLICA_LOG_START, 0),
         (ObservationKind.REPLICA_LOG_END, partition.end + 1),
@@ -674,7 +674,7 @@ def base_sequences(cell: GeneratedCell, partition: GeneratedPartition, begin: np
 
 
 def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Yields who led and who was in sync; and what brokers told, where that was planted to go back."""
+    """Yields who led and who was in sync; and what brokers reported, where that was planted to go back."""
     counts = {n: int(c[partition.rank]) for n, c in cell.counts.items()}
     yield _states(partition, [(FIRST_NS - 1, NODES[1], ALL), (FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
     answers = len(partition.edits.answered)

@@ -1,5 +1,5 @@
 """Says what is missing in what verifiable clients printed: torn lines, records that their own tallies count and nobody
-printed, and records that nobody can tell apart.
+printed, and records that nobody can distinguish.
 
 A gap concerns the partition that it names, or else every partition of its topic, or else every partition of the topics in its
 file.

@@ -182,7 +182,7 @@ class _Reader:
                 value = f"{prefix}.{sequence}" if prefix else str(sequence)
                 raise BadInput(
                     f"{self._clients[other].name} and {self._clients[client].name} both sent the value {value!r} to one "
-                    "partition: nobody can tell the two apart. Give each producer a --value-prefix of its own."
+                    "partition: nobody can distinguish the two. Give each producer a --value-prefix of its own."
                 )
         # A value that is reported twice (an error after a success) is one record: the report that says most.
         best: dict[tuple[int, int, int, str], Send] = {}

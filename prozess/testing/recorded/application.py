@@ -152,7 +152,7 @@ def record_clients() -> None:
 def _refusing(name: str) -> type:
     def refuse(self: object, *_: object, **__: object) -> NoReturn:
         raise NotImplementedError(
-            f"{name} is not recorded, so that nothing could be said of what it does. Use Producer or "
+            f"{name} is not recorded, so that nothing could be stated of what it does. Use Producer or "
             "Consumer in the test, and serialize beside them."
         )
 

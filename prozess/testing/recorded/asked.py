@@ -1,4 +1,4 @@
-"""Records when an application asked its client for what had happened: only then it is told, however long it waited."""
+"""Records when an application asked its client for what had happened: only then it is reported, however long it waited."""
 
 import struct
 import threading
@@ -43,7 +43,7 @@ class AskedRows:
 
     @contextmanager
     def asking(self, kind: ObservationKind, *, may_last: bool = False) -> Iterator[None]:
-        """Guards a call in which the client tells what happened. `may_last`: it may be under way when the client ends, and
+        """Guards a call in which the client says what happened. `may_last`: it may be under way when the client ends, and
         what is written says so."""
         self.begin(kind, may_last=may_last)
         try:

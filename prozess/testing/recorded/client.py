@@ -55,7 +55,7 @@ class ClientSealed(ProzessError):
 
 
 class Sealable(Protocol):
-    """A client that can be told that its test is over."""
+    """A client that can learn that its test is over."""
 
     def seal(self, *, timeout_s: float) -> None:
         """Waits for what is under way, and writes the end of the rows. From then on nothing is recorded."""
@@ -373,7 +373,7 @@ def _block(original: Callable[..., Any], step: str) -> Callable[..., Any]:
 
 
 def _has_records(given: object) -> bool:
-    """Tells whether a method that reads gave any record: a record, several of them, or several by partition."""
+    """Says whether a method that reads gave any record: a record, several of them, or several by partition."""
     if isinstance(given, Mapping):  # aiokafka's getmany
         return any(given.values())
     records = given if isinstance(given, list) else [given]

@@ -42,8 +42,8 @@ from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, Conf
 # What a program of any language says of itself, as rows of the history: the events of Kafka's verifiable clients.
 #
 # A record is known by its value, "prefix.n": the prefix is the client's id, n counts the sends from 0 and is never
-# used again. A send's row is written when its outcome is told. Its invocation is not before the line `producer_send`
-# that announces it, or before the program's start where no such line comes. Whatever is not understood is told as a
+# used again. A send's row is written when its outcome is reported. Its invocation is not before the line `producer_send`
+# that announces it, or before the program's start where no such line comes. Whatever is not understood is reported as a
 # doubt: the test is unknown then.
 
 
@@ -149,17 +149,17 @@ class CommandProducer(CommandLines):
         return True
 
     def _compare(self, tool: Tool, event: Mapping[str, Any]) -> bool:
-        """Compares what the program counted with what it told: a send without an end may still be under way."""
+        """Compares what the program counted with what it reported: a send without an end may still be under way."""
         sent = event.get("sent")
         if isinstance(sent, int) and sent > self._reported:
-            self._doubt(f"it sent {sent:,} records, and told of {self._reported:,} how their sends ended")
+            self._doubt(f"it sent {sent:,} records, and reported {self._reported:,} how their sends ended")
         return True
 
     def note_end(self, *, killed: bool, code: int) -> None:
-        """Notes doubts about sends of which the program did not tell how they ended, and for how long it told of none."""
+        """Notes doubts about sends of which the program did not say how they ended, and for how long it reported none."""
         super().note_end(killed=killed, code=code)
         if not killed and self._announced:
-            self._doubt(f"it announced {len(self._announced):,} sends and did not tell how they ended")
+            self._doubt(f"it announced {len(self._announced):,} sends and did not say how they ended")
         self._write_open()
         each = self._announcements - len(self._announced) >= self._reported
         if self._given_ns == MISSING or self._stopped_ns is None or (self._announcements and each):
@@ -169,7 +169,7 @@ class CommandProducer(CommandLines):
             self._life.registry.note(self._life.client, "silences", f"{silent_s}@{self._given_ns}")
 
     def _write_open(self) -> None:
-        """Writes the rows of the sends that were announced, and of which the program did not tell how they ended. The
+        """Writes the rows of the sends that were announced, and of which the program did not say how they ended. The
         announcement names no partition: it is that of the last acknowledgement, since which there was none at all."""
         if self._sent_to is not None:
             for sequence, (announced_ns, size) in self._announced.items():
@@ -241,7 +241,7 @@ class CommandConsumer(CommandLines):
         if tp is None or dense is None or tp.offset < 0:
             return False
         if self._member and dense not in self._owned:
-            return False  # no line has assigned it: whether it is read again from earlier on could not be told
+            return False  # no line has assigned it: whether it is read again from earlier on could not be reported
         sender, sent_partition, sequence, flags = self._identity(tp, event)
         values: dict[str, int] = {
             "read_ns": tool.read_ns,
@@ -258,7 +258,7 @@ class CommandConsumer(CommandLines):
         columns = {name: np.array([values[name]]) for name in ("log_offset", "sequence", "sender", "partition", "span")}
         self._processed.done(self._processed.begin(columns, started_ns=tool.since_ns), done_ns=tool.read_ns)
         if tp.offset < self._committed.get(dense, NONE):
-            hazard = {"partition": dense, "offset": tp.offset, "what": "the program said that it has processed it"}
+            hazard = {"partition": dense, "offset": tp.offset, "what": "the program stated that it has processed it"}
             self._life.registry.note(self._life.client, "hazards", json.dumps(hazard))
         self._since_ns = tool.since_ns
         return True
@@ -293,7 +293,7 @@ class CommandConsumer(CommandLines):
                 "invoked_ns": self._since_ns,
                 "completed_ns": tool.read_ns,
                 "log_offset": tp.offset,
-                # Who commits before it has processed tells later what it was given: its position is not known then.
+                # Who commits before it has processed reports later what it was given: its position is not known then.
                 "position": reached if (reached := int(self._spans.next_offset[dense])) >= tp.offset else NONE,
                 "partition": dense,
                 "group": GROUP,
@@ -306,7 +306,7 @@ class CommandConsumer(CommandLines):
         return bool(offsets) or not ok
 
     def _moved(self, tool: Tool, event: Mapping[str, Any], kind: int) -> bool:
-        """Records partitions as assigned or revoked. Lost ones are told as revoked. A list without partitions is a
+        """Records partitions as assigned or revoked. Lost ones are reported as revoked. A list without partitions is a
         row, too."""
         found = [self._room(tp) for tp in event_partitions(event, "partitions")]
         listed = event.get("partitions")
@@ -340,7 +340,7 @@ class CommandConsumer(CommandLines):
 # verifiable clients do, and this process, which runs it, writes the rows while it speaks.
 #
 # The program never knows more than its prefix: the client's id, in place of `{prefix}` among its words, and in its
-# environment. SIGTERM ends it in order. SIGUSR1 kills it: it first, and this process once everything that it had said
+# environment. SIGTERM ends it in order. SIGUSR1 kills it: it first, and this process once everything that it had stated
 # is recorded.
 
 
@@ -410,7 +410,7 @@ def _listen(tool: Tool, lines: CommandProducer | CommandConsumer, asked: _Asked)
 
 
 def _shown(line: bytes) -> dict[str, Any] | None:
-    """Parses a line, after handing it on as it is: the test's folder has what the program said."""
+    """Parses a line, after handing it on as it is: the test's folder has what the program stated."""
     if line:
         sys.stdout.buffer.write(line + b"\n")
     return parse_event(line)

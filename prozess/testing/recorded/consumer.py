@@ -68,7 +68,7 @@ class RecordedConsumer(Consumer):
 
     @staticmethod
     def _new_uses() -> "CallsUnderWay":
-        """Makes what counts the calls under way: by thread, unless a subclass tells callers apart otherwise."""
+        """Makes what counts the calls under way: by thread, unless a subclass distinguishes callers otherwise."""
         return CallsUnderWay()
 
     # Reading and processing.

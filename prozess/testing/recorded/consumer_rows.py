@@ -40,7 +40,7 @@ from prozess.workloads.record.members import (
 )
 
 GIVEN_MAX = 50_000
-"""The most records that are remembered until their processing is told."""
+"""The most records that are remembered until their processing is reported."""
 GROUP = 0
 """The value of `group` in rows; the plan says which group a member is of."""
 
@@ -342,7 +342,7 @@ class ConsumerRows:
 
 
 def is_incremental(properties: Mapping[str, Property]) -> bool:
-    """Tells whether a rebalance names only what changes."""
+    """Says whether a rebalance names only what changes."""
     cooperative = "cooperative" in str(properties.get("partition.assignment.strategy", "")).lower()
     return cooperative or str(properties.get("group.protocol", "")).lower() == "consumer"
 
@@ -369,7 +369,7 @@ class ConsumerSpans:
         """The rows of `positions` that do not say yet where their span begins, by partition."""
         self._spans = -1
         self.next_offset = np.full(16, NONE, dtype=np.int64)
-        """The offset that is given next, by partition; NONE: the first record will tell."""
+        """The offset that is given next, by partition; NONE: the first record will say."""
 
     def make_room(self, partition: int) -> None:
         """Makes room for a partition that is new, and for all with smaller ids."""
@@ -378,7 +378,7 @@ class ConsumerSpans:
             self.next_offset = np.concatenate([self.next_offset, more])
 
     def begin(self, partition: int, offset: int, event: int) -> None:
-        """Begins a span: what is read from here on is in order by itself. NONE: the first record will tell where that
+        """Begins a span: what is read from here on is in order by itself. NONE: the first record will say where that
         is."""
         self._spans += 1
         self._span[partition], self.next_offset[partition] = self._spans, offset

@@ -22,7 +22,7 @@ from prozess.harness.schema import COMMITS, MISSING, NONE, PROCESSED, READS, Out
 #
 # A step begins when a consumer gives records, and ends when the same thread (or asyncio task) asks for the next ones,
 # or closes the consumer: its code came back by itself. If an exception took it away from there, its records are
-# *failed*: nobody processed them. If nothing tells (the process died, another thread closed the consumer), they are
+# *failed*: nobody processed them. If nothing reports (the process died, another thread closed the consumer), they are
 # *doubtful*. How far an application came is in a mapped file, which survives a SIGKILL; how its last steps ended is in
 # a JSON file beside it.
 
@@ -48,7 +48,7 @@ class ApplicationStep:
     """The exception that was being handled already when the records were given; it has nothing to do with them."""
     covered: dict[int, int] = field(default_factory=dict)
     in_parts: bool = False
-    """A commit covered only some of it, or an offset was stored: the application tells them apart."""
+    """A commit covered only some of it, or an offset was stored: the application distinguishes them."""
     effects: bool = False
     """The application showed an effect of the step before all of it was covered by a commit."""
     noted: bool = False
@@ -160,7 +160,7 @@ class ApplicationSteps:
         self._end(sys.exc_info()[1], other="another thread closed the consumer")
 
     def seal(self) -> None:
-        """Ends all steps: the test is over. A thread that neither asked for more nor closed the consumer has not said
+        """Ends all steps: the test is over. A thread that neither asked for more nor closed the consumer has not stated
         that it is done: an exception that the test itself expected may have taken it away."""
         self._end(None, other="your code was still processing it when the test ended", nobody=True)
 
@@ -241,7 +241,7 @@ def _at_work(who: Worker) -> bool:
 
 
 def _raised_in(who: Worker) -> BaseException | None:
-    """Returns the exception that a task ended with; None of a thread, which does not tell. It avoids `exception()`:
+    """Returns the exception that a task ended with; None of a thread, which does not say. It avoids `exception()`:
     asyncio would take that as seen by the user."""
     return getattr(who, "_exception", None) if isinstance(who, Task) and who.done() else None
 
@@ -250,8 +250,8 @@ def _raised_in(who: Worker) -> BaseException | None:
 
 
 def fill_processed(run: RunDirectory, clients: Iterable[int], group: int) -> None:
-    """Writes rows of `processed` for members that said nothing of processing: what they were given counts as
-    processed, but for what an exception took them away from. (What is doubtful is told by `doubtful_records`, and
+    """Writes rows of `processed` for members that stated nothing of processing: what they were given counts as
+    processed, but for what an exception took them away from. (What is doubtful is shown by `doubtful_records`, and
     accuses nobody.)"""
     for client in clients:
         reads, _ = read_rows(run.rows, READS, client)
@@ -269,7 +269,7 @@ def fill_processed(run: RunDirectory, clients: Iterable[int], group: int) -> Non
 
 def doubtful_records(run: RunDirectory, clients: Sequence[int]) -> list[tuple[int, int, str]]:
     """Returns (partition, offset, why) of each record that members of one group may have committed past, and of which
-    nothing tells whether any of them processed it."""
+    nothing says whether any of them processed it."""
     top: dict[int, int] = {}
     done: dict[int, set[int]] = {}
     doubtful: list[tuple[int, int, str]] = []

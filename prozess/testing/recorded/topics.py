@@ -43,7 +43,7 @@ def known_topic(
 def ask_topic(
     registry: Registry, name: str, properties: Mapping[str, Any], log: ClientLog | None = None
 ) -> RegisteredTopic:
-    """Asks for a topic's partitions, their brokers and its settings, and tells the registry. `properties`: of a client
+    """Asks for a topic's partitions, their brokers and its settings, and reports the registry. `properties`: of a client
     that can reach the brokers. `log`: where librdkafka's own lines go; None = to standard error."""
     admin = AdminClient(properties_to_connect(properties), **({} if log is None else {"logger": log}))
     try:

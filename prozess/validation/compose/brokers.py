@@ -72,7 +72,7 @@ class Service:
 
     @cached_property
     def image(self) -> KafkaImage:
-        """Returns what its image's name tells. One that is built here has a name only to be stored by."""
+        """Returns what its image's name says. One that is built here has a name only to be stored by."""
         built = self.document.get("build") is not None
         return image_named("" if built else str(self.document.get("image") or ""))
 

@@ -41,11 +41,11 @@ FORMATS: tuple[Format, ...] = (
     Kafkajs(),
     PythonClients(),
 )
-"""What says itself what it is (an API group, a vendor's key) comes before what is told by its names alone."""
+"""What says itself what it is (an API group, a vendor's key) comes before what is shown by its names alone."""
 BY_SIGHT: Format = Others()
 """Formats that prozess recognises by name, and does not read."""
 WITH_CLIENTS_NAMES: tuple[type, ...] = (Librdkafka,)
-"""Formats that are told by the names of clients' properties alone: a file that was given for brokers or a topic, which have
+"""Formats that are shown by the names of clients' properties alone: a file that was given for brokers or a topic, which have
 some of these names, too, is none of them."""
 
 

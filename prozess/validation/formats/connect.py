@@ -154,7 +154,7 @@ def _configuration(document: FileValue) -> FileValue:
 
 
 def _parts_of(settings: Mapping[str, Setting]) -> tuple[Scope, ...]:
-    """A source has a producer, a sink a consumer; both where it cannot be told."""
+    """A source has a producer, a sink a consumer; both where it cannot be known."""
     short = settings["connector.class"].value.rpartition(".")[2]
     reads = "topics" in settings or "topics.regex" in settings
     if "Sink" in short:
@@ -235,7 +235,7 @@ def _skips(name: str, value: str) -> str | None:
 
 
 def _creation(reading: Reading, name: str, setting: Setting) -> None:
-    """Takes what a source's topics are made with (KIP-158). Which topics a group besides the default has no file tells."""
+    """Takes what a source's topics are made with (KIP-158). Which topics a group besides the default has no file says."""
     group, _, rest = name.removeprefix("topic.creation.").partition(".")
     if group == "default" and rest in ("replication.factor", "partitions"):
         if rest == "replication.factor":
@@ -247,7 +247,7 @@ def _creation(reading: Reading, name: str, setting: Setting) -> None:
     elif rest in ("include", "exclude", "partitions") or name in ("topic.creation.enable", "topic.creation.groups"):
         reading.aside.append(name)
     else:
-        reading.doubt(name, setting.origin, "is for some of the connector's topics, and which they are is not told")
+        reading.doubt(name, setting.origin, "is for some of the connector's topics, and which they are is not reported")
 
 
 def _put(reading: Reading, part: str, key: str, name: str, setting: Setting) -> None:

@@ -34,7 +34,7 @@ _OF_BITNAMI = re.compile(
     r"(CLIENT|INTER_BROKER|CONTROLLER|ZOOKEEPER)_(USERS?|PASSWORDS?|LISTENER_NAME|PROTOCOL|BOOTSTRAP_TIMEOUT|TLS_\w+|"
     r"CLIENT_ID|CLIENT_SECRET))"
 )
-"""The README of bitnami/containers, kafka: what the image is told that is no property of the broker."""
+"""The README of bitnami/containers, kafka: what the image learns that is no property of the broker."""
 _SASL = re.compile(r"sasl\.(ssl|plaintext)")
 
 
@@ -87,7 +87,7 @@ def read_environment(filing: Filing, variables: Mapping[str, object], image: Ima
 
 
 def version_of_images(reading: Reading, images: Mapping[str, str]) -> None:
-    """Takes Kafka's version from the images of brokers: the oldest counts, and one that is not said is unclear. `images`:
+    """Takes Kafka's version from the images of brokers: the oldest counts, and one that is not stated is unclear. `images`:
     where an image stands in the file → its name."""
     versions: dict[str, str] = {}
     for spelt, name in images.items():

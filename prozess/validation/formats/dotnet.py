@@ -22,7 +22,7 @@ _SIGNS = frozenset(_NAMES_OF_SIGNS.split())
 _NAMES_ASIDE = "topic topics topicname name enabled deliveryreportfields consumeresultfields cancellationdelaymaxms"
 _ASIDE = frozenset(_NAMES_ASIDE.split())
 _UNLESS_TRUE = {
-    "enabledeliveryreports": "is off: nobody is told whether a record was stored",
+    "enabledeliveryreports": "is off: nobody learns whether a record was stored",
     "enablebackgroundpoll": "is off: whether anybody asks for delivery reports no file says",
 }
 _WORDS: Mapping[str, Mapping[str, str]] = {
@@ -106,7 +106,7 @@ class DotNet:
 
 
 def _of_both(section: _Section, own: set[ClientScope]) -> tuple[ClientScope, ...]:
-    """The clients of a section that does not say it: those that have sections of their own, else those its names tell."""
+    """The clients of a section that does not say it: those that have sections of their own, else those its names say."""
     if own:
         return tuple(scope for scope in CLIENT_SCOPES if scope in own)
     names = {_plain(str(key)) for key in section.settings}

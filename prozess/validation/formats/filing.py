@@ -351,7 +351,7 @@ def unwrapped_document(document: FileValue, *names: str) -> tuple[str, FileMappi
 
 
 class Sections:
-    """The parts of a document: what is said of the producer, of the consumer, of both."""
+    """The parts of a document: what is stated of the producer, of the consumer, of both."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Tells what an image runs from its name and tag: a broker or something beside it, whose image it is, and Kafka's version."""
+"""Says what an image runs from its name and tag: a broker or something beside it, whose image it is, and Kafka's version."""
 
 import re
 from collections.abc import Mapping
@@ -35,20 +35,20 @@ _NUMBERS = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d.])")
 
 @dataclass(frozen=True, slots=True)
 class KafkaImage:
-    """What the name of an image tells."""
+    """What the name of an image says."""
 
     name: str
     maker: Maker
     runs_broker: bool | None
-    """None: the name does not tell."""
+    """None: the name does not say."""
     version: str | None
-    """Kafka's; of one that the tag does not tell to the patch release, the oldest that it may be."""
+    """Kafka's; of one that the tag does not inform to the patch release, the oldest that it may be."""
     why: str
     """Why there is no version, or how exact it is, as the end of a sentence whose subject is the image; empty: exactly it."""
 
 
 def image_named(name: str) -> KafkaImage:
-    """Returns what a name such as `apache/kafka:3.9.0` tells. Empty: no image is named.
+    """Returns what a name such as `apache/kafka:3.9.0` says. Empty: no image is named.
 
     Example: confluentinc/cp-kafka:7.9.3 is a broker of Kafka 3.9, and is judged as 3.9.0, since Confluent's patch releases
     are its own."""
@@ -58,7 +58,7 @@ def image_named(name: str) -> KafkaImage:
     broker = True if maker != "another" else False if _BESIDE_BROKERS.fullmatch(repository) else None
     version, why = _version(maker, tag)
     if not name:
-        why = "is not named, so nothing tells which version of Kafka runs"
+        why = "is not named, so nothing says which version of Kafka runs"
     return KafkaImage(name, maker, broker, version, why)
 
 
@@ -75,7 +75,7 @@ def _version(maker: Maker, tag: str) -> tuple[str | None, str]:
         return (found[1], "") if found else (None, "has a tag that does not say which version of Kafka it holds")
     found = _NUMBERS.match(tag)
     if maker == "another":
-        return None, "is none whose tags prozess knows, so nothing tells which version of Kafka runs"
+        return None, "is none whose tags prozess knows, so nothing says which version of Kafka runs"
     if found is None:
         return (
             None,

@@ -58,7 +58,7 @@ class Plain:
                 reading.doubt(
                     name,
                     setting.origin,
-                    f"is beside the file's {' and '.join(parts)}: prozess cannot tell which of them it belongs to",
+                    f"is beside the file's {' and '.join(parts)}: prozess cannot say which of them it belongs to",
                 )
             return reading
         if len(wanted) > 1:
@@ -199,7 +199,7 @@ def _only_librdkafka() -> frozenset[str]:
 
 def _is_named(names: set[str]) -> bool:
     """Returns whether these names are librdkafka's. Three of them brokers have, too (message.max.bytes and the sizes of
-    sockets' buffers): they tell nothing in a file that has names of brokers alone."""
+    sockets' buffers): they say nothing in a file that has names of brokers alone."""
     of_servers = names_of("broker") | names_of("topic")
     signs = names & _only_librdkafka()
     of_clients = names_of("producer", "librdkafka") | names_of("consumer", "librdkafka")
@@ -258,7 +258,7 @@ class Librdkafka:
 
 
 def _scopes(names: Iterable[str], wanted: Iterable[Scope]) -> tuple[ClientScope, ...]:
-    """The part that a flat file is of: the one it was given for, else the one that its names tell."""
+    """The part that a flat file is of: the one it was given for, else the one that its names say."""
     asked = [scope for scope in CLIENT_SCOPES if scope in set(wanted)]
     if len(asked) == 1:
         return (asked[0],)

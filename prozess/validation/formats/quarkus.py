@@ -286,7 +286,7 @@ _PREFIXES = ("share-group", "pooled-producer", "checkpoint.", "delayed-retry-top
 
 
 def _assume(reading: Reading) -> None:
-    """Notes what SmallRye does that no file tells."""
+    """Notes what SmallRye does that no file says."""
     if "producer" in reading.scopes:
         reading.notes.append(
             "SmallRye: acks is 1 unless the file says otherwise (KafkaConnector); no file says what the code "

@@ -59,11 +59,11 @@ _PLATFORM = re.compile(r"spring\.config\.activate\.on-?cloud-?platform", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The profiles that are active, and whether anybody said so."""
+    """The profiles that are active, and whether anybody stated so."""
 
     names: frozenset[str]
     chosen_by_somebody: bool
-    """Said on the command line, by the name of a file, or in the file (spring.profiles.active)."""
+    """Stated on the command line, by the name of a file, or in the file (spring.profiles.active)."""
 
     @staticmethod
     def of(documents: Sequence[Mapping[str, Setting]], chosen: Sequence[str], *, chosen_by_somebody: bool) -> "Active":
@@ -422,7 +422,7 @@ class _Application:
 
 
 def _assume(reading: Reading) -> None:
-    """Notes what Spring sets by itself, and what no file of its tells."""
+    """Notes what Spring sets by itself, and what no file of its says."""
     if "producer" in reading.scopes:
         reading.notes.append(
             "Spring: prozess assumes Spring Boot's own producer. A ProducerFactory, a customizer or an "
@@ -441,7 +441,7 @@ def _assume(reading: Reading) -> None:
     if reading.commits is None:
         reading.commits = Setting("sync-after", "Spring's default (AckMode.BATCH)")
     elif not reading.commits.value:
-        reading.commits = None  # the listener's own code: no file tells
+        reading.commits = None  # the listener's own code: no file says
     transactional = reading.scopes.get("producer", {}).get("transactional.id")
     if transactional is not None:
         why = "has listeners commit in the producer's transactions, and prozess does not predict this for a consumer"

@@ -222,7 +222,7 @@ def evidence(
 
 
 def nothing_left(plan: Plan) -> list[dict[str, int]]:
-    """What a replica of each partition told at the end: its log is empty."""
+    """What a replica of each partition reported at the end: its log is empty."""
     told = {"value": 0, "node": 2, "leader_epoch": 0, "time_ns": ns(100)}
     return [
         {**told, "partition": p.partition, "kind": kind}

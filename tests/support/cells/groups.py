@@ -1,4 +1,4 @@
-"""A cell of a group by hand: what its members were told, processed and committed, times in seconds."""
+"""A cell of a group by hand: what its members were reported, processed and committed, times in seconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -115,7 +115,7 @@ def cell(
     **tables: Sequence[Row],
 ) -> CellHistory:
     """A cell with one partition that holds `records` records, at offsets 0, 1, …, and one of a retry topic if given; A begins
-    at 0 unless told otherwise."""
+    at 0 unless reported otherwise."""
     sends = [(PRODUCER, n, OK, n) for n in range(records)]
     logged = [(n, PRODUCER, n) for n in range(records)] if log is None else list(log)
     configuration = GroupConfiguration(**(dict(group) if group else {}))

@@ -6,7 +6,7 @@
         reads=[(READER, 0, PRODUCER, 0)],                           # reader, offset, client, sequence, in order of reading
     )
 
-A dict at the end of a row overrides single columns. `visible` is V(p), the same as the log unless told otherwise. The
+A dict at the end of a row overrides single columns. `visible` is V(p), the same as the log unless reported otherwise. The
 sentinel is sent, acknowledged and read by the audit at offset `sentinel`; None = the audit did not get there.
 Times: sends begin at 10, 20, … and take 5; reads happen at 1010, 1020, …; the sentinel is sent at SENTINEL_NS.
 """
@@ -156,13 +156,13 @@ def state_row(
 
 
 def sample_row(time_ns: int, *, node: int, epoch: int) -> dict[str, int]:
-    """What broker `node` said of the partition."""
+    """What broker `node` stated of the partition."""
     said = state_row(time_ns, leader=1, epoch=epoch, isr=(1, 2, 3))
     return said | {"node": node, "source": int(MetadataSource.SAMPLE), "log_position": NONE}
 
 
 def watermark_row(time_ns: int, *, node: int, epoch: int, value: int) -> dict[str, int]:
-    """The high watermark, as leader `node` told it."""
+    """The high watermark, as leader `node` informed it."""
     kind = int(ObservationKind.LEADER_HIGH_WATERMARK)
     said = {
         "time_ns": time_ns,

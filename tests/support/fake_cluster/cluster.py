@@ -204,7 +204,7 @@ class FakeCluster:
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        return {c: "this fake was told that it cannot." for c in Capability if c not in self._capabilities}
+        return {c: "this fake learned that it cannot." for c in Capability if c not in self._capabilities}
 
     @property
     def bootstrap_servers(self) -> str:

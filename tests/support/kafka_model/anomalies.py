@@ -298,7 +298,7 @@ class Spoiler:
         return {"watermark-regression": 1}
 
     def epoch_fell(self) -> Expected | None:
-        """A broker told an older epoch than before."""
+        """A broker reported an older epoch than before."""
         rows = [row for row in self.facts.metadata if row["source"] == MetadataSource.SAMPLE]
         if not rows or "epoch" in self.done:
             return None
@@ -309,7 +309,7 @@ class Spoiler:
         return {"epoch-regression": 1}
 
     def epoch_fell_as_read(self) -> Expected | None:
-        """A reader was told an older epoch than before at a higher offset."""
+        """A reader learned an older epoch than before at a higher offset."""
         told = [row for row in self.facts.rows() if row["leader_epoch"] > 0 and row["log_offset"] not in self.touched]
         if not told:
             return None

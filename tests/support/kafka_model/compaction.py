@@ -80,7 +80,7 @@ def _acknowledged(history: Facts, key: int) -> list[tuple[int, tuple[int, int]]]
 
 
 def _hidden_tombstone(history: Facts, key: int) -> bool:
-    """May one stand at an offset that nobody was told, or does one behind the sentinel?"""
+    """May one stand at an offset that nobody was reported, or does one behind the sentinel?"""
     return any(
         send["outcome"] == INFO or not 0 <= send["log_offset"] < history.sentinel
         for send in history.sends.values()

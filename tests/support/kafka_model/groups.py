@@ -66,7 +66,7 @@ class Group:
         self.frozen: dict[int, list[tuple[int, int]]] = {member: [] for member in (*MEMBERS, INTRUDER)}
         self.busy: set[int] = set()
         """Frozen right now."""
-        for member in (*MEMBERS, INTRUDER):  # who joins is told so, even if there is nothing for it
+        for member in (*MEMBERS, INTRUDER):  # who joins is informed, even if there is nothing for it
             first = {"client": member, "event": ASSIGN, "started_ns": SECOND // 2, "done_ns": SECOND // 2 + 1}
             self.tables["assignments"].append({"partition": NONE, **first})
         self.done: set[str] = set()

@@ -31,7 +31,7 @@ ONLY_PARTITIONS = Cell(
     producer=ProducerConfiguration(),
     partitions=(),
 )
-"""Of a world in which nothing was said of a cell."""
+"""Of a world in which nothing was stated of a cell."""
 
 
 def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | None]]) -> dict[str, pa.Table]:

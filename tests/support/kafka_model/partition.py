@@ -52,7 +52,7 @@ TICK_NS = 50_000_000
 
 
 def epoch_at(offset: int) -> int:
-    """The leader epoch of the record at an offset, as readers are told: it never falls along the log."""
+    """The leader epoch of the record at an offset, as readers are reported: it never falls along the log."""
     return offset % 10**6 // 7
 
 

@@ -33,7 +33,7 @@ COMPOSE = "prozess.clusters.compose.cluster:ComposeCluster"
 KRAFT: dict[str, Any] = {}
 ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
 WORLD = os.environ.get("PROZESS_WORLD")
-"""Inside `tests.support.servers.ssh`: where its machines are said."""
+"""Inside `tests.support.servers.ssh`: where its machines are stated."""
 BACKENDS = [
     pytest.param(("tests.support.fake_cluster.cluster:FakeCluster", KRAFT), id="fake"),
     pytest.param(("tests.support.servers.hosted:HostedCluster", KRAFT), id="local", marks=pytest.mark.cluster),

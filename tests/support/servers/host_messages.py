@@ -104,7 +104,7 @@ class ImpairRequest(HostMessage):
 
 
 class ImpairedRequest(HostMessage):
-    """Asks the host whether a node is impaired, and what tells: `SeenAnswer`."""
+    """Asks the host whether a node is impaired, and what says: `SeenAnswer`."""
 
     node: str
     impairment: Impairment
@@ -191,7 +191,7 @@ class StateAnswer(HostMessage):
 
 
 class SeenAnswer(HostMessage):
-    """The answer to `ReceivesRequest` and `ImpairedRequest`. `what`: what tells."""
+    """The answer to `ReceivesRequest` and `ImpairedRequest`. `what`: what says."""
 
     seen: Tristate
     what: str = ""

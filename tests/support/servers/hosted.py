@@ -292,7 +292,7 @@ class HostedCluster:
 
     @property
     def facts(self) -> FactsAnswer:
-        """Returns what the host said of the cluster that it built. Starts the host if need be, but no server."""
+        """Returns what the host stated of the cluster that it built. Starts the host if need be, but no server."""
         return self._running().facts
 
     @property
@@ -413,7 +413,7 @@ class HostedNode:
 # `python -m tests.support.servers.hosted`: runs a LocalCluster inside the sandbox for a caller outside.
 #
 # Serves requests from an inherited socket, each in a thread, so that a wait does not
-# hold up a fault. The end of the caller, told by the end of the socket or by a pidfd (which does not depend on who
+# hold up a fault. The end of the caller, reported by the end of the socket or by a pidfd (which does not depend on who
 # else inherited the socket), is the end of the cluster: it is torn down, and this process ends. As it is pid 1 of its
 # pid namespace, whatever should be left then dies with it.
 
@@ -525,7 +525,7 @@ class Host:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Builds a cluster, tells its facts, serves it, and tears it down."""
+    """Builds a cluster, reports its facts, serves it, and tears it down."""
     options = _parse(argv)
     control = socket.socket(fileno=options.control)
     listeners = {int(broker): socket.socket(fileno=int(fd)) for broker, fd in (r.split(":") for r in options.relay)}

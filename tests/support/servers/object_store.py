@@ -42,7 +42,7 @@ class ObjectStore:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs that know AWS are told of it."""
+        """What programs that know AWS are informed of it."""
         return PLAIN_CHECKSUMS | {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -52,7 +52,7 @@ class ObjectStore:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What Hadoop's s3a connector is told of it."""
+        """What Hadoop's s3a connector is informed of it."""
         return {
             "fs.s3a.endpoint": self.endpoint,
             "fs.s3a.access.key": ACCESS_KEY,

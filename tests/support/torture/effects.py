@@ -1,6 +1,6 @@
 """Everything that a call does beyond reading: processes, signals, connections, and files that it changes, with their paths.
 
-Python tells of most of it by audit events (PEP 578); what librdkafka, pidfds and ssh do is told by doubles.
+Python reports most of it by audit events (PEP 578); what librdkafka, pidfds and ssh do is shown by doubles.
 """
 
 import os

@@ -139,7 +139,7 @@ class Victim:
 
 
 def play(drawn: Round, directory: Path) -> Outcome:
-    """Play the round; whatever it leaves is ended, after it was told."""
+    """Play the round; whatever it leaves is ended, after it was reported."""
     if drawn.torment.backend == "ssh" and VARIABLE not in os.environ:
         return _played_in_a_world(drawn, directory)
     outcome = Outcome(drawn)
@@ -211,7 +211,7 @@ def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str]
         outcome.problems.append(f"left without a run directory: {left}")
     said = victim.errors.read_text(encoding="utf-8", errors="replace")
     if "Traceback" in said or "a bug in prozess" in said:
-        outcome.problems.append(f"the command said: {said[-1500:]}")
+        outcome.problems.append(f"the command stated: {said[-1500:]}")
 
 
 def _end_of(victim: Victim, drawn: Round, outcome: Outcome) -> int | None:

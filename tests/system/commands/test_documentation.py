@@ -83,7 +83,7 @@ ELSEWHERE = {
 
 
 def commands(text):
-    """Every command in a block of code, without what is said of it; lines that go on are one."""
+    """Every command in a block of code, without what is stated of it; lines that go on are one."""
     lines = iter(text.splitlines())
     fenced = False
     for line in lines:

@@ -54,8 +54,8 @@ def test_its_own_failure_stays_what_it_failed_with(kafka_cluster, recorded_produ
 
 def test_targets_that_are_not_there_are_refused(kafka_cluster, nemesis):
     topic = kafka_cluster.create_topic("t")
-    for target, said in ((f"leader({topic}/7)", "is no partition"), ("king", "is not a role"), ("node:x", "no node")):
-        with pytest.raises(Exception, match=said):
+    for target, stated in ((f"leader({topic}/7)", "is no partition"), ("king", "is not a role"), ("node:x", "no node")):
+        with pytest.raises(Exception, match=stated):
             nemesis.kill(target)
     with pytest.raises(Exception, match="prepared for it before they started"):
         nemesis.strike("power-loss", "broker-1")
@@ -144,12 +144,12 @@ def test_asyncio_through_a_dead_leader(
 
     async def work():
         producer = recorded_aio_producer({"acks": "all", "enable.idempotence": True}, batch_size=10)
-        told = [await producer.produce(topic, str(number)) for number in range(50)]
+        reported = [await producer.produce(topic, str(number)) for number in range(50)]
         await producer.flush()
         killed = await asyncio.to_thread(nemesis.kill, f"leader({topic}/0)")
-        told += [await producer.produce(topic, str(number)) for number in range(50, 100)]
+        reported += [await producer.produce(topic, str(number)) for number in range(50, 100)]
         await producer.flush()
-        await asyncio.gather(*told)
+        await asyncio.gather(*reported)
         consumer = recorded_aio_consumer({"group.id": "a", "auto.offset.reset": "earliest", "enable.auto.commit": False})
         await consumer.subscribe([topic])
         left = 100
@@ -251,13 +251,13 @@ def of_suite(suite, *values):
 
 @pytest.fixture(scope="module")
 def said_of(tmp_path_factory):
-    """Returns what pytest said of a suite, which is run when it is first asked for."""
+    """Returns what pytest stated of a suite, which is run when it is first asked for."""
     return cache(lambda suite: run_suite(suite, tmp_path_factory))
 
 
 @pytest.fixture
 def told(request, said_of):
-    """What pytest said of the suite that the test names, and where it ran."""
+    """What pytest stated of the suite that the test names, and where it ran."""
     return said_of(request.param)
 
 

@@ -1,4 +1,4 @@
-"""A small matrix on real clusters: begun, gone on with, told, compared."""
+"""A small matrix on real clusters: begun, gone on with, reported, compared."""
 
 import json
 import subprocess

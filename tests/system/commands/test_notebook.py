@@ -15,16 +15,16 @@ LIMIT_S = 240
 KERNEL = """
 import ast, contextlib, io, json, sys
 
-space, told = {"__name__": "__main__"}, []
+space, reported = {"__name__": "__main__"}, []
 for source in json.load(sys.stdin):
-    tree, said, value = ast.parse(source), io.StringIO(), None
+    tree, stated, value = ast.parse(source), io.StringIO(), None
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(stated):
         exec(compile(tree, "cell", "exec"), space)
         if last is not None:
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), space)
-    told.append([said.getvalue(), None if value is None else repr(value)])
-json.dump(told, sys.stdout)
+    reported.append([stated.getvalue(), None if value is None else repr(value)])
+json.dump(reported, sys.stdout)
 """
 """What Jupyter does with code: the cells share their names, and the value of the last expression is shown."""
 

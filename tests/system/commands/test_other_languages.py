@@ -55,15 +55,15 @@ def test_kafkas_own_tools_through_a_dead_leader(kafka_cluster, nemesis, recorded
     producer.wait_said("producer_send_success", count=200)
     with nemesis.kill(f"leader({topic}/0)"):
         assert producer.wait(timeout_s=90) == 0
-        consumer.wait_said("record_data", count=producer.said("producer_send_success"), timeout_s=60)
+        consumer.wait_said("record_data", count=producer.stated("producer_send_success"), timeout_s=60)
     consumer.stop()
-    assert producer.said("producer_send_success") == COUNT
+    assert producer.stated("producer_send_success") == COUNT
 '''
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """What pytest said; the demonstration is not excused."""
+    """What pytest stated; the demonstration is not excused."""
     here = tmp_path_factory.mktemp("suite")
     for file in ("package.json", "shop.js", "test_shop.py"):
         shutil.copy(EXAMPLE / file, here)

@@ -225,8 +225,8 @@ def test_the_keyboard_reads_the_timeline_moment_by_moment_and_as_a_table(open_pa
     page.focus("[name=moment]")
     for _ in range(5):
         page.keyboard.press("ArrowRight")
-    expect(page.locator("#timeline-told")).to_contain_text("acknowledged per s: acks=1")
-    expect(page.locator("#timeline-told")).to_contain_text("faults: kill broker-1")
+    expect(page.locator("#timeline-reported")).to_contain_text("acknowledged per s: acks=1")
+    expect(page.locator("#timeline-reported")).to_contain_text("faults: kill broker-1")
     page.focus("[name=table]")
     page.keyboard.press("Enter")
     table = page.get_by_role("table", name="Numbers of the timeline")

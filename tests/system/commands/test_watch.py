@@ -1,6 +1,6 @@
-"""`prozess watch` on a real cluster: what it tells and within which time, what it does not, and what it leaves there.
+"""`prozess watch` on a real cluster: what it reports and within which time, what it does not, and what it leaves there.
 
-How long it took until something was told is printed (`pytest -s`) and not asserted: the machine may be busy.
+How long it took until something learned is printed (`pytest -s`) and not asserted: the machine may be busy.
 """
 
 import re
@@ -63,7 +63,7 @@ class Watching:
             return hit
 
     def await_all_over(self):
-        """Returns once every outage that was told is over."""
+        """Returns once every outage that learned is over."""
         with self.changed:
             over = self.changed.wait_for(lambda: not self._out() or self._ended(), LIMIT_S)
             assert over, self.lines
@@ -100,7 +100,7 @@ class Watching:
         return self.told(f"with the topic ({PREFIX}[^,]+), ")[1][1]
 
     def end(self, number=signal.SIGINT):
-        """Stops it, and returns its exit code and everything that it said."""
+        """Stops it, and returns its exit code and everything that it stated."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(LIMIT_S)
@@ -149,7 +149,7 @@ def copied(servers, topic, number, offset):
 
 
 def shown(what, told):
-    print(f"{what}: told after {told[0]:.1f} s: {told[1].string if told[1] else ''}")  # noqa: T201 - figures for docs/watch.md
+    print(f"{what}: reported after {told[0]:.1f} s: {told[1].string if told[1] else ''}")  # noqa: T201 - figures for docs/watch.md
 
 
 def end_of(servers, topic, number):
@@ -181,7 +181,7 @@ def restart(secured, node):
     await_whole(secured.servers("INNER"))
 
 
-@pytest.mark.long  # its cheaper neighbours: an outage that is told, and test_secured_cluster.py
+@pytest.mark.long  # its cheaper neighbours: an outage that is reported, and test_secured_cluster.py
 def test_a_cluster_that_is_well_is_watched_over_tls_and_sasl_and_left_as_it_was(secured, servers, tmp_path):
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(OTHER, 1, 3)])[OTHER].result(30)

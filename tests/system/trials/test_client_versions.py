@@ -77,7 +77,7 @@ def test_clients_of_several_versions_of_librdkafka_keep_what_their_settings_prom
         if cell.workload == "log":
             assert cell.anomalies["lost"].outcome is AnomalyOutcome.HELD, cell.name
             assert cell.anomalies["duplicate"].outcome in PERMITTED, (
-                "no librdkafka is idempotent unless it is told to be"
+                "no librdkafka is idempotent unless it is asked to be"
             )
     clients = json.loads(finished.run.versions.read_text(encoding="utf-8"))["clients"]
     told = {one["version"]: one.get("verified") for one in clients}

@@ -32,7 +32,7 @@ name = "an answer to the idempotent producer is lost"
 do = { kind = "fault", fault = "message", targets = ["brokers"], parameters = MESSAGE }
 
 [[steps]]
-name = "and it is told at last"
+name = "and it is reported at last"
 after = { condition = "elapsed", seconds = 1 }
 do = { kind = "heal" }
 

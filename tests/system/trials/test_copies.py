@@ -1,5 +1,5 @@
 """Copying groups on real Kafka: exactly once where the offsets are in the transaction; the weaker ways, and an application
-that fails, are told for what they are."""
+that fails, are reported for what they are."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Errors that only a real broker makes, and who is told of them; the others are provoked on librdkafka's mock cluster."""
+"""Errors that only a real broker makes, and who is informed of them; the others are provoked on librdkafka's mock cluster."""
 
 import numpy as np
 import pytest

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is
 
 @pytest.fixture(scope="module")
 def finished(run_trial, need):
-    """(run directory, verdict, what was said)"""
+    """(run directory, verdict, what was stated)"""
     need("java")
     need("namespaces")
     done = run_trial("transactions", "--engine", "local")
@@ -55,7 +55,7 @@ def test_zombies_tried_and_were_fenced(finished):
     tried = columns["completed_ns"] > superseded_ns
     ids = len({c.transactional_id for c in history.plan.clients if c.transactional_id})
     assert len(np.unique(columns["transactional_id"][tried])) == ids
-    # One that had asked for its commit before may be told afterwards that it was made.
+    # One that had asked for its commit before may learn afterwards that it was made.
     late = columns["begun_ns"] < superseded_ns
     late &= transactions.commit_invoked_ns > superseded_ns
     assert (columns["outcome"][tried & late] != Outcome.OK).all()

@@ -94,7 +94,7 @@ def test_rows_are_chosen_a_block_at_a_time_as_all_at_once(values, one_value):
 
 
 def told(index: PartitionIndex) -> dict[str, object]:
-    """What an index says, as far as it may be told from stretches."""
+    """What an index says, as far as it may be distinguished from stretches."""
     before, after = index.uneven_steps
     rows = index.unconfirmed_reads
     return {

@@ -39,7 +39,7 @@ def found_in_group(made: CellHistory) -> Counter[str]:
     return Counter({f.anomaly: f.result.count for f in findings if f.result.count})
 
 
-# --- what senders were told -------------------------------------------------------------------------------------------
+# --- what senders were reported -------------------------------------------------------------------------------------------
 
 
 def test_a_success_whose_offset_nobody_told_takes_part_through_the_log():

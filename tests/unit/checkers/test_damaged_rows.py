@@ -1,4 +1,4 @@
-"""What a damaged history shows to kernels: tables that contradict one another are told, and fail no kernel."""
+"""What a damaged history shows to kernels: tables that contradict one another are reported, and fail no kernel."""
 
 import pytest
 

@@ -85,7 +85,7 @@ def test_a_kernel_that_raises_has_judged_nothing_and_says_why(run, caplog):
     assert results[1].incomplete == "the kernel failing failed: ZeroDivisionError: one is odd"
     told = [record.getMessage() for record in caplog.records]
     line = r"kernel failing on partition [135] failed: ZeroDivisionError: one is odd \(test_engine\.py:\d+\)"
-    assert told, "nothing was told"
+    assert told, "nothing was reported"
     assert all(re.fullmatch(line, text) for text in told), told
     assert "Traceback" not in caplog.text
 

@@ -111,7 +111,7 @@ def test_steps_are_in_the_order_of_offsets_and_then_of_time_as_written_where_bot
     }
     table |= {
         name: np.full(len(steps), NONE) for name in ("sender", "sequence")
-    }  # nothing tells two records of an offset apart
+    }  # nothing distinguishes two records of an offset
     chosen = sorted(data.draw(st.sets(st.integers(0, len(steps) - 1)))) if steps else []
     rows = np.array(chosen, dtype=np.intp)
     expected = rows[np.lexsort((table["done_ns"][rows], table["log_offset"][rows]))]

@@ -60,7 +60,7 @@ def counts(history: PartitionHistory) -> Counter[str]:
 
 
 def _told_epochs(results: Mapping[str, KernelResult]) -> None:
-    """A witness has the epoch that its reader was told at that offset, or none."""
+    """A witness has the epoch that its reader was reported at that offset, or none."""
     for anomaly in ("lost", "dirty-read", "offset-conflict"):
         found = results[anomaly].witnesses
         told = found["leader_epoch"] != NONE

@@ -1,4 +1,4 @@
-"""What crosses the socket into the sandbox: what is said is what is heard, and errors arrive as what they are."""
+"""What crosses the socket into the sandbox: what is stated is what is heard, and errors arrive as what they are."""
 
 from pathlib import Path
 from typing import get_args
@@ -33,7 +33,7 @@ SAID = {
     "os_pid": st.none() | NUMBERS,
     "seen": st.sampled_from(Tristate),
 } | {f"{kind}_servers": SERVERS for kind in ("observer", "controller", "zookeeper", "metrics")}
-"""Name of a field → what may be said in it, unless that is one of its words."""
+"""Name of a field → what may be stated in it, unless that is one of its words."""
 TAGS = ("ask", "answer", "do")
 
 

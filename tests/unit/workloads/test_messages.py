@@ -1,4 +1,4 @@
-"""Messages between the run stage and its clients: what is said is what is heard, and nothing else is."""
+"""Messages between the run stage and its clients: what is stated is what is heard, and nothing else is."""
 
 from dataclasses import fields
 from typing import Literal, get_args, get_origin
@@ -16,11 +16,11 @@ SAID = {
     messages.Flag: st.booleans(),
     messages.Text: st.text(st.characters()),
 }
-"""Type of a field → what may be said in it. Words may be no unicode, and no number is infinite."""
+"""Type of a field → what may be stated in it. Words may be no unicode, and no number is infinite."""
 
 
 def said(kind):
-    """What may be said in a field of this type."""
+    """What may be stated in a field of this type."""
     inner = [said(one) for one in get_args(kind)] if get_origin(kind) in (list, dict, tuple) else []
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))

@@ -23,7 +23,7 @@ from tests.processes.nemesis.clients.test_clients import Place
 from tests.support.log_workload import CLOCK, RESUME, bench
 
 MINUTE = ClockShift(offset_ms=60_000)
-# Seconds that waits take whose end is said by the wall clock: C11's, which librdkafka uses.
+# Seconds that waits take whose end is stated by the wall clock: C11's, which librdkafka uses.
 WAIT = """
 import ctypes, sys, time
 class Time(ctypes.Structure):
@@ -169,6 +169,6 @@ def test_it_is_for_clients_alone_and_refused_where_waits_cannot_be_told_the_time
 
     monkeypatch.setattr(ctypes, "CDLL", Old)
     assert why_no_client_clocks(ClientClock) == (
-        "clocks of clients cannot be moved here: it takes glibc 2.30, whose waits can be told which clock is meant"
+        "clocks of clients cannot be moved here: it takes glibc 2.30, whose waits can learn which clock is meant"
     )
     assert why_no_client_clocks(RestartClients) is None

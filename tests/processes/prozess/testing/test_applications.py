@@ -151,9 +151,9 @@ async def work(servers):
         if message is None or message.error() is not None:
             continue
         with consumer.processing(message):
-            told = await producer.produce("squares", message.value(), partition=0)
+            reported = await producer.produce("squares", message.value(), partition=0)
             await producer.flush()
-            await told
+            await reported
         await consumer.commit(message, asynchronous=False)
 """,
     "aiokafka": """

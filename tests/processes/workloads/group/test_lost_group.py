@@ -39,7 +39,7 @@ def events(b: ClientBench, client: int) -> list[tuple[int, int]]:
     return [(int(row["event"]), int(row["partition"])) for row in rows if row["partition"] != NONE]
 
 
-# --- how it is told -----------------------------------------------------------------------------------------------------
+# --- how it is reported -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Errors that no retry can heal, provoked by real client processes on librdkafka's mock cluster: the caller is told of each,
-the row says so, and the records beside it live."""
+"""Errors that no retry can heal, provoked by real client processes on librdkafka's mock cluster: the caller is informed of
+each, the row says so, and the records beside it live."""
 
 import numpy as np
 import pytest
@@ -36,14 +36,14 @@ def sends_of(made) -> np.ndarray:
 
 
 def until_failed(made, *, ok: int, code: int) -> np.ndarray:
-    """All sends once so many were acknowledged and a few were told `code`; none is left open."""
+    """All sends once so many were acknowledged and a few were reported `code`; none is left open."""
     made.workload.command(RESUME)
     made.until(lambda: made.total("ok") >= ok, f"{ok} acknowledgements")
     made.until(lambda: np.count_nonzero(sends_of(made)["code"] == code) >= 5, f"five errors {code}")
     made.workload.finish_sends(timeout_s=60)
     sends = sends_of(made)
     assert made.workload.dead_clients() == {}
-    assert (sends["completed_ns"] != MISSING).all(), "somebody was told nothing"
+    assert (sends["completed_ns"] != MISSING).all(), "somebody learned nothing"
     return sends
 
 
@@ -77,7 +77,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("error", "code"), REFUSALS.items())
 def test_what_a_broker_refuses_is_told_once_and_the_producer_goes_on(error, code, tmp_path):
-    """The mock refuses what it is told to, whatever is in it."""
+    """The mock refuses what it is asked to, whatever is in it."""
     idempotent = error != "invalid-record"
     plan = plan_of(error, **{"producer.enable_idempotence": idempotent, "producer.properties.batch.num.messages": 1})
     with bench(plan, tmp_path) as made:

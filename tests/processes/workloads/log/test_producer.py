@@ -167,7 +167,7 @@ def test_an_acks_0_producer_whose_records_were_lost_ends_all_the_same(tmp_path):
     with bench(plan_of(partitions=1, acks=["0"]), tmp_path) as b:
         b.workload.command(send(1, b.plan.cells[0]))
         b.until(lambda: b.total("ok") == 1, "a connection")
-        b.kafka.refuse(PRODUCE_API, [KafkaError.NOT_LEADER_FOR_PARTITION])  # nobody is told: acks=0
+        b.kafka.refuse(PRODUCE_API, [KafkaError.NOT_LEADER_FOR_PARTITION])  # nobody is reported: acks=0
         b.workload.command(send(1, b.plan.cells[0]))
         b.until(lambda: b.total("ok") == 2, "the report")
         b.workload.finish_sends(timeout_s=LIMIT_S)

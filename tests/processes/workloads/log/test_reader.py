@@ -81,7 +81,7 @@ def test_foreign_records_and_tombstones_are_recorded_as_corrupt(tmp_path):
 
 
 def test_a_position_out_of_range_is_a_reset_and_begins_a_new_span(tmp_path):
-    """Records 0…49 vanish under a reader that starts at 0: it is told, goes to the log start, and says so."""
+    """Records 0…49 vanish under a reader that starts at 0: it is reported, goes to the log start, and says so."""
     rows, logs = tmp_path / "rows", tmp_path / "logs"
     rows.mkdir()
     logs.mkdir()

@@ -27,15 +27,15 @@ with log.open("wb") as file:
     os.dup2(file.fileno(), 2)  # librdkafka's own lines go there
 faulthandler.dump_traceback_later(120, exit=True)
 debug = {"log_level": 7, "debug": "cgrp"}
-has_partitions = "-> wait-assign-call"  # the client has its partitions, and waits until its application is told
+has_partitions = "-> wait-assign-call"  # the client has its partitions, and waits until its application is reported
 with mock_kafka() as kafka:
     kafka.create("orders", partitions=2)
-    made, told = [], []
+    made, reported = [], []
     for number in range(16):
         given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"g{number}", **debug, **properties}
         made.append((Consumer(given), given))
     for consumer, _ in made:
-        consumer.subscribe(["orders"], on_assign=lambda *_: told.append(1), on_revoke=lambda *_: told.append(2))
+        consumer.subscribe(["orders"], on_assign=lambda *_: reported.append(1), on_revoke=lambda *_: reported.append(2))
         consumer.poll(0)
     wait_until(
         lambda: log.read_text(errors="replace").count(has_partitions) == len(made),
@@ -47,7 +47,7 @@ with mock_kafka() as kafka:
         kafka.down()
     for consumer, given in made:
         close(consumer, given)
-    print(f"closed {len(made)}, told {len(told)}")
+    print(f"closed {len(made)}, reported {len(reported)}")
 """
 HANGS = """
 import ctypes, faulthandler
@@ -79,7 +79,7 @@ def test_a_consumer_that_was_not_told_of_its_partitions_yet_is_closed(cluster, p
     """With `Consumer.close` alone about a third of these closes never return."""
     log = tmp_path / "stderr"
     done = run(CLOSES, log, cluster, *properties)
-    assert done.stdout.startswith("closed 16, told "), log.read_text(errors="replace")[-2000:]
+    assert done.stdout.startswith("closed 16, reported "), log.read_text(errors="replace")[-2000:]
 
 
 def test_closing_a_member_gives_up_its_partitions_in_order_and_stores_nothing_that_was_not_given():

@@ -135,7 +135,7 @@ def _serves(b: ClientBench, clients: list[int], partition: int) -> bool:
 
 
 class Counting:
-    """Work of so many steps, after which it ends, or crashes where its client is told to."""
+    """Work of so many steps, after which it ends, or crashes where its client is asked to."""
 
     def __init__(self, client):
         self._client, self._left, self.let_go_of = client, client.spec.options["steps"], False

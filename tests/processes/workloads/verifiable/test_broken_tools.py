@@ -24,7 +24,7 @@ SPOKEN = "spoken"
 STARTED = json.dumps({"timestamp": 1, "name": "startup_complete"})
 ENDED = json.dumps({"timestamp": 2, "name": "shutdown_complete"})
 UNTIL_TOLD = "import pathlib\npathlib.Path(sys.argv[1]).touch()\nsignal.sigwait([signal.SIGTERM])\n"
-"""Says by a file that everything was printed, and ends when it is told to."""
+"""Says by a file that everything was printed, and ends when it is asked to."""
 
 
 def saying(*texts: str, then: str = "") -> list[str]:
@@ -53,7 +53,7 @@ def test_a_tool_that_exits_with_0_after_a_fatal_error_is_a_dead_client(consumer_
     with bench(plan_of(), tmp_path) as made:
         why = made.until_dead("consumer-test")
         made.workload.finish_sends(timeout_s=5)
-    assert "the tool ended by itself with exit code 0 and said shutdown_complete" in why
+    assert "the tool ended by itself with exit code 0 and stated shutdown_complete" in why
 
 
 def test_a_tool_that_is_killed_is_a_dead_client(consumer_is, tmp_path):
@@ -61,7 +61,7 @@ def test_a_tool_that_is_killed_is_a_dead_client(consumer_is, tmp_path):
     with bench(plan_of(), tmp_path) as made:
         made.until((tmp_path / SPOKEN).exists, "the tool to have spoken")
         os.kill(tools_of(made.pid(made.clients["consumer-test"]))[0], signal.SIGKILL)
-        assert "exit code -9 and said nothing" in made.until_dead("consumer-test")
+        assert "exit code -9 and stated nothing" in made.until_dead("consumer-test")
 
 
 @pytest.mark.parametrize(

@@ -197,8 +197,8 @@ print(json.dumps({"name": "startup_complete"}))
 print(json.dumps({"name": "partitions_assigned", "partitions": [{"topic": topic, "partition": 0}]}))
 for offset in (0, 1, 7, 3):
     print(json.dumps({"name": "record_data", "value": "0.5", "topic": topic, "partition": 0, "offset": offset}))
-told = [{"topic": topic, "partition": 0, "offset": 8}]
-print(json.dumps({"name": "offsets_committed", "success": True, "offsets": told}), flush=True)
+reported = [{"topic": topic, "partition": 0, "offset": 8}]
+print(json.dumps({"name": "offsets_committed", "success": True, "offsets": reported}), flush=True)
 signal.sigwait({signal.SIGTERM})
 """
 """A consumer that no client library has."""
@@ -217,7 +217,7 @@ def test_of_a_program_that_consumes_nothing_is_taken_for_granted_that_it_does_no
         (commit,) = made.rows("commits", consumer)
         assert (commit["log_offset"], commit["position"], commit["mode"]) == (8, NONE, NONE)
         assert commit["invoked_ns"] < made.rows("reads", consumer)["read_ns"][0], (
-            "it may have begun before anything was told"
+            "it may have begun before anything was reported"
         )
         assert made.rows("positions", consumer)["log_offset"].tolist() == [NONE]
 

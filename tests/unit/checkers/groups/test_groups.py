@@ -187,7 +187,7 @@ def test_why_a_record_was_processed_again(facts, case):
     ],
 )
 def test_a_java_member_that_gave_up_after_its_successor_had_begun_had_lost_the_partition(told, case):
-    """VerifiableConsumer tells lost partitions as revoked."""
+    """VerifiableConsumer reports lost partitions as revoked."""
     facts = {"processed": TWICE, "positions": SPANS, "assignments": told}
     assert cases(reprocessed(cell(group={"client": "java"}, **facts))) == [case]
     alike = {GroupCase.EVICTED: GroupCase.NO_CAUSE}.get(case, case)
@@ -195,7 +195,7 @@ def test_a_java_member_that_gave_up_after_its_successor_had_begun_had_lost_the_p
 
 
 def test_who_was_fenced_by_its_twin_had_lost_the_partition_and_ends_without_a_word_of_it():
-    """Classic protocol: a fenced member goes on with what it was given before it is told (KIP-345)."""
+    """Classic protocol: a fenced member goes on with what it was given before it is reported (KIP-345)."""
     twins = [client(A) | {"planned": 7, "exit_code": 3}, client(B) | {"planned": 7}]
     facts = {"processed": [step(B, 0, 4.5), step(A, 0, 5)], "positions": SPANS, "clients": twins}
     static = {"static_membership": True, "protocol": "classic-cooperative"}

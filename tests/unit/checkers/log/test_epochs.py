@@ -76,7 +76,7 @@ def test_epochs_0_3_1_along_what_a_consumer_or_the_audit_gets_are_a_fall():
         pytest.param([(READER, 0, 0, 3), (READER, 1, 1, 1)], id="it had sought in between"),
         pytest.param([(READER, 0, 5, 3), (READER, 0, 4, 1)], id="it went back"),
         pytest.param([(READER, 0, 0, 3), (READER_2, 0, 1, 1)], id="two readers"),
-        pytest.param([(READER, 0, 0, 3), (READER, 0, 1, NONE), (READER, 0, 2, 3)], id="it was not told"),
+        pytest.param([(READER, 0, 0, 3), (READER, 0, 1, NONE), (READER, 0, 2, 3)], id="it was not reported"),
     ],
 )
 def test_near_misses_of_reads(told: Sequence[tuple[int, int, int, int]]):

@@ -1,4 +1,4 @@
-"""Who is told what: bad histories and near-miss good ones."""
+"""Who learns what: bad histories and near-miss good ones."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from tests.support.cells.partitions import (
 )
 
 DUE_NS = 500_000
-"""Of what was sent before, every living producer must have been told."""
+"""Of what was sent before, every living producer must have been reported."""
 OPEN = {"completed_ns": MISSING}
 TOO_LARGE, INVALID, DIFFERENT = 10, 87, -138
 
@@ -77,7 +77,7 @@ def test_a_send_that_nobody_answered_and_that_is_not_there_is_unreported():
         (CRASHED, 1, INFO, NONE, OPEN),
         (PRODUCER, 1, INFO, NONE, OPEN | {"transaction": 1}),
     ],
-    ids=["told unknown", "told failed", "not due yet", "its caller was dead", "its transaction tells"],
+    ids=["reported unknown", "reported failed", "not due yet", "its caller was dead", "its transaction says"],
 )
 def test_a_send_with_an_error_or_without_time_for_one_is_not_unreported(row):
     assert unreported(lived(history([(PRODUCER, 0, OK, 0), row], [(0, PRODUCER, 0)]))).count == 0

@@ -104,7 +104,7 @@ OTHERS_ONLY = (event(A, ASSIGN, 1) | {"partition": 77},)
 
 
 def grown(*moves, begun=OTHERS_ONLY, partition=None):
-    """What is found in a partition that was added, of which A and B are told so; and why nothing is."""
+    """What is found in a partition that was added, of which A and B are informed; and why nothing is."""
     made = cell(clients=BOTH, assignments=[*begun, *moves, *CLOSED], group=FAST, late=True)
     if partition is not None:
         made = replace(made, partitions={PARTITION: replace(made.partitions[PARTITION], **partition)})

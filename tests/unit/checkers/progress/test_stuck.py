@@ -119,7 +119,7 @@ def test_a_producer_without_an_acknowledgement_for_its_bound_is_found(sends, exp
         pytest.param(
             [(0, NEVER, INFO, {"transaction": 0})], id="in a transaction: its end is awaited, and not its records"
         ),
-        pytest.param([(-1.0, 90, INFO)], id="a program that told of it when it was over"),
+        pytest.param([(-1.0, 90, INFO)], id="a program that reported it when it was over"),
         pytest.param([], id="nothing was sent"),
     ],
 )
@@ -131,7 +131,7 @@ def test_judged_is_each_producer_that_was_heard_of_and_sent_something_outside_tr
     assert stuck(cell((0, 1, OK))).judged == 1
     assert stuck(cell((0, 1, OK), heard=False)).judged == 0, "as in imports"
     assert stuck(cell((0, 1, OK, {"transaction": 0}))).judged == 0
-    assert stuck(cell((0, 1, OK), role="verifiable-producer")).judged == 0, "it tells of sends when they are over"
+    assert stuck(cell((0, 1, OK), role="verifiable-producer")).judged == 0, "it reports sends when they are over"
     assert stuck(cell((0, 1, OK), role="recorded-producer")).judged == 0, "nothing shows when its application asked"
     assert stuck(cell((0, 1, OK), role="recorded-producer", asked=ALL)).judged == 1
 

@@ -60,7 +60,7 @@ def cell_of(
     whole: tuple[bool, bool] = (True, True),
 ) -> CellHistory:
     """`source`: sequences in the log; `copies`: `origin` of what stands in V of the derived topic; `committed`: None =
-    not told. By content, both are digests. `whole`: did the audit get through each topic?"""
+    not reported. By content, both are digests. `whole`: did the audit get through each topic?"""
     by_content = cell is BY_CONTENT
     log = [(n, PRODUCER, n if by_content else s, {"origin": s if by_content else NONE}) for n, s in enumerate(source)]
     sends = [(PRODUCER, n if by_content else s, OK, n) for n, s in enumerate(dict.fromkeys(source))]

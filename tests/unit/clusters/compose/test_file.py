@@ -1,4 +1,4 @@
-"""Compose files and their networks, without an engine: who is where, what the image is told, which subnets are free."""
+"""Compose files and their networks, without an engine: who is where, what the image is reported, which subnets are free."""
 
 import ipaddress
 import re

@@ -16,7 +16,7 @@ from prozess.harness.schema import Tristate
 
 
 class Told:
-    """A node's network that writes down what it was told."""
+    """A node's network that writes down what it was reported."""
 
     def __init__(self) -> None:
         self.rules: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""What a broker for testcontainers is told when it starts."""
+"""What a broker for testcontainers learns when it starts."""
 
 from prozess.clusters.compose.testcontainer import _environment
 from prozess.clusters.machine.server_properties import DEDUPE_BUFFER_BYTES, HEAP

@@ -27,7 +27,7 @@ disk = Disk(kind, directory / "data", directory / "disk.img", 64 * 1024**2)
 (directory / "data" / "meta.properties").write_text("version=1")
 if kind == "loop":
     os.chown(directory / "data", 1000, 1000)
-said = {}
+stated = {}
 
 class Node:
     name, data_directory, running = "broker-1", disk.mount_point, True
@@ -36,8 +36,8 @@ class Node:
     def state(self):
         return NodeState.RUNNING if self.running else NodeState.STOPPED
 
-def tell(**what):
-    said.update(what)
+def say(**what):
+    stated.update(what)
 
 def seen(part, impairment):
     return [state.name for state, _ in [part.impaired(node, impairment)]][0]
@@ -48,13 +48,13 @@ parts = {"full": FullDisks, "frozen": FrozenDisks, "failed": FailedDisks, "power
 part = {name: made(lambda name: disk, clock) for name, made in parts.items()}
 """
 TAIL = """
-print(json.dumps(said))
+print(json.dumps(stated))
 disk.drop()
 """
 
 
 def inside(directory, code, *, kind="loop", tail=TAIL):
-    """What the code tells, run in a mount namespace with that kind of disk."""
+    """What the code says, run in a mount namespace with that kind of disk."""
     namespaces = ["-m"] if kind == "loop" else ["-U", "-r", "-m"]
     command = ["unshare", *namespaces, sys.executable, "-c", HEAD + code + tail, str(directory), kind]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
@@ -67,15 +67,15 @@ full = FullDisk(left_bytes=100_000)
 before = seen(part["full"], full)
 part["full"].impair(node, full)
 part["full"].impair(node, full)
-tell(before=before, full=seen(part["full"], full), why=part["full"].impaired(node, full)[1])
+say(before=before, full=seen(part["full"], full), why=part["full"].impaired(node, full)[1])
 try:
     (disk.mount_point / "more").write_bytes(b"x" * 200_000)
 except OSError as error:
-    tell(got=error.errno)
+    say(got=error.errno)
 part["full"].repair(node, full)
 part["full"].repair(node, full)
-tell(owner=disk.mount_point.stat().st_uid)
-tell(after=seen(part["full"], full), files=sorted(p.name for p in disk.mount_point.iterdir()))
+say(owner=disk.mount_point.stat().st_uid)
+say(after=seen(part["full"], full), files=sorted(p.name for p in disk.mount_point.iterdir()))
 """
 
 
@@ -96,13 +96,13 @@ def test_a_frozen_disk_keeps_writers_waiting_until_it_is_thawed(tmp_path, need):
         tmp_path,
         """
 frozen = FrozenDisk()
-tell(before=seen(part["frozen"], frozen))
+say(before=seen(part["frozen"], frozen))
 part["frozen"].impair(node, frozen)
 part["frozen"].impair(node, frozen)
-tell(frozen=seen(part["frozen"], frozen), still=seen(part["frozen"], frozen))
+say(frozen=seen(part["frozen"], frozen), still=seen(part["frozen"], frozen))
 part["frozen"].repair(node, frozen)
 part["frozen"].repair(node, frozen)
-tell(after=seen(part["frozen"], frozen))
+say(after=seen(part["frozen"], frozen))
 """,
     )
     assert told == {"before": "NO", "frozen": "YES", "still": "YES", "after": "NO"}
@@ -115,15 +115,15 @@ def test_a_failed_disk_is_repaired_while_the_node_is_down(tmp_path, need, how, e
         tmp_path,
         f"""
 failed = FailedDisk(how="{how}")
-tell(before=seen(part["failed"], failed))
+say(before=seen(part["failed"], failed))
 part["failed"].repair(node, failed)
-tell(spared=node.running)
+say(spared=node.running)
 part["failed"].impair(node, failed)
 part["failed"].impair(node, failed)
-tell(failed=part["failed"].impaired(node, failed)[1], state=seen(part["failed"], failed))
+say(failed=part["failed"].impaired(node, failed)[1], state=seen(part["failed"], failed))
 part["failed"].repair(node, failed)
-tell(after=seen(part["failed"], failed), running=node.running)
-tell(files=sorted(p.name for p in disk.mount_point.iterdir()))
+say(after=seen(part["failed"], failed), running=node.running)
+say(files=sorted(p.name for p in disk.mount_point.iterdir()))
 """,
     )
     assert told == {
@@ -149,8 +149,8 @@ with synced.open("wb") as file:
     os.fsync(file.fileno())
     file.write(b"l" * 500)
 unsynced.write_bytes(b"l" * 700)
-tell(done=part["power"].harm(node, PowerLoss()))
-tell(kept=synced.stat().st_size, lost=unsynced.stat().st_size if unsynced.exists() else 0, running=node.running)
+say(done=part["power"].harm(node, PowerLoss()))
+say(kept=synced.stat().st_size, lost=unsynced.stat().st_size if unsynced.exists() else 0, running=node.running)
 """,
     )
     assert told == {
@@ -178,14 +178,14 @@ group.make()
 group.make()
 part["slow"] = SlowDisks(lambda name: disk, lambda name: group, clock)
 slow, other = SlowDisk(bytes_per_s=65_536), SlowDisk(bytes_per_s=8192)
-tell(before=seen(part["slow"], slow))
+say(before=seen(part["slow"], slow))
 part["slow"].impair(node, slow)
-tell(slow=seen(part["slow"], slow), limit=group.limit_of(disk.number))
+say(slow=seen(part["slow"], slow), limit=group.limit_of(disk.number))
 part["slow"].repair(node, other)
-tell(kept=group.limit_of(disk.number))
+say(kept=group.limit_of(disk.number))
 part["slow"].repair(node, slow)
 part["slow"].repair(node, slow)
-tell(after=seen(part["slow"], slow), free=group.limit_of(disk.number))
+say(after=seen(part["slow"], slow), free=group.limit_of(disk.number))
 """,
     )
     assert told == {"before": "NO", "slow": "YES", "limit": 65_536, "kept": 65_536, "after": "NO", "free": None}
@@ -201,7 +201,7 @@ def test_a_disk_of_memory_can_be_nothing_but_full(tmp_path, need):
 try:
     part["frozen"].impair(node, FrozenDisk())
 except Exception as error:
-    tell(refused=str(error))
+    say(refused=str(error))
 """,
         kind="memory",
     )

@@ -1,4 +1,4 @@
-"""What a cluster tells of its version, and what is made of it where it tells less."""
+"""What a cluster reports its version, and what is made of it where it reports less."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who led and who was in sync where two logs tell of it: ZooKeeper's until the controllers take over, then theirs."""
+"""Who led and who was in sync where two logs report it: ZooKeeper's until the controllers take over, then theirs."""
 
 import numpy as np
 from hypothesis import given

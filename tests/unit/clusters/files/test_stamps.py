@@ -1,4 +1,4 @@
-"""Times of the metadata log, whatever the controller's clock said: against a log written by clocks that were moved."""
+"""Times of the metadata log, whatever the controller's clock stated: against a log written by clocks that were moved."""
 
 import pytest
 from hypothesis import given

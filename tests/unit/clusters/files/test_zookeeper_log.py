@@ -173,7 +173,7 @@ def test_who_joined_late_counts_but_does_not_tell_the_beginning(tmp_path):
 
 
 def test_what_a_deposed_leader_had_proposed_alone_is_no_past_though_it_is_in_the_log_of_who_has_the_end(tmp_path):
-    # Seen: cut off in epoch 2, server 2 could not be told to truncate, and was given a snapshot instead.
+    # Seen: cut off in epoch 2, server 2 could not be asked to truncate, and was given a snapshot instead.
     ours = [*epoch(1, 1, 2), *epoch(3, 1, 2), *epoch(4, 1, 2)]
     deposed = [*epoch(1, 1, 2), *epoch(2, 1, 2), *epoch(4, 1, 2, 3)]
     given = ((), (*epoch(1, 2), *epoch(3, 2)), ())
@@ -249,7 +249,7 @@ def test_where_no_log_tells_the_beginning_a_snapshot_does(tmp_path):
     whole = decode(directories(tmp_path))
     late = decode([after_a_snapshot(tmp_path, unzipped("zookeeper-3.8.4.3.snapshot.100000175.gz"))])
     behind = [rows(c, *names)[i] for c in (whole, late) for i in range(len(c["kind"])) if c["log_position"][i] > AT]
-    assert behind[: len(behind) // 2] == behind[len(behind) // 2 :], "what came after it is told alike"
+    assert behind[: len(behind) // 2] == behind[len(behind) // 2 :], "what came after it learns alike"
     before = {p: state for p, *state in rows(whole, *names[:5], kind=MetadataKind.PARTITION)[: _rows_until(whole)]}
     told = rows(late, *names[:5], kind=MetadataKind.PARTITION)[: _rows_until(late)]
     assert {p: state for p, *state in told} == {p: state for p, state in before.items() if p != 3}

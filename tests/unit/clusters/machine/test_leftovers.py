@@ -146,7 +146,7 @@ def test_an_engine_that_this_user_may_not_use_is_a_reason_and_leaves_no_socket(t
             connect()
     path.unlink()
     assert "No such file" in (engine_problem() or "")
-    gc.collect()  # what was left open is told now, and fails this test
+    gc.collect()  # what was left open is reported now, and fails this test
 
 
 def test_control_groups_of_a_run_that_was_killed_with_everything_go_with_the_next_run(tmp_path, monkeypatch):

@@ -281,7 +281,7 @@ def test_on_the_way_both_are_known_and_a_broker_is_still_one_of_zookeeper() -> N
     assert "process.roles" not in at_stage("broker-1", "migrating")
     assert at_stage("controller-3001", "migrating")["process.roles"] == "controller"
     assert at_stage("controller-3001", "migrating")["inter.broker.listener.name"] == "DATA", (
-        "it tells brokers who leads"
+        "it reports brokers who leads"
     )
 
 

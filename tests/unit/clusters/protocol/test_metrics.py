@@ -1,4 +1,5 @@
-"""Metrics: what servers and clients tell becomes rows, and rows become series; what is not told is absent, never zero."""
+"""Metrics: what servers and clients report becomes rows, and rows become series; what is not reported is absent, never
+zero."""
 
 import json
 import struct
@@ -340,7 +341,7 @@ def test_of_a_member_only_what_it_knows_of_brokers_is_written(run: RunDirectory)
     rows, _ = read_rows(run.rows, TABLE, 3)
     assert rows["metric"].tolist() == [BY_NAME[f"client_{n}"].code for n in ("known_brokers", "stray_partitions")]
     assert told == [REPORT]
-    assert rows["value_micro"].tolist() == [1_000_000, 2_000_000], "of REPORT's partitions no broker is told"
+    assert rows["value_micro"].tolist() == [1_000_000, 2_000_000], "of REPORT's partitions no broker is reported"
 
 
 # --- the report -----------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_whoever_has_a_plan_of_a_run_that_logged_in_is_told_what_is_missing(tmp_
     found = login_for(attach)
     assert found is not None
     assert found.properties == {"sasl.password": SECRET}
-    assert SECRET not in hidden(f"it said {SECRET}")
+    assert SECRET not in hidden(f"it stated {SECRET}")
 
 
 def test_a_run_directory_is_its_owners_alone(tmp_path):

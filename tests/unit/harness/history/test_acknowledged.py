@@ -74,7 +74,11 @@ def test_a_verifiable_producers_record_in_another_partition_than_was_acknowledge
     placed = [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1)]  # sequence, partition, offset
     told = {"outcome": int(Outcome.OK), "invoked_ns": 1, "completed_ns": 2, "code": 0, "size": 3}
     small.send(producer, [{"sequence": s, "partition": p, "log_offset": o, **told} for s, p, o in placed])
-    given = [*placed, (0, 1, 2), (4, 1, 3)]  # the first again, in the other partition; and one that nobody was told of
+    given = [
+        *placed,
+        (0, 1, 2),
+        (4, 1, 3),
+    ]  # the first again, in the other partition; and one that nobody was informed of
     shown = [
         {"sequence": s, "partition": p, "log_offset": o, "sender": producer, "flags": 0, "read_ns": 3, "span": 0}
         for s, p, o in given

@@ -304,7 +304,7 @@ def test_what_was_written_is_what_is_read(tmp_path_factory, sends, reads):
 def test_sends_are_in_sequence_even_where_their_client_told_of_them_segments_later(tmp_path):
     small = make_small(tmp_path / "run")
     told = 2 * FIRST_SEGMENT_ROWS
-    late = 7  # of the first segment's sequences, told at the very end
+    late = 7  # of the first segment's sequences, reported at the very end
     sequences = [*(n for n in range(told) if n != late), late]
     template = {c.name: 1 for c in TABLES["sends"].columns} | {"partition": 0}
     small.write("sends", 3, [template | {"sequence": n} for n in sequences])

@@ -117,7 +117,7 @@ def test_settings_of_spark_are_keys_and_values_that_begin_with_spark():
     for text in ("spark.a", "a=1", "=1", ""):
         with pytest.raises(BadInput, match="is not KEY=VALUE"):
             spark_settings([text])
-    with pytest.raises(BadInput, match=r"--conf 'spark\.remote=sc://x'.* said by --remote sc://x"):
+    with pytest.raises(BadInput, match=r"--conf 'spark\.remote=sc://x'.* stated by --remote sc://x"):
         spark_settings(["spark.remote=sc://x"])
     options = RunOptions(Path(), "local", 2, "auto", quiet=True, as_json=False, conf={"spark.a": "1"})
     with pytest.raises(BadInput, match=r"--conf spark\.a is a setting of Spark, but --engine is 'local'"):

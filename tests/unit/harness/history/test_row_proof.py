@@ -1,4 +1,5 @@
-"""Files of rows prove themselves: what is changed, cut, lost or in another's place is said; what a SIGKILL leaves is not."""
+"""Files of rows prove themselves: what is changed, cut, lost or in another's place is stated; what a SIGKILL leaves is
+not."""
 
 import os
 import random

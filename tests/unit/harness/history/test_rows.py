@@ -1,4 +1,4 @@
-"""Rows in shared memory-mapped files: what is written is read, torn rows are left out, a full disk is said plainly."""
+"""Rows in shared memory-mapped files: what is written is read, torn rows are left out, a full disk is stated plainly."""
 
 import os
 import signal

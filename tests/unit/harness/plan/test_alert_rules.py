@@ -55,7 +55,7 @@ def table(*samples: tuple[float, str, int, float | None]) -> MetricTable:
 def every_second(
     node: int, value_at: dict[tuple[int, int], float | None]
 ) -> list[tuple[float, str, int, float | None]]:
-    """Samples of one node over 30 s: zero, but for what is said of [begin, end)."""
+    """Samples of one node over 30 s: zero, but for what is stated of [begin, end)."""
     found = []
     for second in range(-2, 31):
         value: float | None = 0.0

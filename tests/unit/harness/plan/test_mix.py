@@ -182,7 +182,7 @@ def test_what_a_backend_refuses_of_some_links_only_is_asked_with_every_parameter
     assert _why_not(MixFault.model_validate(CUT), cluster) == "not so"
     assert _why_not(MixFault.model_validate(CUT | {"parameters": {"others": "all"}}), cluster) is None
     wrong = MixFault.model_validate(CUT | {"parameters": {"others": "nobody"}})
-    assert _why_not(wrong, cluster) is None, "what is wrong with parameters is said when they are drawn"
+    assert _why_not(wrong, cluster) is None, "what is wrong with parameters is stated when they are drawn"
 
 
 def listed(*faults, seed=1, lacking=None):

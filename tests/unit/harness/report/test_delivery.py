@@ -1,4 +1,4 @@
-"""Delivery, window by window, as reports tell it: what was counted beside what was judged."""
+"""Delivery, window by window, as reports report it: what was counted beside what was judged."""
 
 import numpy as np
 import pytest

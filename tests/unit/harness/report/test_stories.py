@@ -37,7 +37,7 @@ def test_a_send_is_shown_with_its_answer_and_two_neighbours_on_each_side():
     events = list(stories.sends(sent([OK] * 9), [Subject(PRODUCER, 4, 4)], frozenset(), name))
     assert [event.text.split("#")[1][0] for event in events if event.kind == "sent"] == ["2", "3", "4", "5", "6"]
     assert [event.main for event in events if event.kind == "sent"] == [False, False, True, False, False]
-    assert "client 1 is told after 0 ms that #4 is acknowledged at offset 4" in texts(events)
+    assert "client 1 learns after 0 ms that #4 is acknowledged at offset 4" in texts(events)
     pairs = [event.pair for event in events]
     assert all(pairs.count(pair) == 2 for pair in pairs)
 
@@ -61,7 +61,7 @@ def test_a_send_that_was_never_answered_says_so_and_has_no_answer():
 
 def test_a_send_that_failed_without_an_error_was_aborted_with_its_transaction():
     _, answer = stories.sends(sent([FAIL]), [Subject(PRODUCER, 0, NONE)], frozenset(), name)
-    assert answer.text == "client 1 is told after 0 ms that the transaction of #0 is aborted"
+    assert answer.text == "client 1 learns after 0 ms that the transaction of #0 is aborted"
 
 
 def test_nobody_acknowledges_a_send_with_acks_0():
@@ -133,7 +133,7 @@ def test_a_transaction_is_shown_from_its_begin_to_what_its_client_was_told():
     assert texts(events) == [
         "client 1 begins transaction 7",
         "client 1 aborts transaction 7",
-        "client 1 is told: transaction 7 has ended",
+        "client 1 is reported: transaction 7 has ended",
     ]
 
 

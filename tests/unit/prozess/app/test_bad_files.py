@@ -1,4 +1,4 @@
-"""Files that are bad in odd ways: each is told by name, with the rule and the way out, and never as a mistake of ours."""
+"""Files that are bad in odd ways: each is shown by name, with the rule and the way out, and never as a mistake of ours."""
 
 import json
 

@@ -18,7 +18,7 @@ COMMAND = """
     from prozess.app import cli
 
     def _main(_):
-        told = []
+        reported = []
         for _ in range({times}):
             try:
                 print("waiting", flush=True)

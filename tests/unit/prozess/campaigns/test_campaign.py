@@ -1,4 +1,4 @@
-"""Campaigns: what is drawn, what is noted, and what the index tells of it."""
+"""Campaigns: what is drawn, what is noted, and what the index reports it."""
 
 import html
 import json
@@ -199,7 +199,7 @@ def test_a_trial_that_was_tried_again_with_success_counts_as_what_it_was_then():
     assert overview.concerns == []
 
 
-# --- what the index tells
+# --- what the index says
 
 
 def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_is_known():

@@ -36,20 +36,20 @@ whole = {"verdict": verdict, "sentence": "", "trial": trial, "title": "", "seed"
 sys.exit({"held": 0, "violated": 1}[verdict])
 """
 RUN = (sys.executable, "-c", RUNNER)
-# Somebody presses Ctrl-C: as a trial does, it is told, heals, and ends with what was recorded, which is unknown.
+# Somebody presses Ctrl-C: as a trial does, it is reported, heals, and ends with what was recorded, which is unknown.
 INTERRUPTED = """
 import json, os, pathlib, signal, sys, time
-told = []
-signal.signal(signal.SIGINT, lambda *_: told.append(1))
+reported = []
+signal.signal(signal.SIGINT, lambda *_: reported.append(1))
 os.kill(os.getppid(), signal.SIGINT)
 for _ in range(3000):
-    if told: break
+    if reported: break
     time.sleep(0.01)
 run = pathlib.Path(sys.argv[5]) / "cut-short"
 run.mkdir()
 whole = {"verdict": "unknown", "sentence": "", "trial": "t", "title": "", "seed": 1, "cells": []}
 (run / "verdict.json").write_text(json.dumps(whole))
-sys.exit(2 if told else 255)
+sys.exit(2 if reported else 255)
 """
 
 

@@ -178,15 +178,15 @@ def test_what_was_never_run_is_unknown_and_trials_that_there_are_not_are_refused
         scenarios(["smok"], tmp_path, table=None, engine="local", only_table=True)
 
 
-# In the place of `prozess run`: somebody presses Ctrl-C; it is told, as a trial is, and ends with what it has: unknown.
+# In the place of `prozess run`: somebody presses Ctrl-C; it is reported, as a trial is, and ends with what it has: unknown.
 INTERRUPTED = """
 import os, pathlib, shutil, signal, sys
 template, runs = sys.argv[1], pathlib.Path(sys.argv[8])
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 os.kill(os.getppid(), signal.SIGINT)
-told = signal.sigtimedwait([signal.SIGINT], 60)
+reported = signal.sigtimedwait([signal.SIGINT], 60)
 shutil.copytree(template, runs / f"{sys.argv[4]}-{sys.argv[6]}-20260101T000000")
-sys.exit(2 if told else 255)
+sys.exit(2 if reported else 255)
 """
 
 

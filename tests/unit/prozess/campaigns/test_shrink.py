@@ -319,7 +319,7 @@ def verdict(outcome="violated", *, effective=True, axes=None):
 
 
 class Machine(TrialEngine):
-    """Gives the verdicts it is told to, one for each run; None = none."""
+    """Gives the verdicts it is asked to, one for each run; None = none."""
 
     def __init__(self, directory, verdicts, took_s=1.0):
         super().__init__(directory, FakeClock(), StopRequest(), (), attempts=directory.attempts())

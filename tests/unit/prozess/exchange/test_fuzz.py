@@ -122,7 +122,7 @@ def test_any_lines_are_of_verifiable_clients_or_bad_input(seed):
 
 
 def judged(run):
-    """The verdict, or what was said instead."""
+    """The verdict, or what was stated instead."""
     try:
         return judge_run(run, check_run(run, CheckOptions(engine="local"))).verdict
     except ProzessError as error:

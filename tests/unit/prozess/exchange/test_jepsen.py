@@ -45,7 +45,7 @@ def test_what_was_sent_after_the_last_reading_is_not_held_to_be_there(history, t
 def test_what_was_read_past_and_never_given_is_lost_and_what_nobody_reached_is_unseen(history, tmp_path):
     for n in range(6):
         history.send(0, 5, n, n)
-    history.send(0, 5, 6)  # acknowledged, but nobody was told where
+    history.send(0, 5, 6)  # acknowledged, but nobody learned where
     history.poll(1, {5: [[0, 0], [1, 1]]})
     history.poll(2, {5: [[3, 3]]})
     _, verdict = history.checked(tmp_path)
@@ -71,7 +71,7 @@ def test_a_loss_is_forbidden_once_the_user_states_that_no_copy_was_destroyed(his
         ("sought before an abort", AnomalyOutcome.VIOLATED),
         ("read before", AnomalyOutcome.VIOLATED),
         ("read before, aborted", AnomalyOutcome.VIOLATED),
-        ("not said", AnomalyOutcome.UNKNOWN),
+        ("not stated", AnomalyOutcome.UNKNOWN),
         ("assigned", AnomalyOutcome.UNKNOWN),
         ("sought in doubt", AnomalyOutcome.UNKNOWN),
         ("sought, other key", AnomalyOutcome.UNKNOWN),
@@ -227,7 +227,7 @@ def test_a_member_of_a_group_is_judged_between_the_rebalances_that_its_client_te
         history.send(0, 6, n, n)
     history.poll(9, {5: [[n, n] for n in range(8)], 6: [[n, n] for n in range(8)]})
     history.assign(1, [5, 6], "subscribe")
-    history.poll(1, {5: [[3, 3]]})  # nobody knows yet that this client tells its rebalances
+    history.poll(1, {5: [[3, 3]]})  # nobody knows yet that this client reports its rebalances
     history.poll(1, {5: [[0, 0]], 6: [[0, 0]]}, rebalance_log=[{":keys": [5, 6]}])
     history.poll(1, {5: [[1, 1]], 6: [[1, 1]]})
     history.poll(1, {5: [[3, 3]]})

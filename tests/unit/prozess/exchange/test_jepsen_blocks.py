@@ -1,4 +1,4 @@
-"""Jepsen's lines read many at once give what they give one by one: the same rows, or a refusal to tell."""
+"""Jepsen's lines read many at once give what they give one by one: the same rows, or a refusal to say."""
 
 import random
 from dataclasses import fields

@@ -65,7 +65,7 @@ def differences(run, planted_in=None):
 EVERYTHING = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
 IN_TRANSACTIONS = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
 NOT_GENERATED = {
-    "unreported": "no send meets an error that its producer has to be told of",
+    "unreported": "no send meets an error that its producer has to be informed of",
     "unenforced": "no send is one that brokers must refuse",
     "collateral": "no batch has a record that spoils the others",
     "stalled": "no reader stands still, and nobody samples the last stable offset",

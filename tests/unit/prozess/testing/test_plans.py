@@ -1,4 +1,4 @@
-"""The plan of a test: what its clients told becomes cells with the configuration that they really had."""
+"""The plan of a test: what its clients reported becomes cells with the configuration that they really had."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What nobody could judge in a test is said, with what to add; and a test that forbids it fails."""
+"""What nobody could judge in a test is stated, with what to add; and a test that forbids it fails."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Weaknesses that no anomaly tells: copies, minimums and brokers, of the topic and of the topics that brokers keep."""
+"""Weaknesses that no anomaly says: copies, minimums and brokers, of the topic and of the topics that brokers keep."""
 
 import pytest
 from hypothesis import given, settings
@@ -66,7 +66,7 @@ def test_brokers_before_3_7_take_no_write_with_a_minimum_above_the_copies_and_la
 def test_more_copies_than_brokers_cannot_be_made():
     assert rules({"acks": "all"}, brokers=2) == ["availability/fewer-brokers"]
     assert rules({"acks": "all"}, brokers=3) == []
-    assert rules({"acks": "all"}, brokers=None) == [], "nobody told how many there are"
+    assert rules({"acks": "all"}, brokers=None) == [], "nobody stated how many there are"
     found = predicted(TRANSACTIONAL, consumer=GROUP, topic=TOPIC_1 | {"min.insync.replicas": "1"}, broker={}, brokers=1)
     assert [c.rule for c in found.concerns if c.rule.endswith("/fewer-brokers")] == [
         "internal-offsets/fewer-brokers",
@@ -167,7 +167,7 @@ def test_topics_that_connect_and_streams_make_are_weak_as_their_files_set_them(t
     assert all(what.startswith(begin) for what, begin in zip(told, found, strict=True))
 
 
-# --- what nobody told
+# --- what nobody stated
 
 
 def test_of_brokers_that_nobody_told_of_nothing_is_blamed_and_all_that_rests_on_them_is_unknown():
@@ -232,7 +232,7 @@ def test_nothing_is_promised_and_unknown_or_weak_at_once_and_every_rule_can_be_a
         and broker is None
         and not {"replication.factor", "unclean.leader.election.enable"} <= set(topic or {})
     ):
-        assert not {"lost", "dirty-read"} & promised, "rests on what nobody told"
+        assert not {"lost", "dirty-read"} & promised, "rests on what nobody stated"
     told_worst = (topic or {}).get("replication.factor") == "1"
     assert ("availability/replication-factor-1" in {c.rule for c in found.concerns}) >= told_worst
     rules_found = [concern.rule for concern in concerns(found.parts, defaults_hold=defaults)]

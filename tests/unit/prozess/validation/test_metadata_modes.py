@@ -1,4 +1,4 @@
-"""How a cluster keeps its metadata of which only the version is told."""
+"""How a cluster keeps its metadata of which only the version is reported."""
 
 import pytest
 

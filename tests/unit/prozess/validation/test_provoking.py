@@ -1,4 +1,4 @@
-"""What is predicted is provoked: schedules for weaknesses, which of them a trial is given, and what is said in the end."""
+"""What is predicted is provoked: schedules for weaknesses, which of them a trial is given, and what is stated in the end."""
 
 import json
 from dataclasses import replace
@@ -367,7 +367,7 @@ def test_what_became_of_each_step_is_read_from_events_and_a_torn_line_says_nothi
     assert steps_done(run) == {"a": "done"}
 
 
-# --- what no anomaly tells
+# --- what no anomaly says
 
 AVAILABILITY = "availability/min-insync-equals-replication-factor"
 
@@ -471,7 +471,7 @@ def test_the_broker_of_an_internal_topic_is_away_longer_than_another_needs_to_ta
 @pytest.mark.parametrize(
     ("consumer", "client", "commits", "why"),
     [
-        ({}, "java", None, "does not tell when it commits by itself"),
+        ({}, "java", None, "does not say when it commits by itself"),
         ({}, "librdkafka", None, None),
         ({"auto.commit.interval.ms": "60000"}, "librdkafka", None, "too seldom"),
         ({"enable.auto.commit": "false"}, "java", "sync-after", None),

@@ -1,4 +1,4 @@
-"""The file of accepted risks: what it must say, until when it counts, and what is said of entries that accept nothing."""
+"""The file of accepted risks: what it must say, until when it counts, and what is stated of entries that accept nothing."""
 
 from contextlib import suppress
 from datetime import date, timedelta

@@ -1,4 +1,4 @@
-"""Ten configurations, word for word what is said of each, and the sentence of Kafka's own documentation that supports it.
+"""Ten configurations, word for word what is stated of each, and the sentence of Kafka's own documentation that supports it.
 
 Of each the lines that decide: what is promised of the anomaly, by which defect the promise is limited, what is weak."""
 

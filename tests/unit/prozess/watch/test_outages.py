@@ -21,7 +21,8 @@ KEY = (TOPIC, 0)
 
 
 def looked_at(since_s, until_s, silences, *, step_s=0.05, begin_s=0.0):
-    """What is told if somebody looks every `step_s` from `begin_s` on while something has been awaited since `since_s`."""
+    """What is reported if somebody looks every `step_s` from `begin_s` on while something has been awaited since
+    `since_s`."""
     found, moment_s = [], begin_s
     while moment_s < until_s:
         found += silences.look({0: int(since_s * NS_PER_S)}, int(moment_s * NS_PER_S))
@@ -109,7 +110,7 @@ def changed(partition, *, begins, at_s, lasted_s=6.5):
 
 
 def lines_until(lines, changes, until_s):
-    """What is told if somebody looks every tenth of a second, as (moment in s, line)."""
+    """What is reported if somebody looks every tenth of a second, as (moment in s, line)."""
     told, left = [], sorted(changes, key=lambda change: change[0])
     for tenth in range(int(until_s * 10)):
         now_ns = tenth * NS_PER_S // 10

@@ -19,7 +19,7 @@ GONE = None
 
 
 def found(until_s, views, *, unacknowledged=None, unread=None, skip=()):
-    """`views`: from which second on which brokers say what; a single view is said by all three."""
+    """`views`: from which second on which brokers say what; a single view is stated by all three."""
     promises, told = Promises([0], bounds=BOUNDS), []
     for second in range(until_s + 1):
         if second in skip:
@@ -30,7 +30,7 @@ def found(until_s, views, *, unacknowledged=None, unread=None, skip=()):
         promises.sampled("t", answers, second * S)
         waits = {0: None if unacknowledged is None else unacknowledged * S}, {0: None if unread is None else unread * S}
         told += [(second, one.name) for one in promises.check(*waits)]
-        assert all(one.certain for one in promises.check(*waits)), "told once"
+        assert all(one.certain for one in promises.check(*waits)), "reported once"
     return told
 
 

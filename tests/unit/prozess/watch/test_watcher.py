@@ -1,4 +1,4 @@
-"""What a watch tells, counts and shows of what its clients and the brokers say. Clients and brokers are played."""
+"""What a watch says, counts and shows of what its clients and the brokers say. Clients and brokers are played."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The rolling window of a watch: what it tells, what it does not, and that it stays small. A partition is played by hand."""
+"""The rolling window of a watch: what it says, what it does not, and that it stays small. A partition is played by hand."""
 
 import numpy as np
 import pytest

@@ -123,7 +123,7 @@ def test_the_consumer_may_be_a_program_whoever_produces(client):
     assert options.tool.command[2:] == kafkas.tool.command[at:]
     assert options.tool.files == {
         name: text for name, text in kafkas.tool.files.items() if name.startswith("consumer-")
-    }, "it is told at which level to read"
+    }, "it is reported at which level to read"
     assert (options.yours, kafkas.yours) == (True, False)
     producer = launch_verifiable_producer(context_of("verifiable-producer", client, **base)).options
     assert "mine.py" not in producer.tool.command

@@ -1,4 +1,4 @@
-"""Applications with bugs, and mended, on librdkafka's mock cluster: what each of their tests is told."""
+"""Applications with bugs, and mended, on librdkafka's mock cluster: what each of their tests is reported."""
 
 import json
 import subprocess
@@ -154,7 +154,7 @@ def test_a_process_that_is_killed_after_its_commit_is_doubtful_and_fails_who_for
     assert "unprocessed" in names(judged)
     assert outcome(judged, recording).failure is None
     failure = outcome(judged, recording, "unprocessed").failure
-    assert failure.startswith("prozess: unknown: unprocessed in orders: the test forbids it, and prozess cannot tell")
+    assert failure.startswith("prozess: unknown: unprocessed in orders: the test forbids it, and prozess cannot say")
     assert "its process ended before it asked for more records (the first is orders/0, offset 0)" in failure
 
 

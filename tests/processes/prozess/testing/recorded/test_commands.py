@@ -49,14 +49,14 @@ SENT = "producer_send_success"
 SAYING = """
 import json, os, sys, time
 from confluent_kafka import Producer
-servers, said = sys.argv[1], sys.argv[2].replace("@", os.environ["PROZESS_PREFIX"])
-said = said.replace("NOW", str(time.time_ns() // 1_000_000))
-producer, told = Producer({"bootstrap.servers": servers}), []
-producer.produce("t", os.environ["PROZESS_PREFIX"] + ".0", partition=0, on_delivery=lambda e, m: told.append(m.offset()))
+servers, stated = sys.argv[1], sys.argv[2].replace("@", os.environ["PROZESS_PREFIX"])
+stated = stated.replace("NOW", str(time.time_ns() // 1_000_000))
+producer, reported = Producer({"bootstrap.servers": servers}), []
+producer.produce("t", os.environ["PROZESS_PREFIX"] + ".0", partition=0, on_delivery=lambda e, m: reported.append(m.offset()))
 producer.flush(20)
 value = os.environ["PROZESS_PREFIX"] + ".0"
-print(json.dumps({"name": "producer_send_success", "value": value, "topic": "t", "partition": 0, "offset": told[0]}))
-print(said)
+print(json.dumps({"name": "producer_send_success", "value": value, "topic": "t", "partition": 0, "offset": reported[0]}))
+print(stated)
 print('{"name": "shutdown_complete"}')
 """
 
@@ -235,7 +235,7 @@ def test_a_program_that_is_killed_has_all_it_said_in_the_history_and_begins_anew
     verdict = recording.conclude().verdict
     assert verdict.verdict is Verdict.HELD, verdict.unknown_reasons
     sends = sends_of(recording)
-    assert (sends["client"] == 1).sum() == before, "whatever it had said before it was killed"
+    assert (sends["client"] == 1).sum() == before, "whatever it had stated before it was killed"
     assert (sends["client"] == 2).sum() == program.said(SENT) - before
     (fault,) = verdict.faults
     assert (fault.fault, fault.effective, fault.nodes) == ("kill", True, ("client-1",))
@@ -380,8 +380,8 @@ def test_what_a_program_committed_and_never_said_to_have_processed_is_caught(
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ('{"name": "producer_send", "value": "@.1"}', "it announced 1 sends and did not tell how they ended"),
-        ('{"name": "tool_data", "sent": 3, "acked": 1}', "it sent 3 records, and told of 1 how their sends ended"),
+        ('{"name": "producer_send", "value": "@.1"}', "it announced 1 sends and did not say how they ended"),
+        ('{"name": "tool_data", "sent": 3, "acked": 1}', "it sent 3 records, and reported 1 how their sends ended"),
     ],
     ids=["announced", "counted"],
 )

@@ -1,4 +1,4 @@
-"""What happened to records, from hand-made ground truth. Node 1 leads first; the clock error is 1 ms unless said."""
+"""What happened to records, from hand-made ground truth. Node 1 leads first; the clock error is 1 ms unless stated."""
 
 from dataclasses import replace
 from typing import Any

@@ -279,7 +279,7 @@ def counted(at_s, **fetches):
 
 def test_an_administrator_asked_the_one_broker_that_was_sent_more_requests():
     counters = Counters()
-    assert counters.asked() == NONE, "nothing was told yet"
+    assert counters.asked() == NONE, "nothing was reported yet"
     counters.told(counted(1, of_1=0, of_2=4))
     assert counters.asked() == 2
     assert counters.asked() == NONE, "nobody since"

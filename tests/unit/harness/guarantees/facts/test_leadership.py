@@ -45,7 +45,7 @@ def test_an_answer_in_a_later_epoch_ends_it_too():
 
 
 def test_the_first_leader_may_refuse_until_it_answered_somebody():
-    """Seen: topics were made, and a broker led the last of 336 partitions 11 s later than it told its clients."""
+    """Seen: topics were made, and a broker led the last of 336 partitions 11 s later than it reported its clients."""
     env = envelope(CALM, leader_answers=answers((1.4, 0), (2.4, 0)))
     assert refused(env, 1.3) == SO
     assert refused(env, 1.5) == NOT_SO

@@ -55,7 +55,7 @@ def server_log(node, *cuts):
 def judged(
     *, version, metadata, begins_at=90, faults=(), begun_s=4.0, acknowledged_s=4.1, kill="kill", observations=()
 ):
-    """One record of acks=all is gone, acknowledged at offset 100, under epoch 0 unless it is said otherwise."""
+    """One record of acks=all is gone, acknowledged at offset 100, under epoch 0 unless it is stated otherwise."""
     planned = plan(ACKS, steps=[strike("it is done", kill, "node:broker-3")])
     told = evidence(
         planned,
@@ -126,7 +126,7 @@ OF_THE_NEW = {"version": "2.8.0", "metadata": FOLLOWED, "begun_s": 5.2, "acknowl
 def test_where_no_server_log_was_read_a_history_cannot_tell_two_defects_apart_and_both_are_named():
     found = judged(**OF_THE_NEW)
     assert (found.known, found.possible) == ({}, {"KAFKA-18991": 1, "KAFKA-13141": 1})
-    assert found.reason.endswith(" Nothing that was recorded tells KAFKA-18991 and KAFKA-13141 apart.")
+    assert found.reason.endswith(" Nothing that was recorded distinguishes KAFKA-18991 and KAFKA-13141.")
     assert judged(**(OF_THE_NEW | {"version": "2.8.1"})).possible == {"KAFKA-18991": 1}, "it is fixed there"
 
 

@@ -152,7 +152,7 @@ UNTOLD = {
         "faults": (CUT, replace(CUT, number=1, nature=FaultNature(shifts_clock=True))),
     },
     "no marker follows": {"batches": [batch(5, 21)]},
-    "too close to tell": {"batches": [batch(5, 21), batch(6, 24.999, marker=True)]},
+    "too close to say": {"batches": [batch(5, 21), batch(6, 24.999, marker=True)]},
 }
 
 
@@ -190,7 +190,7 @@ def test_a_record_behind_the_marker_of_its_own_end_proves_a_delayed_write():
 NOT_OVERTAKEN = {
     "the marker of the transaction before": [batch(3, 12.1, marker=True), batch(5, 21), batch(9, 25.1, marker=True)],
     "another producer's": [batch(3, 25.1, marker=True, producer_id=8), batch(5, 21), batch(9, 25.1, marker=True)],
-    "too close to tell": [batch(3, 25, marker=True), batch(5, 21), batch(9, 25.1, marker=True)],
+    "too close to say": [batch(3, 25, marker=True), batch(5, 21), batch(9, 25.1, marker=True)],
     "no marker": [batch(3, 25.1), batch(5, 21), batch(9, 25.1, marker=True)],
     "nobody read the log": None,
 }
@@ -213,7 +213,7 @@ def test_any_other_marker_before_it_proves_nothing(batches):
 
 
 def test_a_record_that_was_copied_twice_in_confirmed_transactions_is_not_named():
-    """The offset that a copier was told was an old one: both transactions have the markers that were asked for."""
+    """The offset that a copier learned was an old one: both transactions have the markers that were asked for."""
     columns = {"case": int(CopyCase.REPEATED), "other_offset": 2}
     batches = [batch(2, 11), batch(3, 12.1, marker=True), batch(5, 21), batch(9, 25.1, marker=True)]
     found = evaluated("not-exactly-once", batches, **columns)

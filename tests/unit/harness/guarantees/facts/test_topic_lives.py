@@ -119,7 +119,7 @@ def conflicts(count: int) -> np.ndarray:
     return witnesses(count, case=1, other_s=20)
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------
+# --- what is reported ---------------------------------------------------------------------------------------------------
 
 
 def controllers_log(*rows: dict[str, int]) -> dict[str, np.ndarray]:

@@ -1,4 +1,5 @@
-"""What an unclean election cut off, from hand-made ground truth. Node 1 leads first; the clock error is 1 ms unless said."""
+"""What an unclean election cut off, from hand-made ground truth. Node 1 leads first; the clock error is 1 ms unless
+stated."""
 
 import pytest
 

@@ -200,7 +200,7 @@ SEEN: Mapping[str, Seen] = {
 }
 """Fact of a permitting rule → how it was seen."""
 SHADOWED = {"two-owners/group-perhaps-lost"}
-"""What the rule before it is certain of, too: it only tells in what doubt is."""
+"""What the rule before it is certain of, too: it only reports in what doubt is."""
 STRICT = CellConfiguration(
     acks="all", idempotent=True, retries=False, several_in_flight=False, librdkafka=False, version=(4, 3, 1)
 )

@@ -114,7 +114,7 @@ OUT_OF_ORDER = "exit 3: the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER: Pro
     ("how", "lost", "judged"),
     [
         (OUT_OF_ORDER, True, True),
-        (OUT_OF_ORDER, False, False),  # nothing is gone: why it was told so cannot be said
+        (OUT_OF_ORDER, False, False),  # nothing is gone: why it was informed cannot be stated
         ("exit 3: the Kafka client died: _FENCED: OUT_OF_ORDER_SEQUENCE_NUMBER", True, False),
         ("killed by signal 9: OUT_OF_ORDER_SEQUENCE_NUMBER", True, False),
     ],

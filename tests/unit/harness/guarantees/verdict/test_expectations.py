@@ -1,5 +1,5 @@
 """What steps were to bring about, and whether the recorded history has it: what came true, a near miss, and what nobody can
-tell."""
+say."""
 
 from dataclasses import replace
 
@@ -148,7 +148,7 @@ def test_without_the_controllers_log_nobody_can_tell_who_led():
     assert found.reached is None
     planned = made({"what": "leader", "of": 0, "moved": True})
     whole = judge(planned, findings(planned), seen(planned, metadata=[]))
-    assert "it cannot be told: the controllers' log has nothing of it" in whole.unknown_reasons[0]
+    assert "it cannot be known: the controllers' log has nothing of it" in whole.unknown_reasons[0]
 
 
 @pytest.mark.parametrize(

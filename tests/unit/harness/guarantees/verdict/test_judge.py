@@ -291,7 +291,7 @@ def test_librdkafka_resends_after_a_change_of_leader_even_without_retries_and_ja
         assert of(verdict, 1, name).outcome is AnomalyOutcome.VIOLATED
     later = judge(made, findings(made, found), evidence(made, metadata=failover(2, at_s=5)))
     for name in ("duplicate", "reordered"):
-        assert of(later, 0, name).outcome is AnomalyOutcome.VIOLATED, "it had been told how the send ended"
+        assert of(later, 0, name).outcome is AnomalyOutcome.VIOLATED, "it had learned how the send ended"
 
 
 def test_a_send_that_was_given_up_may_arrive_late_and_only_idempotence_forbids_it():
@@ -364,7 +364,7 @@ def test_a_silent_control_has_its_line_even_where_no_promise_rests_on_it():
     made = plan({"producer.acks": ["1"]}, steps=KILL, controls=CONTROL)
     verdict = judge(made, findings(made), evidence(made, metadata=failover(3), faults=KILLED))
     assert verdict.verdict is Verdict.HELD
-    assert "not proven" not in verdict.sentence, "nothing of it is said to have held"
+    assert "not proven" not in verdict.sentence, "nothing of it is stated to have held"
     (told,) = verdict.not_proven
     assert "no cell's promise rests on it" in told
 

@@ -349,4 +349,4 @@ def test_of_a_program_that_consumes_nobody_knows_whether_it_sought():
     assert outcome("dirty-read", program).outcome is AnomalyOutcome.VIOLATED, "wherever it went, the record was there"
     rows = [row | {"issued": 0} if row["planned"] == program else row for row in rows]
     told = cell_doubts(made, made.cells[0], replace(evidence(made), clients=table("clients", rows)))
-    assert told == ("consumer-test, a program of yours, told of no record that it read",)
+    assert told == ("consumer-test, a program of yours, reported no record that it read",)

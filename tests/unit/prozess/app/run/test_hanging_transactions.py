@@ -128,7 +128,7 @@ def trial(fault="power-loss", targets=("brokers",), **variant):
 
 @dataclass
 class Kafka:
-    """Partitions with open transactions, and what coordinators say of them, look by look; the last is said for good."""
+    """Partitions with open transactions, and what coordinators say of them, look by look; the last is stated for good."""
 
     says: list[list[CoordinatedTransaction] | None]
     open: dict[tuple[str, int], list[OpenTransaction]]
@@ -215,7 +215,7 @@ def test_coordinators_that_do_not_tell_what_was_fenced_a_moment_ago_do_not_tell_
     kafka = Kafka([says], {bench.key: [HANGING]})
     (found,) = bench.end(kafka)
     assert kafka.aborted == []
-    assert "not every broker said which transactions it coordinates" in found.why_not
+    assert "not every broker stated which transactions it coordinates" in found.why_not
 
 
 def test_where_no_id_could_be_fenced_nothing_proves_that_the_coordinators_tell_all(bench):
@@ -294,7 +294,7 @@ def test_only_what_took_everything_from_every_broker_excuses(tmp_path):
     assert not state_was_destroyed(bench.plan, bench.run, bench.cluster), "it was planned and never struck"
 
 
-# --- what is told
+# --- what is reported
 
 
 def test_the_report_says_which_transaction_was_ended_and_of_nothing_says_nothing(bench):

@@ -25,7 +25,7 @@ TRIAL = {
 
 
 class Brokers:
-    """A run directory, three brokers' data directories in it, and what the inspector told the outer process."""
+    """A run directory, three brokers' data directories in it, and what the inspector reported the outer process."""
 
     def __init__(self, path):
         self.run = RunDirectory(path)

@@ -1,4 +1,4 @@
-"""What a stage of the run awaited for longer than its limit is noted, and said."""
+"""What a stage of the run awaited for longer than its limit is noted, and stated."""
 
 import pytest
 

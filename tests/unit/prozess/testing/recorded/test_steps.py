@@ -1,4 +1,4 @@
-"""What an application is still at: what counts as processed, what an exception took away, and what nobody can tell."""
+"""What an application is still at: what counts as processed, what an exception took away, and what nobody can say."""
 
 import asyncio
 import json
