@@ -47,7 +47,7 @@ KERNELS = '''
 import os
 import sys
 import numpy as np
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses, no_witnesses
 
 

@@ -64,7 +64,7 @@ def test_one_worker_needs_no_other_process(run, monkeypatch):
 
 
 OWN = """
-from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import no_witnesses
 
 
