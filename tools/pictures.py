@@ -15,14 +15,14 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from rich.console import Console
-from rich.terminal_theme import DEFAULT_TERMINAL_THEME, NIGHT_OWLISH
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, MONOKAI
 from rich.text import Text
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 SIZE = {"width": 1200, "height": 760}
-COLUMNS = 110
+COLUMNS = 126
 LIMIT_S = 300
-THEMES = {"light": DEFAULT_TERMINAL_THEME, "dark": NIGHT_OWLISH}
+THEMES = {"light": DEFAULT_TERMINAL_THEME, "dark": MONOKAI}
 _WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 """rich names a font that a browser would fetch. The picture is drawn with the reader's own."""
 
