@@ -51,7 +51,7 @@ class _Client:
 
     process: int
     position: dict[int, int] | None = None
-    """Key → the place of the next record; None = nothing was assigned yet."""
+    """Key → the index of the next record; None = nothing was assigned yet."""
     under_way: tuple[str, list[tuple[int, int] | None]] | None = None
     """:f and its micro-operations: (key, value) of a send, None of a poll."""
 

@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """All reads of a partition: the stretches of them that have a place in the log, ascending by row, and the other rows."""
+    """All reads of a partition: the stretches of them that have an index in the log, ascending by row, and the other rows."""
 
     stretches: Sequence[Stretch]
     elsewhere: np.ndarray
@@ -139,7 +139,7 @@ def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
 
 
 def rows_that(values: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Returns intp[k]: the places of the values for which something holds, ascending. If a column has one value for all
+    """Returns intp[k]: the indices of the values for which something holds, ascending. If a column has one value for all
     rows, it looks at that alone."""
     if values.strides == (0,) and len(values):
         return np.arange(len(values) if bool(holds(values[:1])[0]) else 0)

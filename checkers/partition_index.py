@@ -182,7 +182,7 @@ def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
 
 
 def _starts(values: np.ndarray) -> np.ndarray:
-    """Returns the places at which there is another value than at the place before, the first included."""
+    """Returns the indices at which there is another value than at the index before, the first included."""
     if len(values) < ALIGNED_ROWS_MIN:
         return differs_from_previous(values).nonzero()[0]
     return np.append(

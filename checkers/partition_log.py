@@ -72,7 +72,7 @@ class Log:
 
 
 def slots_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns at which places of some rows, which strictly ascend, there is one of a few others."""
+    """Returns at which indices of some rows, which strictly ascend, there is one of a few others."""
     slot = np.searchsorted(rows, few)
     inside = slot < len(rows)
     slot, few = slot[inside], few[inside]

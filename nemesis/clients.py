@@ -19,7 +19,7 @@ from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault, Observation, Watch, observe
 from prozess.nemesis.roles import TargetMissing, is_client
 
-# What faults of clients share: their targets, and the proof that somebody new has a place and does its work.
+# What faults of clients share: their targets, and the proof that somebody new has a slot and does its work.
 
 
 P = TypeVar("P", bound=Frozen)
@@ -45,7 +45,7 @@ class ClientFault(Fault[P]):
 
 
 def client_nodes_of(targets: Sequence[Node], *, fault: str) -> list[ClientNode]:
-    """Returns the targets, which must all be places of running clients. TargetMissing otherwise."""
+    """Returns the targets, which must all be slots of running clients. TargetMissing otherwise."""
     nodes = []
     for node in targets:
         if not is_client(node):
@@ -76,15 +76,15 @@ def await_work(nodes: Sequence[ClientNode], *, clock: Clock, timeout_s: float) -
 def verify_successors(
     nodes: Sequence[ClientNode], before: dict[str, int | None], clock: Clock, *, killed: Mapping[str, str]
 ) -> list[Effect]:
-    """Observes whether each place has a new client that was seen to work. `before`: place → the client that it had;
-    `killed`: place → what there is to say of its end."""
+    """Observes whether each slot has a new client that was seen to work. `before`: slot → the client that it had;
+    `killed`: slot → what there is to say of its end."""
     seen = observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in nodes], clock=clock)
     return [e.model_copy(update={"detail": f"{e.detail}; {why}"}) if (why := killed.get(e.node)) else e for e in seen]
 
 
 def _successor(node: ClientNode, before: int | None) -> Observation:
     if node.client == before:
-        return Tristate.NO, "nobody new has its place"
+        return Tristate.NO, "nobody new has its slot"
     if node.state() is not NodeState.RUNNING:
         return Tristate.NO, f"the new client is {node.state()}"
     if not node.at_work():
@@ -106,7 +106,7 @@ class RestartClients(ClientFault[RestartParameters]):
     """Restarts consumers or producers one after the other: one ends, its successor starts and works, then the next one
     ends. Groups are restarted side by side, and so are producers.
 
-    The effect is that every place has a new client that was seen to work.
+    The effect is that every slot has a new client that was seen to work.
     """
 
     name = "restart-clients"

@@ -50,7 +50,7 @@ def is_client(node: Node) -> TypeGuard[ClientNode]:
 
 
 def client_nodes(nodes: Sequence[Node], target: Target, text: str) -> tuple[Node, ...]:
-    """Returns the places of the clients that `client:NAME`, `member(c, i)` or `producers` means. TargetMissing if there
+    """Returns the slots of the clients that `client:NAME`, `member(c, i)` or `producers` means. TargetMissing if there
     is none."""
     found = tuple(
         node

@@ -352,12 +352,12 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
     return life.end()
 
 
-# The wall clock of a client process, as the process takes it: that of its place, which whoever runs the trial can
+# The wall clock of a client process, as the process takes it: that of its slot, which whoever runs the trial can
 # move.
 #
 # Client processes are forked from one, which has the shim preloaded where a trial moves their clocks
 # (`clusters/disks/shim.c`: the wall clock alone; what is recorded is CLOCK_MONOTONIC). Each maps the clock file of its
-# place over the one that it was born with, and what it runs for itself (a JVM) is started with that file: so a
+# slot over the one that it was born with, and what it runs for itself (a JVM) is started with that file: so a
 # successor in the place has the same clock.
 
 
@@ -371,12 +371,12 @@ def clocks_of(rows: Path) -> Path:
 
 
 def clock_file_of(rows: Path, planned: int) -> Path:
-    """Returns the clock file of one client's place."""
+    """Returns the clock file of one client's slot."""
     return clocks_of(rows) / f"{planned}.clock"
 
 
 def follow_clock_file(rows: Path, planned: int) -> None:
-    """Makes this process follow the clock file of its place. Called before the process has a Kafka client."""
+    """Makes this process follow the clock file of its slot. Called before the process has a Kafka client."""
     common, mine = os.environ.get(VARIABLE, ""), clock_file_of(rows, planned)
     if not common or not mine.exists():
         return

@@ -29,7 +29,7 @@ class EdgeRecords:
     """int64."""
 
     def chosen(self, mask: np.ndarray) -> "EdgeRecords":
-        """Returns those where `mask` is true, or in the places that it names."""
+        """Returns those where `mask` is true, or in the indices that it names."""
         return EdgeRecords(self.send[mask], self.offset[mask])
 
 
@@ -66,7 +66,7 @@ class NearEdges:
         return NearEdges(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
 
     def chosen(self, mask: np.ndarray) -> "NearEdges":
-        """Returns the edges where `mask` is true, or in the places that it names."""
+        """Returns the edges where `mask` is true, or in the indices that it names."""
         records = None if self.records is None else self.records.chosen(mask)
         return NearEdges(self.writer[mask], self.reader[mask], self.row[mask], self.level[mask], records)
 
@@ -144,8 +144,8 @@ def join_edges_of(
     shares: Sequence[CellShare], parts: Sequence[NearEdges], seams: dict[int, NearEdges]
 ) -> tuple[Edges, TakenRows]:
     """Returns the edges of all partitions, in the order in which whole partitions have them. The number of a partition is
-    its place among them. `seams` are those of the partitions that were looked at in parts; of these the rows of edges are
-    returned, and in `Edges.row` their places among them."""
+    its index among them. `seams` are those of the partitions that were looked at in parts; of these the rows of edges are
+    returned, and in `Edges.row` their indices among them."""
     assert seams.keys() <= {share.partition for share in shares}, "seams are of partitions of the cell"
     found: dict[int, list[NearEdges]] = {}
     for share, part in zip(shares, parts, strict=True):

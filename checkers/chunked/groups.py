@@ -85,7 +85,7 @@ def _ranges_of_records(table: Columns, numbers: np.ndarray, rows: np.ndarray) ->
 
 
 def _several(key: np.ndarray) -> np.ndarray:
-    """Returns the places of the keys that are there several times."""
+    """Returns the indices of the keys that are there several times."""
     order = np.argsort(key, kind="stable")
     single = differs_from_previous(key[order])
     single[:-1] &= single[1:]

@@ -357,7 +357,7 @@ def _goes_on(reads: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _beside(offset: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Returns the offsets, ascending, of the rows on both sides of these places between rows."""
+    """Returns the offsets, ascending, of the rows on both sides of these indices between rows."""
     if not len(offset):
         return _NOTHING
     return distinct(offset[np.append(apart, False) | np.append(False, apart)])

@@ -551,7 +551,7 @@ def _why_again(
 
 
 def _same_member(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
-    """Returns bool[n]: do the two members have the same place in the group, and so one group.instance.id?"""
+    """Returns bool[n]: do the two members have the same index in the group, and so one group.instance.id?"""
     clients, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
     slots = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
     return np.asarray(slots[numbers[: len(one)]] == slots[numbers[len(one) :]])

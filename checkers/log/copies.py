@@ -434,7 +434,7 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
 
 
 def _or_none(values: np.ndarray, slot: np.ndarray) -> np.ndarray:
-    """Returns int64[k]: `values` at these places, NONE where the place is -1."""
+    """Returns int64[k]: `values` at these indices, NONE where the index is -1."""
     if not len(values):
         return np.full(len(slot), NONE, dtype=np.int64)
     return np.where(slot >= 0, values[slot], NONE).astype(np.int64)

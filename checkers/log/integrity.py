@@ -37,7 +37,7 @@ def lost(history: PartitionHistory) -> KernelResult:
     Source: acks ("As long as at least one in-sync replica remains alive" for acks=all),
     https://kafka.apache.org/documentation/#producerconfigs_acks. Counts records. Not judged: sends that were completed
     after the sentinel was sent and may stand behind it; what retention or compaction may have removed; a record whose
-    place holds an unreadable one (that is `corrupt`). Records without offset that one of these may be make the result
+    index holds an unreadable one (that is `corrupt`). Records without offset that one of these may be make the result
     incomplete. `case`: LOST_ABSENT, LOST_REPLACED, LOST_OR_BEFORE. O(n), and O(k log k) for the k records that the log
     does not confirm.
 

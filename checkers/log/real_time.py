@@ -69,7 +69,7 @@ def time_travel(history: PartitionHistory) -> KernelResult:
 
 
 def _behind(newest_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:
-    """Returns the places of records that were completed before one was invoked that stands before them."""
+    """Returns the indices of records that were completed before one was invoked that stands before them."""
     following_ns = completed_ns[1:]
     return 1 + rows_where(len(following_ns), lambda rows: newest_ns[rows] > following_ns[rows])
 
@@ -90,7 +90,7 @@ def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
 
 
 def _by_clock(index: PartitionIndex, client_clock: np.ndarray, row: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Returns each clock (one for each host), and the places among these rows of `sends` that its clients sent."""
+    """Returns each clock (one for each host), and the indices among these rows of `sends` that its clients sent."""
     clocks = of_clients(client_clock, index.senders, unknown=NONE)
     if len(clocks) and clocks[0] != NONE and (clocks == clocks[0]).all():
         return [(int(clocks[0]), np.arange(len(row)))]

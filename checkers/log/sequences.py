@@ -68,8 +68,8 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
     new = differs_from_previous(producer)
     control = (replicas["attributes"][rows] & CONTROL) != 0
     slot = np.arange(len(rows))
-    # A running maximum of places carries the latest one on: where the producer of each row begins, and below, its last
-    # batch of records. Example: data, marker, data are the places 0, 1, 2, and `last_data` is 0, 0, 2.
+    # A running maximum of indices carries the latest one on: where the producer of each row begins, and below, its last
+    # batch of records. Example: data, marker, data are the indices 0, 1, 2, and `last_data` is 0, 0, 2.
     begins = np.maximum.accumulate(np.where(new, slot, 0)) if len(rows) else slot
     newest = _newest_before(epoch, new)
     last_data = np.maximum.accumulate(np.where(control, -1, slot)) if len(rows) else slot

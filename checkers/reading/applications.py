@@ -87,7 +87,7 @@ def _lived_until(history: CellHistory, client: int) -> int:
 def silences_of(
     history: CellHistory, partition: PartitionIndex, log: Log, since_ns: np.ndarray, client: int
 ) -> list[tuple[int, Span]]:
-    """Returns (place in `log`, time) for each time of the bound in which this client was asked, and was given nothing of the
+    """Returns (index in `log`, time) for each time of the bound in which this client was asked, and was given nothing of the
     partition, although that record could be read. `since_ns`: since when each record of the log could."""
     bound_ns, asked = history.bounds.reading_ns, asked_of(history, client, ObservationKind.ASKED)
     rows = np.flatnonzero(partition.reads["client"] == client)

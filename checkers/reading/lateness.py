@@ -152,7 +152,7 @@ class SentRecords:
     state: np.ndarray
     """int8: the DeliveryState of each record."""
     beyond: np.ndarray
-    """intp[k]: at which of these places is a record that a recipient did not receive within the bound, ascending. No other
+    """intp[k]: at which of these indices is a record that a recipient did not receive within the bound, ascending. No other
     has a state but IN_TIME."""
     reader: np.ndarray
     """intp[k]: of these, the row of `reads` by which the recipient that the state belongs to received it. Below 0: it never

@@ -1,7 +1,7 @@
 """These kernels check what consumers received: records that stay in the log, positions that neither jump nor fall, and
 readers that do not stall.
 
-A position is the place of a record among the records of the log. Positions are dense. Offsets are not: transaction markers
+A position is the index of a record among the records of the log. Positions are dense. Offsets are not: transaction markers
 and compaction leave holes in them, and a hole is not a record.
 """
 

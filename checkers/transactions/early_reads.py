@@ -251,7 +251,7 @@ def _behind_open(index: CellIndex, position: int) -> Iterator[np.ndarray]:
 
 
 def _greatest_so_far(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the running maximum, and for each place the first one at which it was reached."""
+    """Returns the running maximum, and for each index the first one at which it was reached."""
     newest = np.maximum.accumulate(values) if len(values) else values
     new = differs_from_previous(newest)
     return newest, np.flatnonzero(new)[np.cumsum(new) - 1]

@@ -595,7 +595,7 @@ class KnownTransactions:
     """For each partition that was looked at in parts what they must know of one another: `OpenRecords`
     (`prozess.checkers.transactions.early_reads`)."""
     edge_rows: TakenRows = field(default_factory=dict)
-    """Which rows `ranked_edges` are of in each partition that was looked at in parts. There `Edges.row` is a place among
+    """Which rows `ranked_edges` are of in each partition that was looked at in parts. There `Edges.row` is an index among
     these."""
 
 
@@ -605,7 +605,7 @@ def pack_bits(flags: np.ndarray) -> np.ndarray:
 
 
 _SORTED_PART = 16
-"""Fewer of all numbers than one of so many are sorted; more are marked in an array that has a place for each."""
+"""Fewer of all numbers than one of so many are sorted; more are marked in an array that has an index for each."""
 
 
 def distinct_below(numbers: np.ndarray, length: int) -> np.ndarray:

@@ -296,7 +296,7 @@ class Edges:
     """int32, Isolation: the level of the read. NOT_A_READER for an edge between writes."""
 
     def chosen(self, mask: np.ndarray) -> "Edges":
-        """Returns the edges where `mask` is true, or in the places that it names."""
+        """Returns the edges where `mask` is true, or in the indices that it names."""
         return Edges(self.writer[mask], self.reader[mask], self.position[mask], self.row[mask], self.level[mask])
 
     def and_those(self, more: "Edges") -> "Edges":
@@ -373,7 +373,7 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
 
 
 def gap_numbers(index: CellIndex, position: int, rows: np.ndarray) -> np.ndarray:
-    """Returns intp[k]: in which place between records of other parts these rows of `reads` stand in the log. Rows with the
+    """Returns intp[k]: in which index between records of other parts these rows of `reads` stand in the log. Rows with the
     same number follow one another there. In the last part each has its own."""
     assert index.part is not None
     return np.asarray(np.searchsorted(index.part.breaks, index.partitions[position].reads["log_offset"][rows]))
@@ -442,7 +442,7 @@ def entangled(tail: np.ndarray, head: np.ndarray, span: np.ndarray) -> np.ndarra
 
 def time_spans(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Returns intp[nodes]: the span of time that each node belongs to, such that no cycle leaves a span. `rank` is
-    the place of each node in time, a permutation. Only edges that lead backwards matter, so the others may be left out.
+    the index of each node in time, a permutation. Only edges that lead backwards matter, so the others may be left out.
 
     Where a cycle passes a moment forwards it must come back: moments that no edge passes backwards are in no cycle. Any
     ranks are right; the better they order the edges, the shorter the spans are. O(nodes + edges).
@@ -452,7 +452,7 @@ def time_spans(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarr
     # Example: ranks 0 to 4 and an edge back from 3 to 1. From 1 up to 3 a moment is passed backwards: the spans are 0,
     # 1–3, 4.
     begin, end = (np.bincount(rank[of[back]], minlength=len(rank)) for of in (head, tail))
-    uncut = np.cumsum(begin - end) > 0  # does an edge lead back from behind each place to it, or to one before it?
+    uncut = np.cumsum(begin - end) > 0  # does an edge lead back from behind each index to it, or to one before it?
     number = np.cumsum(np.concatenate([[0], ~uncut[:-1]])) if len(rank) else np.empty(0, dtype=np.int64)
     found: np.ndarray = number[rank]
     return found

@@ -76,7 +76,7 @@ class FaultTime:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """Holds what faults cost some partitions, added up. Axes: fault (its place), phase, level of LEVELS."""
+    """Holds what faults cost some partitions, added up. Axes: fault (its index), phase, level of LEVELS."""
 
     acknowledged: np.ndarray
     """int64[faults, 3, 2]: records acknowledged in the phase."""
@@ -190,7 +190,7 @@ def _few_at_a_time(stretches: Iterable[Columns]) -> Iterator[Columns]:
 
 
 Spans = Sequence[tuple[int, int, tuple[int, int]]]
-"""The phases of faults that there were: the fault's place, the phase's number, and when it began and ended."""
+"""The phases of faults that there were: the fault's index, the phase's number, and when it began and ended."""
 
 
 def phases_of(faults: Sequence[FaultTime]) -> Spans:
@@ -491,7 +491,7 @@ class Successes:
 
 
 def _lower(found: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
-    """The least value at each place; -1 is no place."""
+    """The least value at each index; -1 is no place."""
     inside = index >= 0
     np.minimum.at(found, index[inside], values[inside])
 

@@ -139,18 +139,18 @@ class ClientNode(Node, Protocol):
 
     @property
     def client(self) -> int | None:
-        """The id of the client that has this place now, alive or dead. None means that no client has had it yet: it
+        """The id of the client that has this slot now, alive or dead. None means that no client has had it yet: it
         starts late."""
         ...
 
     @property
     def clients_alive(self) -> Sequence[int]:
-        """Returns the ids of all living clients in this place. There are two after `duplicate`, until Kafka has ended
+        """Returns the ids of all living clients in this slot. There are two after `duplicate`, until Kafka has ended
         one of them."""
         ...
 
     def at_work(self) -> bool:
-        """Says whether the client that has this place now was seen to work, by the rows that it recorded.
+        """Says whether the client that has this slot now was seen to work, by the rows that it recorded.
 
         A member of a group works once it was assigned partitions, or informed that there are none for it. A client that
         sends works once it had an acknowledgement. Any other works once it is ready.
@@ -159,7 +159,7 @@ class ClientNode(Node, Protocol):
 
     def duplicate(self) -> None:
         """Starts another client with the same configuration, group.instance.id included, beside the one that has this
-        place. Kafka may end either of them, and neither end counts as an unexpected death."""
+        slot. Kafka may end either of them, and neither end counts as an unexpected death."""
         ...
 
 
@@ -167,7 +167,7 @@ ALL_CLIENTS_NODE = 1_999_999
 """The node id that stands for all clients of the trial together, as the other end of a link
 (`prozess.harness.config.impairments.CLIENTS`)."""
 CLIENT_NODE = 2_000_000
-"""Node ids from here up are places of clients, so that they never collide with the ids of Kafka's servers."""
+"""Node ids from here up are slots of clients, so that they never collide with the ids of Kafka's servers."""
 
 
 class Workload(Protocol):

@@ -484,7 +484,7 @@ def _names(plan: "Plan") -> Iterator[str]:
 
 
 def _numbers(plan: "Plan") -> Iterator[str]:
-    """Checks the numbers of cells and partitions, because they are found by their place."""
+    """Checks the numbers of cells and partitions, because they are found by their index."""
     cells, partitions = range(len(plan.cells)), range(len(plan.partitions))
     if plan.origin == "trial" and not (cells and partitions):  # another program's history may be empty
         yield "it has no cells, or no partitions"

@@ -118,7 +118,7 @@ class ServerLog:
             self._began_s = wall_s + round((first.at_s - wall_s) / _ZONES_S) * _ZONES_S
 
     def entry(self, offset: int) -> LogEntry | None:
-        """Returns the first entry that begins at that place or later. Lines that continue an entry are passed over."""
+        """Returns the first entry that begins at that index or later. Lines that continue an entry are passed over."""
         content, begin = self.content, offset
         if offset and content[offset - 1 : offset] != b"\n":
             begin = content.find(b"\n", offset) + 1
@@ -134,7 +134,7 @@ class ServerLog:
         return None
 
     def first_from(self, from_s: float) -> int:
-        """Returns a place in the log from which on every entry is of this time or later."""
+        """Returns an index in the log from which on every entry is of this time or later."""
         low, high = 0, len(self.content)
         while low < high:
             middle = (low + high) // 2

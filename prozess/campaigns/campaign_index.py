@@ -120,7 +120,7 @@ def _cells(names: Sequence[str], of: int) -> str:
 CONCERNS_MAX = 100
 """So many runs are described at the top of the page; all are in the table."""
 _BEGINNING = "not begun"
-"""The place of a trial that failed before it had a plan."""
+"""The location of a trial that failed before it had a plan."""
 _OF_VARIANT = ("backend", "variant.metadata_mode", "variant.kafka_version")
 """Drawn settings that the variant's name says already."""
 _ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_JUDGED)

@@ -292,7 +292,7 @@ def campaign_on_spark(
         shared.write(CAMPAIGN_FILE, wanted)
     elif BegunCampaign.model_validate_json(there) != begun:
         raise BadInput(
-            f"--runs {shared.address} holds another campaign, or this one with another seed. Give a new place."
+            f"--runs {shared.address} holds another campaign, or this one with another seed. Give a new location."
         )
     jobs = [draw(found, seed, number) for number in range(count)]
     with opened_results(runs) as directory:

@@ -60,7 +60,7 @@ PLANS = "plans"
 MERGE = "merge"
 """The word that stands where else the name of a matrix stands, to merge shares."""
 BEGUN_FILES = (MATRIX_FILE, CAMPAIGN_FILE)
-"""In the order in which they are written: a place without the last one was not begun."""
+"""In the order in which they are written: a location without the last one was not begun."""
 _LEFT_BY_BEGIN = {"runs", *(f"{name}{end}" for name in (TOKEN, *BEGUN_FILES) for end in ("", ".part"))}
 """All that a command may leave that was killed while it began."""
 
@@ -149,7 +149,7 @@ def run_matrix_on_spark(
 
 
 def _begin_shared(layout: MatrixLayout, shared: SharedResults) -> None:
-    """Writes matrix.json and campaign.json into a place that is new. BadInput if another matrix is there."""
+    """Writes matrix.json and campaign.json into a location that is new. BadInput if another matrix is there."""
     with tempfile.TemporaryDirectory(prefix="prozess-") as scratch:
         directory = CampaignDirectory(Path(scratch) / "new")
         there = {name: shared.read(name) for name in BEGUN_FILES}

@@ -1,6 +1,6 @@
 """Runs many trials at once, each as a task of Spark: one trial an executor, each with a cluster of its own.
 
-What came of a trial is in one place that all machines can write to, a directory that they share or an object store:
+What came of a trial is in one location that all machines can write to, a directory that they share or an object store:
 
 runs/NAME/           the run, as `prozess run` leaves it
 entries/N-T.json     trial N is over: its attempts. It is written last, so that a run is there whole, or does not count
@@ -96,7 +96,7 @@ class SharedResults:
 
     @staticmethod
     def at(results: Path | str, setting: Setting | None = None) -> "SharedResults":
-        """Returns the place with this path or URI. BadInput for a file system that pyarrow cannot write to."""
+        """Returns the location with this path or URI. BadInput for a file system that pyarrow cannot write to."""
         from pyarrow import fs
 
         found = location_of(results)
@@ -295,7 +295,7 @@ def run_on_spark(
     status: Callable[[str], None],
 ) -> bool:
     """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
-    interrupted. BadInput if another command works on the same place.
+    interrupted. BadInput if another command works on the same location.
 
     `cores`: how many cores of an executor a trial has; an executor has as many, so that it runs one trial at a time.
     `plan_of` returns the plan of a job, as JSON; None if its trial comes with prozess. `on_attempt` gets each trial that is
@@ -470,7 +470,7 @@ def opened_results(results: Path | str, setting: Setting | None = None) -> Itera
             if (content := shared.read(name)) is not None:
                 (directory.path / name).write_bytes(content)
         if not directory.is_there:
-            raise BadInput(f"{shared.address} holds no campaign and no matrix. Give a place that --run made.")
+            raise BadInput(f"{shared.address} holds no campaign and no matrix. Give a location that --run made.")
         _absorb(shared, directory)
         for attempt in directory.attempts():
             for name in _SUMMARY if attempt.run is not None else ():

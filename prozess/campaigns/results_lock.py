@@ -1,4 +1,4 @@
-"""Lets one command at a time write into a place of results: a directory that machines share, or an object store.
+"""Lets one command at a time write into a location of results: a directory that machines share, or an object store.
 
 Object stores have no locks. Each command leaves a file, its *claim*, in `owners/`, and writes it again as long as it works.
 It writes its claim first and looks for others then: of two commands that begin at once, at least one sees the other, and
@@ -38,7 +38,7 @@ class Claim(Frozen):
 
 
 class ResultsStore(Protocol):
-    """A place where files can be written, read, listed and removed by several machines."""
+    """A location where files can be written, read, listed and removed by several machines."""
 
     @property
     def address(self) -> str: ...
@@ -51,7 +51,7 @@ class ResultsStore(Protocol):
 
 
 class ResultsOwner:
-    """The claim of this command on a place."""
+    """The claim of this command on a location."""
 
     def __init__(self, place: ResultsStore, *, lease_s: float = LEASE_S) -> None:
         self._place, self._lease_s = place, lease_s
@@ -60,14 +60,14 @@ class ResultsOwner:
         self._lost = False
 
     def claim(self) -> None:
-        """Claims the place. BadInput, and nothing is left, if another command works on it."""
+        """Claims the location. BadInput, and nothing is left, if another command works on it."""
         self._write()
         others = self._others()
         if others:
             self.release()
             raise BadInput(
                 f"{self._place.address}: another command works on these results ({', '.join(others)}). Wait until it has "
-                f"ended, or give another place to --run. The claim of a command that was killed expires after "
+                f"ended, or give another location to --run. The claim of a command that was killed expires after "
                 f"{self._lease_s:g} s."
             )
 
@@ -77,7 +77,7 @@ class ResultsOwner:
         self._write()
 
     def ensure(self) -> None:
-        """Raises HarnessFailed unless the place still belongs to this command."""
+        """Raises HarnessFailed unless the location still belongs to this command."""
         self._lost = self._lost or self._place.read(f"{_OWNERS}/{self._file}") is None
         if self._lost:
             raise HarnessFailed(
@@ -114,8 +114,8 @@ class ResultsOwner:
 
 @contextmanager
 def owned(given: ResultsStore, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
-    """A context in which a place belongs to this command, which says so every `renew_s`. BadInput if another command works on
-    it."""
+    """A context in which a location belongs to this command, which says so every `renew_s`. BadInput if another command
+    works on it."""
     ownership = ResultsOwner(given, lease_s=lease_s)
     ownership.claim()
     ended = threading.Event()

@@ -99,7 +99,7 @@ class Clients:
         )
 
     def nodes(self) -> Sequence[ClientNode]:
-        """Returns the places of planned clients, as targets of faults."""
+        """Returns the slots of planned clients, as targets of faults."""
         return self._incarnations.nodes
 
     def start(self) -> None:

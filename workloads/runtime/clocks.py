@@ -54,8 +54,8 @@ class Stamp:
 
 
 class SlotClock:
-    """The clock of one client's place. `partitions`: (topic, number) that it writes; `clients`: the ids of all clients
-    that have or had the place."""
+    """The clock of one client's slot. `partitions`: (topic, number) that it writes; `clients`: the ids of all clients
+    that have or had the slot."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""An incarnation is one process in the place of a planned client. Faults kill and pause it, and a restart puts a new
+"""An incarnation is one process in the slot of a planned client. Faults kill and pause it, and a restart puts a new
 one there."""
 
 import os
@@ -24,18 +24,18 @@ from prozess.workloads.record.members import ASSIGN
 from prozess.workloads.runtime.clocks import SlotClock
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses
 
-# Who has the place of each planned client, over all that had it.
+# Who has the slot of each planned client, over all that had it.
 #
-# A place that is taken again has a new client, with an id of its own, as a restarted application is a new client to
+# A slot that is taken again has a new client, with an id of its own, as a restarted application is a new client to
 # Kafka.
 
 
 class Incarnations:
-    """Knows which client has the place of each planned client now, and puts new clients there.
+    """Knows which client has the slot of each planned client now, and puts new clients there.
 
     `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is informed of each
-    that was started in a place. New ids are beyond the plan's. `late`: partitions that are not there from the start.
-    `slot_clock`: of a place, whose clients' ids it asks for.
+    that was started in a slot. New ids are beyond the plan's. `late`: partitions that are not there from the start.
+    `slot_clock`: of a slot, whose clients' ids it asks for.
     """
 
     def __init__(  # noqa: PLR0913 - parts of one trial, by name
@@ -73,7 +73,7 @@ class Incarnations:
         return next((planned for planned, ids in self._incarnations.items() if client in ids), client)
 
     def named(self, name: str) -> list[ClientNode]:
-        """Returns the places that a name means: of a planned client, `member(CELL, INSTANCE)`, or `producers`.
+        """Returns the slots that a name means: of a planned client, `member(CELL, INSTANCE)`, or `producers`.
         ClusterFailed if there is none."""
         target = parse_target(client_target(name))
         found = [
@@ -86,7 +86,7 @@ class Incarnations:
         return found
 
     def processes_of(self, nodes: Sequence[ClientNode]) -> list[ClientProcess]:
-        """Returns the processes that have these places now and live."""
+        """Returns the processes that have these slots now and live."""
         alive = (client for node in nodes for client in node.clients_alive[-1:])
         return [self._processes.clients[client] for client in alive]
 
@@ -96,7 +96,7 @@ class Incarnations:
         return [clients[client] for client in self._incarnations[planned.client] if client in clients]
 
     def _restart(self, planned: PlannedClient) -> None:
-        """Starts a new client in a place. In the place of a late starter, which nobody had yet, it is the planned
+        """Starts a new client in a slot. In the slot of a late starter, which nobody had yet, it is the planned
         client itself."""
         ids, client, name = self._incarnations[planned.client], planned.client, planned.name
         if client in self._processes.clients:
@@ -123,7 +123,7 @@ class Incarnations:
 
 # The processes of planned clients as targets of faults: `prozess.harness.interfaces.ClientNode`.
 #
-# A node is a *place*: a planned client's. Whoever has the place now is what is killed or paused.
+# A node is a *slot*: a planned client's. Whoever has the slot now is what is killed or paused.
 
 
 SIGNAL_LIMIT_S = 10.0
@@ -132,7 +132,7 @@ seconds."""
 
 
 class ClientPlace:
-    """The place of one planned client, as a target of faults. `had_by`: everybody who has it or had it, in order;
+    """The slot of one planned client, as a target of faults. `had_by`: everybody who has it or had it, in order;
     `restart`: put a new client there, ready; `end`: end whoever has it; `partitions`: how many it serves that are
     there from the start."""
 
@@ -194,23 +194,23 @@ class ClientPlace:
 
     @property
     def os_pid(self) -> int | None:
-        """The process id of the client that has the place now."""
+        """The process id of the client that has the slot now."""
         process = self._current()
         return process.os_pid if process is not None and process.running else None
 
     @property
     def client(self) -> int | None:
-        """The id of the client that has the place now, alive or dead."""
+        """The id of the client that has the slot now, alive or dead."""
         process = self._current()
         return None if process is None else process.client
 
     @property
     def clients_alive(self) -> Sequence[int]:
-        """Returns the ids of all clients in this place that live."""
+        """Returns the ids of all clients in this slot that live."""
         return [process.client for process in self._had_by() if process.running]
 
     def at_work(self) -> bool:
-        """Reports, by the rows of the client that has the place now, whether it was seen at work."""
+        """Reports, by the rows of the client that has the slot now, whether it was seen at work."""
         client = self.client
         return client is not None and has_worked(self._rows, self._planned, client, partitions=self._partitions)
 
@@ -224,7 +224,7 @@ class ClientPlace:
         return NodeState.PAUSED if still else NodeState.RUNNING
 
     def kill(self) -> None:
-        """Kills the client with SIGKILL, and what it runs. Safe on a place that is empty. Of two clients it is the
+        """Kills the client with SIGKILL, and what it runs. Safe on a slot that is empty. Of two clients it is the
         newer one."""
         process = self._current()
         if process is None or not process.running or process.os_pid is None:
@@ -258,7 +258,7 @@ class ClientPlace:
         self._end(timeout_s)
 
     def start(self) -> None:
-        """Starts a new client, and returns once it is ready. Safe on a place that is taken."""
+        """Starts a new client, and returns once it is ready. Safe on a slot that is taken."""
         if self.os_pid is None:
             self._restart()
 
@@ -373,7 +373,7 @@ def _children_of(process: ClientProcess) -> list[ProcessStatus]:
 
 
 def has_worked(rows: Path, planned: PlannedClient, client: int, *, partitions: int) -> bool:
-    """Says whether this client, in the place of the planned one, was seen at work
+    """Says whether this client, in the slot of the planned one, was seen at work
     (`prozess.harness.interfaces.ClientNode.at_work`)? `partitions`: how many of its partitions were there from the
     start."""
     if isinstance(planned.work, GroupWork):

@@ -1,4 +1,4 @@
-"""Looks up what a match names by its place in the plan: partitions, groups, transactional ids, and the ids of topics."""
+"""Looks up what a match names by its index in the plan: partitions, groups, transactional ids, and the ids of topics."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

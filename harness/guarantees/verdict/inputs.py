@@ -94,7 +94,7 @@ def _inputs(
 
 
 def _groups(tally: Tally) -> Iterator[tuple[Judgement, int, int, int]]:
-    """Yields each judgement with the places of the rule that decided and of the possible defect (-1: none), and how many
+    """Yields each judgement with the indices of the rule that decided and of the possible defect (-1: none), and how many
     witnesses have it."""
     stacked = np.stack([tally.judgement, tally.rule, tally.possible])
     groups, counts = np.unique(stacked, axis=1, return_counts=True)

@@ -58,7 +58,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class TrialLine:
-    """All runs of one trial in one place."""
+    """All runs of one trial in one location."""
 
     trial: str
     backend: str
@@ -75,7 +75,7 @@ class TrialLine:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLine:
-    """All runs in one place with so many nodes."""
+    """All runs in one location with so many nodes."""
 
     backend: str
     mode: str

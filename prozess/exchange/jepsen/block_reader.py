@@ -92,14 +92,14 @@ class _Column:
 class _OneByOne:
     """Takes the operations of a block that were read one by one, as rows of what the arrays have.
 
-    A row begins with the line's place in the block, the key's place in the text, and the key: a number from 0, or the
+    A row begins with the line's index in the block, the key's index in the text, and the key: a number from 0, or the
     negative code of any other key.
     """
 
     def __init__(
         self, lines: Lines, first: int, start: int, texts: dict[str, int], odd_keys: dict[int | str, int]
     ) -> None:
-        """`first`: the number of lines before the block. `start`: the place of the first record that is added here."""
+        """`first`: the number of lines before the block. `start`: the index of the first record that is added here."""
         self._lines, self._first, self._start = lines, first, start
         self._texts, self._odd_keys = texts, odd_keys
         self._begin = self._position = 0
@@ -214,7 +214,7 @@ class _Partitions:
         self._others: dict[int, int] = {}
 
     def of(self, keys: np.ndarray, fields: np.ndarray) -> np.ndarray:
-        """int64[n]: the partition of each key. `places`: where each stands in the text."""
+        """int64[n]: the partition of each key. `indices`: where each stands in the text."""
         found = self._found(keys)
         unknown = np.flatnonzero(found == NONE)
         if len(unknown):

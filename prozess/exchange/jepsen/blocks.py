@@ -23,7 +23,7 @@ OPERATIONS = (":send", ":poll", ":txn")
 MOVES = (":assign", ":subscribe", ":crash")
 FUNCTIONS = (*OPERATIONS, *MOVES)
 OTHER = len(FUNCTIONS)
-"""The place of any other :f."""
+"""The index of any other :f."""
 NUMBER_MAX = 2**62
 _DIGITS_MAX = 18
 """Numbers of so many digits are below NUMBER_MAX."""
@@ -412,15 +412,15 @@ def _field(facts: np.ndarray, begin: int, end: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What some lines say, in arrays. `line`s are places among the lines that were given; what belongs to one line stands
+    """What some lines say, in arrays. `line`s are indices among the lines that were given; what belongs to one line stands
     together, in the order of the text."""
 
     taken: np.ndarray
     """bool[lines]: False = left to the reader that takes lines one by one; what follows is not about this line."""
     type: np.ndarray
-    """int8[lines]: place in TYPES."""
+    """int8[lines]: index in TYPES."""
     f: np.ndarray
-    """int8[lines]: place in FUNCTIONS, or OTHER."""
+    """int8[lines]: index in FUNCTIONS, or OTHER."""
     process: np.ndarray
     """int64[lines]"""
     time_ns: np.ndarray
@@ -479,7 +479,7 @@ class _Reading:
         """Where the gap before each token begins."""
         self._gap_begin[0], self._gap_begin[1:] = _BEFORE, self._end[:-1]
         self._words = np.ndarray(shape=(len(buffer) - _WORD + 1,), dtype="<u8", buffer=buffer.data, strides=(1,)).copy()
-        """The eight bytes from each place on."""
+        """The eight bytes from each index on."""
         self._newline = np.flatnonzero(newline[self._begin])
         """The tokens that end lines."""
         self._number = self._numbers()

@@ -299,7 +299,7 @@ def write_jepsen(history: History, path: Path) -> str:
                 file.write(line)
                 lines += 1
     except OSError as error:
-        raise BadInput(f"--out {str(path)!r} cannot be written: {error.strerror}. Give another place.") from error
+        raise BadInput(f"--out {str(path)!r} cannot be written: {error.strerror}. Give another directory.") from error
     left_out = f"; {exporter.unreadable:,} records that could not be read are left out" if exporter.unreadable else ""
     return f"{lines:,} operations of {exporter.processes:,} processes{left_out}"
 
