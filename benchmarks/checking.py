@@ -85,7 +85,7 @@ def make(run: RunDirectory, options: GenerateOptions, *, straight: bool) -> int:
     if straight:
         return _length(run)
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
-    # As if a trial had recorded it: a generated run has no rows to be written again from.
+    # The rows are as if a trial had recorded them: a generated run has no rows to be written again from.
     run.plan.write_text(plan.model_copy(update={"origin": "trial"}).model_dump_json(), encoding="utf-8")
     history = History.open(run)
     for name, table in TABLES.items():

@@ -24,16 +24,16 @@ class Shape:
     transactions: bool
     """Operations of several micro-operations; else each is one send or one poll."""
     poll_max: int
-    """So many records of a key are read at once."""
+    """At most this many records of a key are read at once."""
     assigned: int
-    """So many keys a client reads."""
+    """At most this many keys a client reads."""
     writes_max: int | None = None
-    """So many writes make a key give way to a new one (Jepsen's `:max-writes-per-key`); None = no key ever does."""
+    """At most this many writes make a key give way to a new one (Jepsen's `:max-writes-per-key`); None = no key ever does."""
     aborts: float = 0.0
     crashes: float = 0.0
-    """Of all operations, how many end as `:info`."""
+    """For all operations, how many end as `:info`."""
     assignments: float = 0.004
-    """Of all operations, how many assign keys anew."""
+    """For all operations, how many assign keys anew."""
 
 
 SHAPES = {

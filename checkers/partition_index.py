@@ -47,7 +47,7 @@ class Tombstones:
         offset = np.where((sends["outcome"][rows] == Outcome.OK.value) & (offset != NONE), offset, _FOREVER)
         order = np.lexsort((offset, key))
         key, offset = key[order], offset[order]
-        # By key, then by offset: the last row of each key has its greatest offset.
+        # Sorted by key, then by offset: the last row of each key has its greatest offset.
         last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
         self._keys, self._offset = Lookup(key[last]), offset[last]
 

@@ -64,7 +64,7 @@ class Log:
             drop |= offset >= self.end
         self.behind = rows[:0] if self.end is None else rows[drop & (offset > self.end)]
         rows, offset = rows[~drop], offset[~drop]
-        # By offset, then by time: of an offset that was read twice the last row counts.
+        # Sorted by offset, then by time: of an offset that was read twice the last row counts.
         rows = rows[np.lexsort((reads["read_ns"][rows], offset))]
         offset = reads["log_offset"][rows]
         last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]

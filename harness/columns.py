@@ -61,7 +61,7 @@ def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
 
 
 _TAKEN_AT_ONCE = 1 << 12
-"""Of so many numbers, to look at the least and the greatest takes longer than all else."""
+"""For so many numbers, to look at the least and the greatest takes longer than all else."""
 
 
 def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:

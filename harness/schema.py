@@ -493,9 +493,9 @@ class ReadFlag(IntEnum):
     """A copy by a client that is not ours. It has no identity of its own, so sender, sequence and sent_partition are
     NONE."""
     FROM_START = 4
-    """Of an import, at the first read of a span: the span began at the beginning of the partition."""
+    """For an import, at the first read of a span: the span began at the beginning of the partition."""
     GOES_ON = 8
-    """Of an import, at the first read of a span: the client went on where its span before ended, or further back."""
+    """For an import, at the first read of a span: the client went on where its span before ended, or further back."""
 
 
 class ObservationKind(IntEnum):
@@ -544,7 +544,7 @@ class ObservationKind(IntEnum):
     again."""
     ADMIN_ANSWERED = 23
     """An administrator's call, made at `time_ns`, to `node`, or, NONE, to the active controller through any broker. It was
-    made again for as long as nobody answered, and `value` ns later an answer came, or a definite error. Of calls that took
+    made again for as long as nobody answered, and `value` ns later an answer came, or a definite error. For calls that took
     less than a second only the first one is written."""
     ADMIN_WAITED = 24
     """The same of a call that nobody had answered when the last attempt was given up, `value` ns later."""

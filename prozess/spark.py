@@ -60,7 +60,7 @@ def check(
 def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `findings`: one row for each checker and partition (or cell) of a run that was checked.
 
-    docs/tables.md has the columns of this and of the other tables. Of a cell of which rows are damaged, `incomplete` names
+    docs/tables.md has the columns of this and of the other tables. For a cell of which rows are damaged, `incomplete` names
     the file. BadInput if the run was not checked yet; HistoryUnreadable if other files of the run or its findings are
     damaged, or if rows were damaged since it was checked.
     """

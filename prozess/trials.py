@@ -269,7 +269,7 @@ match = _builder(MessageMatch, "match")
 expect_message = _builder(MessageExpected, "expect_message")
 """Something was done to messages that the step means."""
 expect_leader = _builder(LeaderExpected, "expect_leader")
-"""Who leads a partition: give `node`, `moved` or `nobody`."""
+"""Names who leads a partition: give `node`, `moved` or `nobody`."""
 expect_controller = _builder(ControllerExpected, "expect_controller")
 """Whether another node becomes the active controller: give `moved`."""
 expect_isr = _builder(IsrExpected, "expect_isr")
@@ -277,13 +277,13 @@ expect_isr = _builder(IsrExpected, "expect_isr")
 expect_truncated = _builder(TruncatedExpected, "expect_truncated")
 """A replica later lost records from its end that it has at this `inspect`."""
 expect_behind = _builder(BehindExpected, "expect_behind")
-"""So many records of one replica are missing in another one at this `inspect`."""
+"""At most this many records of one replica are missing in another one at this `inspect`."""
 expect_ends = _builder(EndsExpected, "expect_ends")
-"""So many commits and aborts are answered, in each cell with transactions."""
+"""At most this many commits and aborts are answered, in each cell with transactions."""
 expect_sends = _builder(SendsExpected, "expect_sends")
-"""So many sends are acknowledged, or fail, in each partition."""
+"""At most this many sends are acknowledged, or fail, in each partition."""
 expect_markers = _builder(MarkersExpected, "expect_markers")
-"""So many transaction markers are written to a partition."""
+"""At most this many transaction markers are written to a partition."""
 
 # Actions: what a step does.
 

@@ -5,7 +5,7 @@ Kafka's own configuration classes are asked for their `ConfigDef`; librdkafka pr
 default, type and what a value may be of every property, so that a misspelt one is noticed, an unset one has its true
 default, and a value that the program would refuse is refused.
 
-Of several versions of Kafka the oldest is written whole, and of each later one what differs from the one before it.
+For several versions of Kafka the oldest is written whole, and of each later one what differs from the one before it.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Writes the tables of docs/versions.md: `python -m tools.versions_page RUNS…`.
 
-One is made from runs of the campaign `versions`. RUNS are run directories, or directories that hold them. Of several runs of
+One is made from runs of the campaign `versions`. RUNS are run directories, or directories that hold them. For several runs of
 one trial on one cluster the newest counts, and what the table says of others stays as it is: those runs are gone. The other
 table lists what releases of librdkafka fixed; without RUNS it alone is written."""
 

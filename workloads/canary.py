@@ -36,7 +36,7 @@ RECONNECT_MAX_MS = 1_000
 """The longest pause between two tries to connect to a broker that is down. A trial's clients try three times as often, which
 a watch of days would pay for; this is still far below the time after which silence is an outage."""
 METADATA_MAX_AGE_MS = 10_000
-"""How old metadata may be. So long after a partition was added the producer knows it at the latest."""
+"""How old metadata may be. This long after a partition was added the producer knows it at the latest."""
 
 
 class CanaryLog(Protocol):

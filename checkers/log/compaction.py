@@ -110,7 +110,7 @@ def _acknowledged(index: PartitionIndex) -> np.ndarray:
 def _last_of_each_key(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     """Returns, of these rows of `sends`, the one with the greatest offset of each key, ascending by key."""
     rows = rows[np.lexsort((index.sends["log_offset"][rows], index.sends["key"][rows]))]
-    # By key, then by offset: the last row of each key stands before the first one of the next key.
+    # Sorted by key, then by offset: the last row of each key stands before the first one of the next key.
     first = differs_from_previous(index.sends["key"][rows])
     last: np.ndarray = np.append(first[1:], True)[: len(rows)]
     chosen: np.ndarray = rows[last]

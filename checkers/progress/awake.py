@@ -17,7 +17,7 @@ def longest_awake(beats: np.ndarray, begin_ns: int, end_ns: int) -> tuple[int, i
     """Returns the longest part of [begin_ns, end_ns] without a gap of more than BEAT_GAP_NS between heartbeats, which
     ascend.
 
-    Example: beats at 0, 1, 2, 9, 10 s. Of [0, 10] it is [0, 2]: from 2 to 9 the process stood still.
+    Example: beats at 0, 1, 2, 9, 10 s. For [0, 10] it is [0, 2]: from 2 to 9 the process stood still.
     """
     inside = beats[np.searchsorted(beats, begin_ns, side="right") : np.searchsorted(beats, end_ns, side="left")]
     edges = np.concatenate([[begin_ns], inside, [end_ns]])

@@ -46,7 +46,7 @@ class Stillness:
     def __init__(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> None:
         assert len(begin_ns) == len(end_ns), "one end for each begin"
         order = np.argsort(begin_ns, kind="stable")
-        # By begin, with the greatest end so far: a span begins anew where it begins behind all ends before it.
+        # Keyed by begin, with the greatest end so far: a span begins anew where it begins behind all ends before it.
         begin, reach = begin_ns[order], np.maximum.accumulate(end_ns[order])
         first = np.flatnonzero(np.concatenate([[True], begin[1:] > reach[:-1]])[: len(begin)])
         self.begin_ns = begin[first]

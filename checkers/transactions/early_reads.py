@@ -41,8 +41,8 @@ def early_read(history: CellHistory) -> KernelResult:
     behind one of a transaction that is open.
 
     Source: KIP-98: consumers at read_committed are given what is below the last stable offset, which is the offset of the
-    first record of any transaction that is not decided yet. Counts records per case (`EarlyCase`). Of transactions that were
-    not aborted: what was given before its own commit, per isolation level, as `aborted_read`. Of all else in L(p) that was
+    first record of any transaction that is not decided yet. Counts records per case (`EarlyCase`). For transactions that were
+    not aborted: what was given before its own commit, per isolation level, as `aborted_read`. For all else in L(p) that was
     given at read_committed: what stands behind a record of a transaction that was certainly open by the same clock
     (`other_*`: its first record of that time there; `other_ns`: until when it was open). A poll's records were given when it
     returned, later than they were fetched: so what is found is certain. O(n), O(k log k) for k early reads.

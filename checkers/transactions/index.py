@@ -79,7 +79,7 @@ class CellIndex(Indexed):
 
     @property
     def read_until_ns(self) -> np.ndarray:
-        """Returns int64[transactions]: until when its client reads inside the transaction. Of an imported transaction
+        """Returns int64[transactions]: until when its client reads inside the transaction. For an imported transaction
         it is known only when it was over; its client does one thing at a time."""
         column = "end_invoked_ns" if self.audited else "completed_ns"
 

@@ -341,7 +341,7 @@ device=$(ip -o -4 address show | awk -v wanted={address} '{ split($4, at, "/"); 
 queue=$(tc qdisc show dev "$device" root | grep -v ' 0: ')
 [ -z "$queue" ] || { echo "$device has a queue that somebody made, and it would be lost: $queue" >&2; exit 1; }
 """
-# Who is asked for a transfer counts from its first byte; 5: not through by the limit.
+# The limit of a transfer counts from its first byte; 5: not through by the limit.
 _TAKE = """
 import socket, sys, time
 address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -353,7 +353,7 @@ class Replay:
     def _roll_back(self) -> None:
         assert self._before is not None
         self._names, self._partitions, length = self._before
-        # Who became controller is not part of the transaction: control records lie outside it.
+        # The record of who became controller is not part of the transaction: control records lie outside it.
         kind = COLUMNS.index("kind")
         self._rows[length:] = [row for row in self._rows[length:] if row[kind] == MetadataKind.CONTROLLER]
         self._before = None

@@ -207,7 +207,7 @@ def refuse_unpublished(
 ) -> None:
     """Raises BadInput, with the nearest releases, if the repository says that there is no such version of Kafka.
 
-    A release that prozess knows, one that was fetched before and one whose jars are in the cache are there. Of any other
+    A release that prozess knows, one that was fetched before and one whose jars are in the cache are there. For any other
     the description of its clients is asked for, a few kB; MissingTool, which says who was asked, if nobody says."""
     from prozess.clusters.install.repository import has_file, repository_of
 

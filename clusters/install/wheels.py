@@ -37,7 +37,7 @@ NUMBERED_OTHERWISE = {
     "2.12.2": "2.12.1",
     "2.16.1": "2.16.0",
 }
-"""Versions of confluent-kafka whose librdkafka has another number, as the libraries reported it. Of every other wheel with a
+"""Versions of confluent-kafka whose librdkafka has another number, as the libraries reported it. For every other wheel with a
 lock it is the same."""
 _UNPACKED, _PINNED = "library", "wheel.sha256"
 _WHEEL = re.compile(r"confluent_kafka-(?P<version>[^-]+)-(?P<python>[^-]+)-[^-]+-(?P<platform>.+)\.whl")
@@ -66,7 +66,7 @@ def refuse_library(
 ) -> None:
     """Raises BadInput if there is no wheel of this version of librdkafka that this Python can run.
 
-    A version that has a lock is known. Of any other the package index is asked, through pip; MissingTool if it cannot
+    A version that has a lock is known. For any other the package index is asked, through pip; MissingTool if it cannot
     be asked.
     """
     tag, machine = f"cp{python[0]}{python[1]}", platform.machine()

@@ -80,7 +80,7 @@ class NodeServers:
 
     @property
     def archives(self) -> Mapping[str, bool]:
-        """Is there an archive that makes the start faster? By role, and by version where there are several."""
+        """Is there an archive that makes the start faster? Keyed by role, and by version where there are several."""
         several = len(self._variant.kafka_versions) > 1
         return {f"{r} {v}" if several else r: path is not None for (r, v), path in self._archives.items()}
 

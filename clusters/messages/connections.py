@@ -24,9 +24,9 @@ READ_BYTES = 256 << 10
 WAITING_MAX_BYTES = 16 << 20
 """A direction is read no further while so much waits to be sent on it."""
 SENT_TOGETHER = 256
-"""So many pieces are sent with one call at most (writev(2) takes 1,024)."""
+"""At most this many pieces are sent with one call (writev(2) takes 1,024)."""
 PENDING_MAX = 10_000
-"""So many requests of a connection may be without an answer; older ones are forgotten."""
+"""At most this many requests of a connection may be without an answer; older ones are forgotten."""
 MARK = 0x70726F7A
 """What the proxy opens carries this mark, so that it is not led back to the proxy (socket(7), SO_MARK)."""
 _RESET = struct.pack("ii", 1, 0)  # struct linger: on, 0 s (socket(7))

@@ -26,7 +26,7 @@ from prozess.clusters.messages.rules import Rules
 from prozess.harness.config.messages.facts import WantedMessage
 
 NEWS_MAX = 200_000
-"""So many entries of the journal may wait until they are taken. Others are counted, and lost."""
+"""At most this many entries of the journal may wait until they are taken. Others are counted, and lost."""
 ACCEPT_MAX = 64
 
 

@@ -28,7 +28,7 @@ from prozess.harness.config.messages.schemas import UnreadableMessage
 SIZE_BYTES = 4
 """The size of a message stands before it."""
 PARTITIONS_NOTED_MAX = 50
-"""So many partitions of one message are journaled."""
+"""At most this many partitions of one message are journaled."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,7 +48,7 @@ class ArmedRule:
     """Why it could not act once."""
     held: list["HeldMessage"] = field(default_factory=list)
     first: "HeldMessage | None" = None
-    """Of a swap: the message that waits for the next one."""
+    """For a swap: the message that waits for the next one."""
     until: WantedMessage | None = None
     serial: int = 0
 

@@ -96,7 +96,7 @@ class AdminConnections:
         self._zookeeper = ZooKeeperClient(self._zookeepers, clock=self._clock)
         self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="observer")
         self._client: AdminClient | None = None
-        # Whoever forgets `close` must not leave sockets to the garbage collector.
+        # Anyone who forgets `close` must not leave sockets to the garbage collector.
         self._finalizer = weakref.finalize(self, _close, self._brokers, self._controllers, self._threads)
 
     def close(self) -> None:

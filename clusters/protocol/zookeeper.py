@@ -1,6 +1,6 @@
 """Asks ZooKeeper servers over the observer's link: who leads the ensemble, and who is Kafka's controller.
 
-Who leads is shown by the four-letter word `srvr`. Who is the controller is read from `/controller` in a session of its own:
+The leader is shown by the four-letter word `srvr`. The controller is read from `/controller` in a session of its own:
 opening a session is a transaction, which a server cut off from its ensemble cannot commit, so no zombie answers.
 https://zookeeper.apache.org/doc/r3.8.4/zookeeperAdmin.html#sc_4lw; zookeeper.jute for the requests.
 """
@@ -64,7 +64,7 @@ class ZooKeeperClient:
     def leader(self, *, timeout_s: float) -> int | None:
         """The node id of the ensemble's leader; None if no server says that it leads.
 
-        Of several (one is deposed and does not know yet) it is the one with the newest epoch."""
+        For several (one is deposed and does not know yet) it is the one with the newest epoch."""
         leading = [node for node, state in self._newest_first(timeout_s) if state.leads]
         return leading[0] if leading else None
 

@@ -104,7 +104,7 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
     results = [
         of_partition[p][0] if len(of_partition[p]) == 1 else _of_parts(sharing, of_partition[p]) for p in of_partition
     ]
-    # Of the whole cell, a kernel gives its reason where it found nothing anywhere, or wherever that is in doubt.
+    # For the whole cell, a kernel gives its reason where it found nothing anywhere, or wherever that is in doubt.
     telling = [result for result in results if result.count] if sharing.judges_cell else []
     reasons = dict.fromkeys(result.incomplete for result in telling or results if result.incomplete)
     witnesses = join_witnesses(result.witnesses for result in results if len(result.witnesses))
@@ -465,7 +465,7 @@ def _failure_text(error: Exception) -> str:
 
 
 def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
-    """Returns the units as threads take them. Of a small partition hardly anything releases the interpreter, so threads that
+    """Returns the units as threads take them. For a small partition hardly anything releases the interpreter, so threads that
     check some at the same time only wait for one another: one thread takes all of them, unless they are fetched from far
     away."""
     if history.run.tables is not None:
@@ -528,8 +528,8 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
 
     The findings are ordered by partition, then as `checkers`. `workers` is the number of partitions at a time. Each
     worker holds one partition in memory, or a piece of about `rows_max` rows of a larger one. A page that is damaged
-    inside makes those kernels incomplete that need it. Who checks much calls `prepare_process` before numpy is imported
-    (`prozess.harness.checking.memory`).
+    inside makes those kernels incomplete that need it. A caller that checks much calls `prepare_process` before numpy is
+    imported (`prozess.harness.checking.memory`).
     """
     assert workers > 0, workers
     with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:

@@ -212,8 +212,8 @@ class ProducerConfiguration(Frozen):
     by word. {python} is the interpreter that runs prozess. {{ and }} stand for braces."""
     client_version: ClientVersion | None = None
     defaults: Literal["prozess", "library"] = "prozess"
-    """Whose defaults count for what the trial does not set. prozess: those below, which are written to the client. library:
-    nothing is written, and the client's own library decides."""
+    """Names whose defaults count for what the trial does not set. prozess: those below, which are written to the client.
+    library: nothing is written, and the client's own library decides."""
     left_to_client: tuple[str, ...] = ()
     """The settings that are not written to the client. Their values here are those of its library. Made by the plan."""
     acks: Acks = "all"
@@ -391,7 +391,7 @@ class GroupConfiguration(Frozen):
     client: Literal["librdkafka", "java"] = "librdkafka"
     client_version: ClientVersion | None = None
     defaults: Literal["prozess", "library"] = "prozess"
-    """Whose defaults count for what the trial does not set, as of producers."""
+    """Names whose defaults count for what the trial does not set, as of producers."""
     left_to_client: tuple[str, ...] = ()
     """The settings that are not written to the members. Their values here are those of the library. Made by the plan."""
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"

@@ -39,8 +39,8 @@ class MethodName:
         found = _METHOD.fullmatch(text)
         if found is None:
             raise ValueError(
-                f"{text!r} names no method; give package.Class#method, or package.Class#method(Type, int) to distinguish methods of "
-                "one name ($ before the name of a nested class)"
+                f"{text!r} names no method; give package.Class#method, or package.Class#method(Type, int) to name "
+                "one of several ($ before the name of a nested class)"
             )
         arguments = found["arguments"]
         given = None if arguments is None else tuple(a.strip() for a in arguments.split(",") if a.strip())

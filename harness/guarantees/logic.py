@@ -20,12 +20,12 @@ def constant(value: int | np.int8, length: int) -> Truth:
 
 
 def all_true(*parts: Truth | np.int8) -> Truth:
-    """Returns true if all are, false if any is, else unknown. Of nothing: true."""
+    """Returns true if all are, false if any is, else unknown. For nothing: true."""
     return reduce(_and, parts, np.asarray(TRUE))
 
 
 def any_true(*parts: Truth | np.int8) -> Truth:
-    """Returns true if any is, false if all are, else unknown. Of nothing: false."""
+    """Returns true if any is, false if all are, else unknown. For nothing: false."""
     return reduce(_or, parts, np.asarray(FALSE))
 
 

@@ -44,9 +44,9 @@ from prozess.harness.schema import (
 )
 
 ROWS_MAX = 50_000_000
-"""Of a clustered table with more rows the values are not looked through: that would take as long as a check."""
+"""For a clustered table with more rows the values are not looked through: that would take as long as a check."""
 AT_ONCE = 1 << 22
-"""Of clustered tables so many rows are looked through at a time."""
+"""For clustered tables so many rows are looked through at a time."""
 
 _CODES: Mapping[str, type[IntEnum]] = {
     code.__name__: code

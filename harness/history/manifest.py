@@ -74,9 +74,9 @@ class FileProof(Frozen):
     rows: int | None = None
     """How many rows a table has."""
     row_groups: tuple[RowGroupProof, ...] = ()
-    """Of a table that is clustered by partition: what each row group was."""
+    """For a table that is clustered by partition: what each row group was."""
     rest: str = ""
-    """Of such a table: the SHA-256 of everything else, which is above all the footer."""
+    """For such a table: the SHA-256 of everything else, which is above all the footer."""
 
 
 class Manifest(Frozen):

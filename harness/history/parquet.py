@@ -38,12 +38,12 @@ ROW_GROUPS_MANY, PARTS_FEW, WHOLE_ROWS_MAX = 32, 4, 1 << 20
 """A table with many row groups and no more rows than this (100 MB) is decoded at once, when more than a few parts of it
 were asked for."""
 SHARED_HELD = 8
-"""So many row groups that several partitions share stay decoded: about a megabyte each."""
+"""At most this many row groups that several partitions share stay decoded: about a megabyte each."""
 UNBOUNDED = np.iinfo(np.int64).max
 """A bound for ranges of offsets that is greater than every offset."""
 _KEY = "prozess."
 _DECODING = threading.Lock()
-"""Held while rows are decoded that are kept. Of the module, because files are pickled."""
+"""Held while rows are decoded that are kept. For the module, because files are pickled."""
 
 
 def table_path(run: RunDirectory, table: str) -> Path:

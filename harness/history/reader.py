@@ -39,7 +39,7 @@ PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 CELL_ROWS_HELD = 20_000_000
 """The rows of a cell above which a kernel reads a partition anew each time it asks. That takes longer, and less memory."""
 CELLS_HELD = 4
-"""Of how many cells the rows of their clients are kept."""
+"""For how many cells the rows of their clients are kept."""
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
 _OF_LEADERS = (code_of("high_watermark"), code_of("last_stable_offset"))
 _OF_THE_QUORUM = (code_of("quorum_leader"), code_of("quorum_epoch"))
@@ -208,7 +208,7 @@ class History:
         )
 
     def _reads_near(self, partition: int, offset: int, reads: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Returns rows of `reads` of a partition, among them all rows at this offset. Of a large partition it reads only
+        """Returns rows of `reads` of a partition, among them all rows at this offset. For a large partition it reads only
         the parts that may have the offset."""
         file = self.files["reads"]
         parts = file.parts.get(partition, ())

@@ -19,7 +19,7 @@ from prozess.harness.schema import NONE, Table
 SHARED_KEY = "prozess.shared_row_groups"
 """The key in the footer. A file in which no row group is shared does not have it."""
 SHARED_ROWS_MAX = 1 << 14
-"""About the most rows of a row group that is shared. Whoever wants one partition of it decodes all of them."""
+"""About the most rows of a row group that is shared. Anyone who wants one partition of it decodes all of them."""
 Run = tuple[int, int]
 """A partition, and how many rows of it follow one another."""
 
@@ -30,7 +30,7 @@ class NotClustered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one partition that follow one another in one row group: first ≤ number < last. Of a table that is not
+    """Rows of one partition that follow one another in one row group: first ≤ number < last. For a table that is not
     clustered: a row group."""
 
     partition: int

@@ -168,7 +168,7 @@ def unverified(run: RunDirectory) -> list[str]:
 
 
 def _server(version: str, run: RunDirectory) -> str:
-    """Returns a name for servers of this version. Of a cluster that was there before, the release that its brokers
+    """Returns a name for servers of this version. For a cluster that was there before, the release that its brokers
     reported."""
     if version != _NOT_KNOWN:
         return f"Kafka {version}"

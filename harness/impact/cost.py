@@ -298,7 +298,7 @@ READ_AT_ONCE_ROWS = 1 << 18
 
 
 def _stretches_of(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[int, Callable[[], Iterable[Columns]]]]:
-    """Yields each partition with its rows, some at a time. Small partitions are read together. Of a large one it is a row
+    """Yields each partition with its rows, some at a time. Small partitions are read together. For a large one it is a row
     group at a time, because it may have more rows than there is memory for."""
     small: list[int] = []
     rows = 0
@@ -345,7 +345,7 @@ def join_impacts(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
 
 def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: int) -> Impact:
     """Returns what the faults of a run cost, measured by threads of this process. HistoryUnreadable if a page is damaged."""
-    # Of small partitions hardly anything releases the interpreter, so threads that take turns at them only wait.
+    # For small partitions hardly anything releases the interpreter, so threads that take turns at them only wait.
     small = [p for p in history.partitions if history.files["sends"].rows_of(p) <= _MANY]
     large = sorted(set(history.partitions).difference(small))
     groups = [*groups_of(history, 2 * workers, large), *([small] if small else [])]
@@ -560,11 +560,11 @@ class ReactionShown(Frozen):
     led: int
     """Partitions that a broker which it was aimed at led."""
     decided: RecoveryShown
-    """Of those: until the metadata log had the next leader; `never`: not before the next fault."""
+    """For those: until the metadata log had the next leader; `never`: not before the next fault."""
     new_leader: RecoveryShown
-    """Of those: until every broker that it was not aimed at named the next leader; `never`: not before the next fault."""
+    """For those: until every broker that it was not aimed at named the next leader; `never`: not before the next fault."""
     first_acknowledged: RecoveryShown
-    """Of those: from when it was made until a record that was sent since was acknowledged."""
+    """For those: from when it was made until a record that was sent since was acknowledged."""
     copies: int
     isr_left: int
 

@@ -40,13 +40,13 @@ class Reaction:
     led: tuple[int, ...] = ()
     """Partitions (dense ids) that a broker which it was aimed at led."""
     decided_ms: tuple[float, ...] = ()
-    """Of those whose lead moved before the next fault: from when it was made until that was decided; 0 = before."""
+    """For those whose lead moved before the next fault: from when it was made until that was decided; 0 = before."""
     leader_ms: tuple[float, ...] = ()
     """The same, until every broker that the fault was not aimed at named the new leader."""
     copies: int = 0
     """Partitions of which a broker that it was aimed at was in sync."""
     isr_left: int = 0
-    """Of those: how many ISRs such a broker left, by anybody's view, before the next fault."""
+    """For those: how many ISRs such a broker left, by anybody's view, before the next fault."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class PartitionHistory:
     acknowledgements and consumers' reads reveal of the log (`prozess.harness.history.participants`), and `audit_end` is
     empty."""
     readers_begin: ReadersBegin = "start"
-    """Of a partition that nobody audited: where consumers began to read."""
+    """For a partition that nobody audited: where consumers began to read."""
     client_reported_until_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """int64[clients]: the client must have learned the outcome of every record that it sent before this moment.
     MISSING means that it did not live so long, or records only what it was reported."""

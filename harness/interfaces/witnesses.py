@@ -334,7 +334,7 @@ class ProgressCase(IntEnum):
     and `unanswered`."""
 
     STOOD_STILL = 1
-    """Whoever waited stood still for so long that it may not have noticed."""
+    """Any client that waited stood still for so long that it may not have noticed."""
     INITIALISATION = 2
     """init_transactions did not return."""
     COMMIT = 3

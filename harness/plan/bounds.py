@@ -94,7 +94,7 @@ def _new_leader_ms(plan: Plan, settings: Mapping[str, object]) -> int:
         value(f"controller.quorum.{name}.timeout.ms", otherwise)
         for name, otherwise in (("fetch", 2_000), ("election", 1_000))
     )
-    # Of ZooKeeper the controller's own session ends first, and then the leader's is seen to have ended.
+    # For ZooKeeper the controller's own session ends first, and then the leader's is seen to have ended.
     return session_ms + (session_ms if zookeeper else fetch_ms * 3 // 2 + 2 * election_ms) + SPARE_MS
 
 

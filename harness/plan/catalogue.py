@@ -6,7 +6,7 @@ has a `Catalogue` here, with its type. The values are in a dictionary beside wha
 `prozess.clusters.registry`, `prozess.checkers.registry`). `prozess/__init__.py`, which Python runs before any other module
 of prozess, says where each registry finds its dictionary. The dictionary is imported when it is first read.
 
-Plans and judgement ask little of what they name: the interfaces below. Whoever makes faults or clusters reads the registry
+Plans and judgement ask little of what they name: the interfaces below. Anyone who makes faults or clusters reads the registry
 itself.
 """
 

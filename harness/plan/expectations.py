@@ -176,7 +176,7 @@ class TruncatedExpected(Frozen):
 
 
 class BehindExpected(Counted):
-    """So many records at the end of a replica are missing in another one, at the step's `inspect`."""
+    """At most this many records at the end of a replica are missing in another one, at the step's `inspect`."""
 
     what: Literal["behind"] = "behind"
     partition: NonNegativeInt
@@ -192,8 +192,8 @@ class BehindExpected(Counted):
 
 
 class SendsExpected(Counted, Lasting):
-    """So many sends end in each partition of the selected cells, from when the step begins to when the next one does. With
-    `took_s` only those count that took at least this long."""
+    """At most this many sends end in each partition of the selected cells, from when the step begins to when the next one
+    does. With `took_s` only those count that took at least this long."""
 
     what: Literal["sends"] = "sends"
     outcome: Literal["acknowledged", "failed"]
@@ -209,9 +209,9 @@ class SendsExpected(Counted, Lasting):
 
 
 class EndsExpected(Counted, Lasting):
-    """So many commits and aborts of each selected cell with transactions are answered, from when the step begins to when the
-    next one does. With `took_s` only those count that took at least this long: a client that waits longer than its
-    request timeout asks again."""
+    """At most this many commits and aborts of each selected cell with transactions are answered, from when the step begins
+    to when the next one does. With `took_s` only those count that took at least this long: a client that waits longer than
+    its request timeout asks again."""
 
     what: Literal["ends"] = "ends"
     took_s: PositiveFloat | None = None
@@ -226,8 +226,8 @@ class EndsExpected(Counted, Lasting):
 
 
 class MarkersExpected(Counted, Lasting):
-    """So many transaction markers are written to a partition, from when the step begins to when the next one does, by the
-    clock of the brokers."""
+    """At most this many transaction markers are written to a partition, from when the step begins to when the next one
+    does, by the clock of the brokers."""
 
     what: Literal["markers"] = "markers"
     partition: NonNegativeInt

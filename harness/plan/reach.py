@@ -1,6 +1,6 @@
 """What carrying out a plan touches beyond a cluster of its own: other machines, programs, images, somebody's containers.
 
-Whoever sends a run directory has written its plan. `prozess replay` carries out such a plan without a question only if it
+Anyone who sends a run directory has written its plan. `prozess replay` carries out such a plan without a question only if it
 stays on this machine and among what prozess starts, or if this machine's record says that it carried out this very plan
 before (`harness/ledger.py`).
 """

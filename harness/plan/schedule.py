@@ -462,7 +462,7 @@ MEMBERS = frozenset({"member", "java-member", "copier", "java-copier", "applicat
 class Target(Frozen):
     """A role that names the target of a step. It is resolved to nodes when the step comes.
 
-    Of the partition with dense id p: `leader(p)`, `followers(p)`, `replicas(p)`; `follower(p, i)`, its i-th follower
+    For the partition with dense id p: `leader(p)`, `followers(p)`, `replicas(p)`; `follower(p, i)`, its i-th follower
     (from 1, as assigned); `in-sync-followers(p)`, those in the ISR; and `partition(p)`, the partition itself (`*` for
     every one of the plan), which is for faults of Kafka itself and resolves to the brokers that have replicas.
 

@@ -22,7 +22,7 @@ from prozess.harness.verdict import AlertResult
 BINS_MAX = 800
 """No more can be distinguished on a screen; a longer run has wider bins."""
 _DIGITS = 4
-"""Of a number in a chart; more cannot be seen."""
+"""For a number in a chart; more cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ def _number(value: float, digits: int) -> float | int | None:
 
 BIN_S = 0.25
 WARM_UP_S = 5.0
-"""So much of what is before the trial's start is shown."""
+"""At most this much of what is before the trial's start is shown."""
 LEVELS = ("0", "1", "all")
-"""Of acks, in the order of charts."""
+"""For acks, in the order of charts."""
 ROWS_AT_A_TIME = 1 << 21
 _COLUMNS = ("invoked_ns", "completed_ns", "outcome", "partition")
 _PER_E, _LATENCIES = 30, 600
@@ -228,7 +228,7 @@ def span_of_sends(history: History) -> tuple[float, float] | None:
 
 
 LEAST_MS = 0.1
-"""Of a logarithmic axis."""
+"""For a logarithmic axis."""
 
 
 def timeline_panels(
@@ -324,7 +324,7 @@ def partition_name(plan: Plan, partition: int) -> str:
 
 STEP_S = 0.5
 KINDS = ("fired", "may have fired", "reported nothing")
-"""Of spans in lanes."""
+"""For spans in lanes."""
 Span = tuple[float, float, int]
 
 

@@ -272,9 +272,9 @@ def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:
 
 
 CHANGES_MAX = 20_000
-"""Of leaders and ISR that the page holds, the earliest; the history has all."""
+"""For leaders and ISR that the page holds, the earliest; the history has all."""
 NEAR_MAX = 30
-"""So many anomalies are named with a fault."""
+"""At most this many anomalies are named with a fault."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from prozess.harness.verdict import TrialVerdict
 def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Path]:
     """Writes every report of a judged run; returns their paths. BadInput if the run was not judged yet.
 
-    `condition`: of the run's files, if it is known already. Of a run with damaged ones the reports say that everything that
+    `condition`: of the run's files, if it is known already. For a run with damaged ones the reports say that everything that
     rests on them is unknown, and why, whatever verdict.json says; NotJudged if its plan cannot be read.
     """
     if not run.verdict.is_file():

@@ -176,7 +176,7 @@ class Cost:
     given_back: int
     """Times a member was given a partition that it had just given up itself: it stood still for nothing."""
     unowned_s: float
-    """Seconds that nobody had a partition, over all partitions. Who died had his until the last sign of life."""
+    """Seconds that nobody had a partition, over all partitions. A client that died had his until the last sign of life."""
     longest_s: float
 
 
@@ -320,7 +320,7 @@ _VERDICTS = {
     AnomalyOutcome.UNKNOWN: Verdict.UNKNOWN,
     AnomalyOutcome.SHOWN: Verdict.HELD,
 }
-"""Of what an application did."""
+"""For what an application did."""
 
 
 def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, float]) -> Path:

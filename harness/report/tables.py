@@ -46,7 +46,7 @@ class DeliveryWindow:
     late: int
     missing: int
     p50_ms: float | None
-    """Of several windows the greatest; None = nothing was delivered."""
+    """For several windows the greatest; None = nothing was delivered."""
     p99_ms: float | None
     max_ms: float | None
     outcome: AnomalyOutcome

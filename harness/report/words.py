@@ -46,7 +46,7 @@ MEANINGS = {
     AnomalyOutcome.NOT_JUDGED: "it does not apply here, or does not decide the verdict",
 }
 NAMED_MAX = 2
-"""So many nodes of a fault are named in a chart."""
+"""At most this many nodes of a fault are named in a chart."""
 REACHED = {True: "✓ yes", False: "? no", None: "? not known"}
 """Whether an expectation came true → how a report says it."""
 VERDICT_SIGNS = {Verdict.HELD: "✓", Verdict.VIOLATED: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_JUDGED: "–"}
@@ -242,7 +242,7 @@ def fault_name(fault: FaultShown, steps: Sequence[Step]) -> str:
 FOLDED_FROM = 3
 """A longer list of cells is opened by a click."""
 TABLES_EACH = 15
-"""So many cells of a group have a table of their witnesses."""
+"""At most this many cells of a group have a table of their witnesses."""
 ROWS_MAX = 400
 """Witnesses in all tables together, about; verdict.json has more."""
 ROWS_LEAST = 3

@@ -24,7 +24,7 @@ from prozess.harness.run_directory import RunDirectory, write_whole
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, worst
 
 CELLS_MAX = 2
-"""So many cells are named with a reason; the report has them all."""
+"""At most this many cells are named with a reason; the report has them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _cells(names: Sequence[str], of: int) -> str:
 # report.
 
 CONCERNS_MAX = 100
-"""So many runs are described at the top of the page; all are in the table."""
+"""At most this many runs are described at the top of the page; all are in the table."""
 _BEGINNING = "not begun"
 """The location of a trial that failed before it had a plan."""
 _OF_VARIANT = ("backend", "variant.metadata_mode", "variant.kafka_version")

@@ -415,7 +415,7 @@ _HISTORY = ("history", "logs")
 class Keep(Frozen):
     """Says what stays of a run on the disk.
 
-    Verdict, findings, report, plan and what was hit always stay. Of a run that was violated or unknown, everything
+    Verdict, findings, report, plan and what was hit always stay. For a run that was violated or unknown, everything
     stays.
     """
 

@@ -204,7 +204,7 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
 
 
 _REASONS = 12
-"""So many reasons of each list of exclusions are shown; the rest is counted."""
+"""At most this many reasons of each list of exclusions are shown; the rest is counted."""
 
 
 def show_matrix(layout: MatrixLayout) -> None:

@@ -142,7 +142,7 @@ class SharedResults:
                 return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file. Whoever reads it meanwhile may find a part of it."""
+        """Writes a file. Anyone who reads it meanwhile may find a part of it."""
         with self._as_one_sentence("written"):
             path = f"{self.directory}/{name}"
             self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
@@ -437,7 +437,7 @@ class _Wave:
 
 
 def read_entries(results: SharedResults, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:
-    """Returns number → what came of the trial, without the trials that are `known`. Of two entries for one trial the first
+    """Returns number → what came of the trial, without the trials that are `known`. For two entries for one trial the first
     one counts. An entry that is torn is not there: its task is run again."""
     found: dict[int, FinishedTrial] = {}
     for name in results.names("entries"):
@@ -453,7 +453,7 @@ def read_entries(results: SharedResults, known: Mapping[int, object] | None = No
 def opened_results(results: Path | str, setting: Setting | None = None) -> Iterator[CampaignDirectory]:
     """A context in which the results of a campaign or a matrix can be read as those of one machine, wherever they are.
 
-    Of a directory, the entries become lines of its entries.jsonl. Of a URI, the small files are copied to a directory here,
+    For a directory, the entries become lines of its entries.jsonl. For a URI, the small files are copied to a directory here,
     and pages that are written into that are copied back. BadInput if nothing was begun there.
     """
     found = location_of(results)

@@ -37,7 +37,7 @@ MISSED = 0.05
 """The probability of giving up a candidate that fails as often as the original."""
 CONFIDENCE = 0.95
 RUNS_MIN = 5
-"""So many runs of the original, and of the result, give its probability."""
+"""At most this many runs of the original, and of the result, give its probability."""
 TRIES_MAX = 60
 """At most so many runs of a candidate. A failure in less than one of twenty runs cannot be shrunk in reasonable time.
 """
@@ -108,7 +108,7 @@ class ShrinkDirectory(JobDirectory):
     """The directory of a search, beside the files of every engine: begun.json, smallest.json, and shrink.md for a
     person.
 
-    It holds what was tried, so that an interrupted search continues and tries nothing twice. Of runs/ only those of the
+    It holds what was tried, so that an interrupted search continues and tries nothing twice. For runs/ only those of the
     smallest plan stay.
     """
 

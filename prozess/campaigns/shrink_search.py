@@ -133,7 +133,7 @@ def ddmin(items: Sequence[T], fails: Callable[[tuple[T, ...]], bool]) -> tuple[T
         if found is not None:
             left, pieces = found, 2
             continue
-        # Of two halves each is the other's complement.
+        # For two halves each is the other's complement.
         complements = [_without(cut, index) for index in range(len(cut))] if len(cut) > 2 else []
         found = next((part for part in complements if fails(part)), None)
         if found is not None:

@@ -63,7 +63,7 @@ class ImportOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """`scope.key` → value, as under `base` of a trial."""
     isolation: IsolationLevel = "read_committed"
-    """Of every consumer."""
+    """For every consumer."""
     faults: Literal["unstated", "none"] = "unstated"
     kafka_version: str | None = None
     same_clock: bool = False
@@ -80,7 +80,7 @@ class ImportedClient:
     role: str
     name: str
     issued: int
-    """Sequences below it were issued; NONE = not known. Of readers: records read."""
+    """Sequences below it were issued; NONE = not known. For readers: records read."""
     started_ns: int
     ended_ns: int
     partitions: tuple[int, ...] = ()

@@ -14,7 +14,7 @@ from prozess.harness.errors import BadInput
 
 _MAGIC = b"\x1f\x8b"
 _FREE_BYTES = 1 << 26
-"""So much may come of any file."""
+"""At most this much may come of any file."""
 _GROWTH_MAX = 200
 """Histories grow to 10 to 40 times their compressed size."""
 _BUFFER_BYTES = 1 << 16

@@ -183,7 +183,7 @@ def _strange(
     return ApplicationFinding(UNEXPECTED, wanted.name, len(strange), reason, tuple(lines))
 
 
-# Order by key. Of the records of one key in one partition of the input, which have an order, the outputs must have that
+# Order by key. For the records of one key in one partition of the input, which have an order, the outputs must have that
 # order. A reader of the output sees no order between two partitions, so they must be in one.
 #
 #     input    k=1 at offset 0, k=2 at offset 1, k=3 at offset 2

@@ -161,7 +161,7 @@ def _where(run: RunDirectory) -> list[str]:
     ]
 
 
-# Of an error that was raised in code of prozess users see their own line that led there, and the error's text.
+# For an error that was raised in code of prozess users see their own line that led there, and the error's text.
 #
 # A mistake of the user's (a wrong argument, a client that is used after its test) says in its text what is wrong and how
 # it is put right; where in prozess it was noticed is of no use to them. A mistake of ours, such as an assertion that does

@@ -141,7 +141,7 @@ class Recording:
         self.whole = True
         """Could the cluster be made whole at the end?"""
         self.identities: dict[str, Identity] = {}
-        """By topic."""
+        """Keyed by topic."""
         self.expectations: list[Expectation] = []
         self.states: list[StateExpectation] = []
         self.transactions_end = False

@@ -17,7 +17,7 @@ from prozess.validation.reading import Reading, entries
 
 FILE_BYTES_MAX = 1_048_576
 FILES_MAX = 100
-"""So many files of a directory are looked at."""
+"""At most this many files of a directory are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _names(path: Path, wanted: re.Pattern[str]) -> list[str] | None:
 
 
 def _profiles(reading: Reading, readings: Sequence[Reading], profiles: Sequence[str], family: _Family) -> None:
-    """Notes profiles that are active and of which no file has anything. Of the first file of its family alone."""
+    """Notes profiles that are active and of which no file has anything. For the first file of its family alone."""
     if reading is not readings[0] or reading.family == ".NET":
         return
     known = {name for each in readings for name in each.known_profiles}

@@ -56,7 +56,7 @@ class ValidationInput:
     broker: Path | None = None
     compose: Path | None = None
     service: str | None = None
-    """Of the Compose file; None = its only one with brokers' settings, or the first of several that are alike."""
+    """For the Compose file; None = its only one with brokers' settings, or the first of several that are alike."""
     client: str = "auto"
     """Whose properties: java, librdkafka; auto: librdkafka's if the file names what only it has."""
     kafka_version: str | None = None
@@ -68,13 +68,13 @@ class ValidationInput:
     profiles: tuple[str, ...] = ()
     topic_name: str | None = None
     """Which topic is meant of a file that has several."""
-    """Of Spring Boot or Quarkus, those that are active, the last one counting most."""
+    """For Spring Boot or Quarkus, those that are active, the last one counting most."""
     brokers: int | None = None
     cluster: str | None = None
     """Addresses of a running cluster that is asked what brokers, and the topic, are set to."""
     cluster_topic: str | None = None
     client_version: str | None = None
-    """Of Kafka's Java clients, else the brokers'; of librdkafka, else the installed one."""
+    """For Kafka's Java clients, else the brokers'; of librdkafka, else the installed one."""
     kafka_defaults: bool = False
     """What no file reports topic and brokers is Kafka's own default."""
     accept: Path | None = None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 AROUND_S = 60.0
-"""Of a trial, beside its schedule: the cluster's start, the warm-up, the audit, the check."""
+"""For a trial, beside its schedule: the cluster's start, the warm-up, the audit, the check."""
 
 DYING_S = 5.0
 """Within that after a broker was killed a partition that needs it takes nothing any more."""

@@ -1,6 +1,6 @@
 """The first lines of `prozess validate`: the verdict, what may be lost, why, and the one change that helps most. Pure.
 
-Whoever reads ten lines knows whether to go on. Everything else follows behind a heading (`terminal.prediction_lines`)."""
+Anyone who reads ten lines knows whether to go on. Everything else follows behind a heading (`terminal.prediction_lines`)."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from prozess.validation.terminal import blame
 
 LINES_MAX = 10
 CAUSES_MAX = 2
-"""So many causes are named here; the others follow below."""
+"""At most this many causes are named here; the others follow below."""
 DUTY = "you must"
 OF_LOSS = ("lost", "lost-transaction", "torn", "unreported", "unprocessed", "skipped")
 """Anomalies by which a record is gone, or nobody works on it, or nobody knows of its loss."""

@@ -46,7 +46,7 @@ from prozess.validation.lifetimes import conditions, duties, lifetimes
 from prozess.validation.trial import ConfigurationParts
 
 CHANGES_MAX = 3
-"""So many changes at once are looked at."""
+"""At most this many changes at once are looked at."""
 CHANGES: Mapping[str, tuple[Any, str]] = {
     "producer.acks": ("all", "acks=all"),
     "producer.enable_idempotence": (True, "enable.idempotence=true"),
@@ -431,7 +431,7 @@ def _let_follow(changed: dict[str, Any], origins: Mapping[str, str]) -> None:
         changed["producer.max_in_flight"] = min(5, changed["producer.max_in_flight"])
 
 
-# Of which part of a configuration each anomaly is: what is informed of a producer or a consumer that nobody gave is a
+# Which part of a configuration each anomaly is: what is informed of a producer or a consumer that nobody gave is a
 # guess.
 
 

@@ -54,7 +54,7 @@ class Reading:
     """Names that are no Kafka setting and cannot change what Kafka promises: `server.port` of a Spring application."""
     unclear: list[Unclear] = field(default_factory=list)
     defaults: dict[Scope, dict[str, Setting]] = field(default_factory=dict)
-    """What a framework sets where nobody does (Connect's worker sets acks=all). Of a part alone that the file has."""
+    """What a framework sets where nobody does (Connect's worker sets acks=all). For a part alone that the file has."""
     commits: Setting | None = None
     """How the application commits, in the words of `--commits`, where the file says it."""
     brokers: int | None = None
@@ -84,7 +84,7 @@ class Reading:
     over: tuple[Path, ...] = ()
     """Other files that this one lies over, and that are in it."""
     family: str = ""
-    """Of files that are read one over the other by their format's own rules; empty: of no such format."""
+    """For files that are read one over the other by their format's own rules; empty: of no such format."""
     rank: int = 0
     """Within the family: what a file of a higher rank says counts."""
     narrows: bool = False

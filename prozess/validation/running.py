@@ -35,7 +35,7 @@ from prozess.validation.trial import ConfigurationParts
 WORTH_S = 10.0
 """A further trial whose schedule had less time is not begun."""
 AROUND_LEAST_S = 20.0
-"""So long a trial takes beside its schedule, however fast the machine was."""
+"""How long a trial takes beside its schedule, however fast the machine was."""
 
 
 def carry_out(prediction: Prediction, budget: Budget, options: RunOptions) -> Done:

@@ -16,7 +16,7 @@ from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step
 WHOLE_S = 120.0
 """The limit of a wait until every ISR is whole."""
 RECORD_MS = 10
-"""So long a member takes for a record, where its client can be known."""
+"""How long a member takes for a record, where its client can be known."""
 RATE_HZ = 20
 """Records per second that are sent to each partition."""
 BATCH = 2_000
@@ -26,7 +26,7 @@ AWAY_MAX_S = 40.0
 COMMITS_WITHIN_S = 8.0
 """So often a group must commit, that it is seen when it cannot."""
 _SESSION_MS = {"zookeeper": ("zookeeper.session.timeout.ms", "18000")}
-"""Of brokers; in KRaft broker.session.timeout.ms. Kafka's defaults. [documentation of 3.9 and 4.3, broker configuration]"""
+"""For brokers; in KRaft broker.session.timeout.ms. Kafka's defaults. [documentation of 3.9 and 4.3, broker configuration]"""
 _FOR_STEP_S = 1.0
 _FOR_WAIT_S = 5.0
 """What a deed, and a wait for a condition, take on a machine that has time."""
@@ -42,18 +42,18 @@ class ScheduleInputs:
     combined: bool
     """The brokers are the controllers, too."""
     broker_session_s: float
-    """So long a dead broker counts as alive."""
+    """How long a dead broker counts as alive."""
     groups: tuple[int, ...] = ()
     """Cells with a consumer group."""
     group_session_s: float = 0.0
     static: bool = False
     commit_interval_s: float | None = None
-    """Of automatic commits; None = the members commit by themselves."""
+    """For automatic commits; None = the members commit by themselves."""
     unseen_commits: str = ""
     """Why nobody sees when the group commits, as a clause; empty: it is seen."""
     poll_interval_s: float = 300.0
     partitions: int = 3
-    """Of the group's topic."""
+    """For the group's topic."""
     transactions: tuple[int, ...] = ()
     """Cells with transactional.ids."""
     fatal: bool = False

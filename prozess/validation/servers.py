@@ -27,7 +27,7 @@ from prozess.harness.errors import BadInput
 REPLICATION = ("replication.factor", "replication-factor", "replicas")
 """As people write it in files of topics; Kafka has it outside the topic's configuration."""
 BROKERS_MAX = 9
-"""So many brokers a trial has at most."""
+"""At most this many brokers a trial has at most."""
 OF_OFFSETS = "min.insync.replicas"
 """A broker's default of topics that __consumer_offsets takes. [GroupCoordinatorService.groupMetadataTopicConfigs]"""
 INTERNAL_FACTORS = (

@@ -127,7 +127,7 @@ def predicted(line: ComparisonLine) -> str:
 
 
 def observed(line: ComparisonLine) -> str:
-    """Returns what was observed in a few words. Of an anomaly that held, what was seen is outside of its promise: a wait
+    """Returns what was observed in a few words. For an anomaly that held, what was seen is outside of its promise: a wait
     while a fault was at work."""
     times = number_of(line.seen.count, "time")
     count = f", {times}" if line.seen.outcome is not AnomalyOutcome.HELD else f" ({times} while it is not promised)"

@@ -25,9 +25,9 @@ NAME = "validate"
 FAULTS_OF = "safe"
 """The trial whose steps `validate` takes: every fault, one after the other, each healed."""
 CONTROL = {"producer.acks": "1", "producer.retries": "max", "producer.max_in_flight": 5}
-"""Of the control: it is expected to lose where leaders die."""
+"""For the control: it is expected to lose where leaders die."""
 SAFE_PRODUCER = {"producer.acks": "all", "producer.enable_idempotence": True}
-"""Of a trial's own producers, where nobody gave one."""
+"""For a trial's own producers, where nobody gave one."""
 HASTE = {
     "topic.properties.segment.ms": 1000,
     "topic.properties.internal.segment.bytes": 65536,
@@ -35,13 +35,13 @@ HASTE = {
     "topic.properties.max.compaction.lag.ms": 2000,
     "compaction.keys": 100,
 }
-"""Of a compacted topic: with segments of a week nothing would be compacted while a trial lasts."""
+"""For a compacted topic: with segments of a week nothing would be compacted while a trial lasts."""
 MIN_ISR_BOUNDED = (3, 7)
 """From this release on brokers count no more replicas than there are. [KAFKA-15583, KAFKA-21110: the effective minimum is
 min(min.insync.replicas, replicas); Partition.effectiveMinIsr]"""
 _TRANSACTION_CELL = "transactions"
 PARTITIONS = 3
-"""Of each cell: the steps name partitions 0 to 2."""
+"""For each cell: the steps name partitions 0 to 2."""
 
 
 class ConfigurationParts:

@@ -13,7 +13,7 @@ from prozess.watch.window import PartitionWindow
 OUTCOMES = {Outcome.OK: "acknowledged", Outcome.FAIL: "failed", Outcome.INFO: "in-doubt"}
 CLIENTS = ("producer", "reader")
 UNREAD_MAX = 20_000
-"""Of how many records of a partition it is remembered when they were sent, until they are read."""
+"""For how many records of a partition it is remembered when they were sent, until they are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ def remark_on(
     """Returns whose another topic is, by the log starts and the ends of its partitions at two times.
 
     A watch writes to its topic all the time, and the topic keeps its records for half an hour: one that has grown is alive,
-    and one that was written to and is empty is not. Of all others nothing is certain: a watch that was killed, one that keeps
-    its topic as evidence, and one that can write nothing at the moment look alike.
+    and one that was written to and is empty is not. For all others nothing is certain: a watch that was killed, one that
+    keeps its topic as evidence, and one that can write nothing at the moment look alike.
     """
     ends = {key: value for key, value in now.items() if key[0] == name}
     if any(end > before[key][1] for key, (_, end) in ends.items() if key in before):

@@ -19,7 +19,7 @@ TRIES = 1
 WEAKEST_FIRST = (HELD, FAILED, UNKNOWN, REFUSED, VIOLATED)
 
 Found = dict[str, dict[str, dict[str, dict[str, dict[str, list[str]]]]]]
-"""By the kind of history, the table, the column, the way and the workload: every outcome that a try had."""
+"""Keyed by the kind of history, the table, the column, the way and the workload: every outcome that a try had."""
 
 
 @dataclass(frozen=True, slots=True)

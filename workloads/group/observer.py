@@ -179,7 +179,7 @@ def launch_observer(context: LaunchContext) -> Settings:
     return Settings(properties, ObserverOptions(committed=tuple(looked_up), stable=in_transactions))
 
 
-# Who answered a look-up of committed offsets: the group's coordinator, as librdkafka says of its own connections.
+# Names who answered a look-up of committed offsets: the group's coordinator, as librdkafka says of its own connections.
 #
 # librdkafka does not report with an answer who gave it. Its statistics say, of the connection to the coordinator, whose
 # it is and since when it has been up: an answer that came while one connection was up is that broker's. Where it

@@ -145,7 +145,7 @@ class LogProducer:
 
     def steps(self) -> Iterator[float]:
         """Does what `run` does, piece by piece. Each piece ends by saying how long reports may be waited for, in
-        seconds, before the next is due. Whoever takes the steps calls `poll` in between."""
+        seconds, before the next is due. Anyone who takes the steps calls `poll` in between."""
         while not self._done():
             for order in self._client.control.commands():
                 self._obey(order)

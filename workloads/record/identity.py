@@ -51,7 +51,7 @@ class RecordIdentities:
     """The identities in a batch of values. The first three are NONE where `flags` has CORRUPT."""
 
     sender: np.ndarray
-    """Who sent it, int32."""
+    """The sender, int32."""
     sent_partition: np.ndarray
     """The dense id of the partition that it was sent to, int32."""
     sequence: np.ndarray
@@ -229,7 +229,7 @@ def key_ids(keys: Sequence[bytes | None]) -> np.ndarray:
 # Copies: what a record that was derived from another says of where it came from.
 #
 # Our own copier puts the fixed header of what it copied behind the header of its own value: so a copy has an identity
-# of its own, as every record has, and names its origin. Whoever else copies hands on the value, or the record header
+# of its own, as every record has, and names its origin. Any client that else copies hands on the value, or the record header
 # `prozess`, as it was: such a copy has the identity of its origin and none of its own. Where an application hands on
 # neither, all that is left to compare is what key and value are: a digest of both, on either side.
 #

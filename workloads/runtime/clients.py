@@ -178,7 +178,7 @@ class Clients:
         """Returns the progress of each partition (dense id), from the rows of its producers. What a dead producer left
         open counts as info."""
         self._processes.poll()
-        # Who is dead is asked before its rows are read: it cannot complete one after.
+        # Whether a client is dead is asked before its rows are read: it cannot complete one after.
         dead = [i for i, client in enumerate(self._tails) if not self._processes.clients[client].running]
         for index, tail in enumerate(self._tails.values()):
             tail.end() if index in dead else tail.advance()
@@ -236,7 +236,7 @@ class Clients:
                 self._processes.command([process], messages.ResumeCommand(), timeout_s=COMMAND_LIMIT_S)
 
 
-# Who has each transactional.id, and how another takes it over while the first still holds an open transaction.
+# Knows who has each transactional.id, and how another takes it over while the first still holds an open transaction.
 
 
 TAKE_OVER_LIMIT_S = 60.0

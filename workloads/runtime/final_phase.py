@@ -214,8 +214,8 @@ class FinalPhase:
 
 
 SETTLED_S = 1.0
-"""So long every partition must have had an owner that is at its end: a fetch is answered within 100 ms, and right after a
-failover the end that a broker names may be an old one."""
+"""For this long every partition must have had an owner that is at its end: a fetch is answered within 100 ms, and right
+after a failover the end that a broker names may be an old one."""
 END_S = 20.0
 """How long members may take to leave their groups."""
 INTERVAL_S = 0.02

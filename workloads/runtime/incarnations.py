@@ -24,7 +24,7 @@ from prozess.workloads.record.members import ASSIGN
 from prozess.workloads.runtime.clocks import SlotClock
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses
 
-# Who has the slot of each planned client, over all that had it.
+# Knows who has the slot of each planned client, over all that had it.
 #
 # A slot that is taken again has a new client, with an id of its own, as a restarted application is a new client to
 # Kafka.
@@ -123,7 +123,7 @@ class Incarnations:
 
 # The processes of planned clients as targets of faults: `prozess.harness.interfaces.ClientNode`.
 #
-# A node is a *slot*: a planned client's. Whoever has the slot now is what is killed or paused.
+# A node is a *slot*: a planned client's. Any client that has the slot now is what is killed or paused.
 
 
 SIGNAL_LIMIT_S = 10.0
@@ -224,7 +224,7 @@ class ClientPlace:
         return NodeState.PAUSED if still else NodeState.RUNNING
 
     def kill(self) -> None:
-        """Kills the client with SIGKILL, and what it runs. Safe on a slot that is empty. Of two clients it is the
+        """Kills the client with SIGKILL, and what it runs. Safe on a slot that is empty. For two clients it is the
         newer one."""
         process = self._current()
         if process is None or not process.running or process.os_pid is None:

@@ -78,7 +78,7 @@ class MessageMatch(Frozen):
     first_sequence: NonNegativeInt | None = None
     """The sequence of the first record of a batch (KIP-98)."""
     commit: bool | None = None
-    """Of an EndTxn request: true means that it commits, false that it aborts."""
+    """For an EndTxn request: true means that it commits, false that it aborts."""
     error: ErrorName | None = None
     """The error code of an answer, at the top or of the partition that is meant: `NONE` for success."""
     nth: Count | None = None

@@ -345,7 +345,7 @@ class TransactionTimes:
             ended = (
                 self.end_invoked_ns[np.maximum(index, 0)] if len(self.end_invoked_ns) else np.full(len(mine), MISSING)
             )
-            # Who sent after an end was asked for is in no transaction that was recorded.
+            # A client that sent after an end was asked for is in no transaction that was recorded.
             found[mine] = np.where(inside & (ended >= sent_ns[mine]), ended, MISSING)
         return found
 
@@ -509,7 +509,7 @@ class Envelope:
     @cached_property
     def lives(self) -> "tuple[Envelope, ...]":
         """One envelope for each topic that the name stood for, with times, elections and observations of that topic alone.
-        What was read from the replicas at the end is of the last. Of one topic: itself."""
+        What was read from the replicas at the end is of the last. For one topic: itself."""
         lives = self.timeline.lives
         if len(lives) < 2:
             return (self,)

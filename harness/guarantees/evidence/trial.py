@@ -532,8 +532,8 @@ DEFECT = (
     "a known defect of librdkafka, librdkafka#5301, open: a metadata response that names no broker makes it forget all "
     "brokers"
 )
-"""Who knows none has nobody to ask for others, whether they are well or not, and stands still for good. Brokers that are
-merely down stay known. [librdkafka rdkafka_metadata.c, rd_kafka_metadata_decommission_unavailable_brokers]"""
+"""A client that knows none has nobody to ask for others, whether they are well or not, and stands still for good. Brokers
+that are merely down stay known. [librdkafka rdkafka_metadata.c, rd_kafka_metadata_decommission_unavailable_brokers]"""
 
 
 def brokerless(metrics: Columns, clients: Columns) -> Mapping[int, int]:

@@ -19,7 +19,7 @@ class Fact:
     meaning: str
     of_configuration: Callable[[CellConfiguration], Tristate] | None = None
     could: Callable[[Happened], Tristate] | None = None
-    """Of a fact about events: could it hold of any witness, after what happened?"""
+    """For a fact about events: could it hold of any witness, after what happened?"""
 
     def __post_init__(self) -> None:
         assert (self.of_configuration is None) != (self.could is None), self.meaning
@@ -31,7 +31,7 @@ _PATCHES = range(10)
 
 
 def version_fact(meaning: str, holds: Callable[[Version], bool]) -> Fact:
-    """Makes a fact about the broker version. Of a release without its patch (4.3) only what all of its patches share is
+    """Makes a fact about the broker version. For a release without its patch (4.3) only what all of its patches share is
     known."""
 
     def of(configuration: CellConfiguration) -> Tristate:

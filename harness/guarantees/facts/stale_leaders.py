@@ -82,7 +82,7 @@ def zombie_answered(envelope: Envelope, election: Election, begun_ns: np.ndarray
 
 
 def _out_then(envelope: Envelope, election: Election) -> list[Truth]:
-    """Was the deposed leader cut off or frozen when it was deposed? By each fault that may have been the cause."""
+    """Was the deposed leader cut off or frozen when it was deposed? Keyed by each fault that may have been the cause."""
     return [
         any_true(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
         for f in envelope.faults
@@ -377,7 +377,7 @@ def reply_endangered(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
 
 def fault_at_work(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A fault held at some time between the sending (`begin_ns`) and the deadline (`other_ns`), or had been undone for less
-    than the stated recovery when it was sent. Of any kind, on any node; but not on those alone that measure."""
+    than the stated recovery when it was sent. For any kind, on any node; but not on those alone that measure."""
     bound = envelope.delivery_bound
     if bound is None:
         return constant(UNKNOWN, len(witnesses))

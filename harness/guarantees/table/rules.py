@@ -261,9 +261,9 @@ class Rule:
     id: str
     effect: RuleEffect = RuleEffect.PERMITTED
     when: tuple[str, ...]
-    """Facts that must all hold. Of a known defect: what it leaves in the history, and nothing else does."""
+    """Facts that must all hold. For a known defect: what it leaves in the history, and nothing else does."""
     perhaps: tuple[str, ...] = ()
-    """Of a known defect: facts that must all hold for it to be possible, where `when` cannot be known. One of them at
+    """For a known defect: facts that must all hold for it to be possible, where `when` cannot be known. One of them at
     least is a part of what this defect leaves in the history: that a version has it, and that a leader changed, is no
     trace of it. Where that part is what `when` asks for, the defect is named only where it is proven."""
     label: str
@@ -276,7 +276,7 @@ class Rule:
     """Like `Guarantee.found`, if the rule can say more precisely what was found."""
     source: str
     defect: str = ""
-    """Of a known defect: "KAFKA-nnnn, fixed in …", as `DEFECTS` reports it; the label is its id there."""
+    """For a known defect: "KAFKA-nnnn, fixed in …", as `DEFECTS` reports it; the label is its id there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

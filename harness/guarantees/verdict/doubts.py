@@ -48,7 +48,7 @@ _KNOWN_ENDS = (
         "idempotent producer may end with this error after a partition fell below min.insync.replicas",
     ),
 )
-"""Of fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
+"""For fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
 rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
 record is due by its own count of retries]"""
 _ENDED_BY_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
@@ -141,7 +141,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
     reasons = [f"client {name} ended although nobody stopped it ({how}{_known_end(how)})" for name, how in died.items()]
-    # Of tens of thousands of clients: found once, not in a search for each of them.
+    # For tens of thousands of clients: found once, not in a search for each of them.
     last_rows = {client: row for row, client in enumerate(evidence.clients["client"].tolist())}
     for client in served:
         if CLIENT_NODE + client.client in killed or client.name in crashed:  # as the trial wanted, or as if it had
@@ -165,7 +165,7 @@ def ended_by_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tu
 
 
 def _cut(plan: Plan, evidence: Evidence, client: PlannedClient) -> bool:
-    """Was a log that the client wrote to cut or destroyed? Of a compacted one not every loss can be seen."""
+    """Was a log that the client wrote to cut or destroyed? For a compacted one not every loss can be seen."""
     cells = {p: cell for cell in plan.cells for p in cell.partitions}
     envelopes = [evidence.envelope(plan, cells[p], p) for p in client.partitions]
     return any(e.wiped_moments or elected_unclean(e) is Tristate.YES for e in envelopes)

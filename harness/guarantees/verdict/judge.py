@@ -508,7 +508,7 @@ def _cells_text(plan: Plan, control: Control) -> str:
 # Which guarantees decide a verdict. The rest is listed as not judged, by name and with the reason.
 #
 # By default everything decides that can be judged where the history comes from; what cannot decides all the same once
-# something of it was found. Who chooses (`--decide`) gets exactly what was chosen.
+# something of it was found. A caller that chooses (`--decide`) gets exactly what was chosen.
 
 
 NEEDS_NODES = (

@@ -76,7 +76,7 @@ def outcome_reason(
 
 
 def _defects(guarantee: Guarantee, tally: Tally) -> str:
-    """Yields what is proven to be a known defect, then what may be one. Of how many, where it is not all of them."""
+    """Yields what is proven to be a known defect, then what may be one. For how many, where it is not all of them."""
 
     def described(found: Iterable[tuple[Rule, int]], as_what: str, proof: str) -> Iterator[str]:
         for rule, count in found:

@@ -21,7 +21,7 @@ PERIOD_S = 1.0
 REQUEST_S = OUR_REQUEST_MS / 1000
 """How long one attempt waits for its answer, as clients of a trial do."""
 LONG_NS = NS_PER_S
-"""Of calls that were answered sooner, the first one is written: it shows that such calls were made."""
+"""For calls that were answered sooner, the first one is written: it shows that such calls were made."""
 JOIN_S = 1.0
 """How long the threads may take to end, all together. One that waits for an answer ends by itself later, and writes nothing
 any more."""

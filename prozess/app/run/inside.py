@@ -49,7 +49,7 @@ from prozess.nemesis.nemesis import Nemesis
 from prozess.workloads.runtime.clients import Clients
 
 WARM_UP_ACKNOWLEDGED = 10
-"""So many records must be acknowledged on each partition, in each of two looks, before the trial's clock starts."""
+"""At most this many records must be acknowledged on each partition, in each of two looks, before the trial's clock starts."""
 
 
 class RunStage:

@@ -237,7 +237,7 @@ class LeaderSampler:
         for key, state in led.items():
             partition = self._partitions.get(key)
             if partition is not None and state.high_watermark is not None and state.watermark_epoch >= 0:
-                # Of deposed leaders, too: what they say is a fact of its own.
+                # For deposed leaders, too: what they say is a fact of its own.
                 answer = (state.high_watermark, partition, node, state.watermark_epoch)
                 if self._answers.accepts((node, partition), answer, time_ns):
                     seen.append((time_ns, *answer))

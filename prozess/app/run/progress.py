@@ -92,7 +92,7 @@ class Watcher:
 class LiveLeaders:
     """Knows who leads each partition, by what each broker says.
 
-    Of one partition the view with the highest leader epoch counts, of equal ones the one that was written last. Who is
+    For one partition the view with the highest leader epoch counts, of equal ones the one that was written last. Who is
     in sync is what leaders say of themselves.
     """
 

@@ -190,7 +190,7 @@ def _wrong_in(view: BrokerView, keys: Sequence[tuple[str, int]], wrong: Callable
     bad = []
     for topic, number in keys:
         partition = view.get((topic, number))
-        # Of a partition that nobody leads a broker says LEADER_NOT_AVAILABLE: that is for `wrong` to judge.
+        # For a partition that nobody leads a broker says LEADER_NOT_AVAILABLE: that is for `wrong` to judge.
         if partition is None or (partition.error and partition.leader >= 0) or wrong(partition):
             shown = "unknown" if partition is None else f"leader {partition.leader}, ISR {list(partition.isr)}"
             bad.append(f"{topic}-{number}: {shown}")

@@ -43,7 +43,7 @@ class ListedRun(Frozen):
 
 
 def line_of(path: Path) -> ListedRun:
-    """Returns the line of a run. Of one that is damaged or of another version it says so."""
+    """Returns the line of a run. For one that is damaged or of another version it says so."""
     summary = RunSummary.at(path)
     line = ListedRun(
         path=str(path), trial=path.name, seed=None, began=summary.began, took_s=summary.took_s, where="", verdict=None,

@@ -47,7 +47,7 @@ class Measured:
     """Violated by nothing but known defects of others, such as the client's."""
     ready_s: float | None
     memory_mib: float | None
-    """Of the servers when they were ready, shared pages counted once."""
+    """For the servers when they were ready, shared pages counted once."""
     faults: tuple[FaultImpact, ...]
 
     @property
@@ -279,7 +279,7 @@ BEGIN, END = "<!-- measured: what follows is written by `prozess measured --into
 
 
 def measured_text(runs: Sequence[Measured]) -> str:
-    """Every table. Of two numbers the first is the median, the second the worst."""
+    """Every table. For two numbers the first is the median, the second the worst."""
     parts = [
         "### Runs",
         "Known defect: violated, and by nothing but what the guarantee table knows as an open defect of others.",

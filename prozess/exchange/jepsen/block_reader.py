@@ -39,7 +39,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.schema import MISSING, NONE, OFFSET_MAX, Outcome, ReadFlag
 
 BLOCK_BYTES = 1 << 20
-"""So much text is read at once: few enough to stay in a core's cache."""
+"""At most this much text is read at once: few enough to stay in a core's cache."""
 INVOKE, OK, FAIL = (TYPES.index(name) for name in (":invoke", ":ok", ":fail"))
 ASSIGN, SUBSCRIBE, CRASH = (FUNCTIONS.index(name) for name in (":assign", ":subscribe", ":crash"))
 TRANSACTION = FUNCTIONS.index(":txn")

@@ -33,7 +33,7 @@ _WORD = 8
 _BETWEEN = "] ["
 """Stands between two records."""
 _KNOWN_MAX, _REFUSED_MAX, _NEW_MAX = 4096, 1 << 16, 512
-"""So many gaps are remembered, so many that are not understood, and so many new ones are looked at in one block."""
+"""At most this many gaps are remembered, so many that are not understood, and so many new ones are looked at in one block."""
 _RARE_MAX = 1024
 """Lines with more unusual gaps than this are read one by one, so that no sum of their facts overflows."""
 _BEFORE, _BEHIND = 24, _GAP_MAX + 8
@@ -53,7 +53,7 @@ class TokenRole(IntEnum):
     """The value of a send with an offset, or nil: [:send key [offset value]]."""
     OFFSET = 6
     VALUE = 7
-    """Of a record that a poll gave."""
+    """For a record that a poll gave."""
     POLL_KEY = 9
     ITEM = 10
     """A number that stands in an operation's value by itself: a key that is assigned."""
@@ -447,7 +447,7 @@ class Lines:
     item_field: np.ndarray
     item_key: np.ndarray
     offset: np.ndarray
-    """Of each record, run after run."""
+    """For each record, run after run."""
     value: np.ndarray
     bounds: np.ndarray
     """int64[lines + 1]: where each line begins in the text."""
@@ -660,7 +660,7 @@ class _Reading:
 
 
 _SAMPLES = 4
-"""So many words of a long gap make its hash."""
+"""At most this many words of a long gap make its hash."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
 _LAST_DIGITS = np.array([0x0F0F0F0F0F0F0F0F >> 8 * n << 8 * n for n in range(_WORD, -1, -1)], dtype=np.uint64)

@@ -199,7 +199,7 @@ Plain = tuple[tuple[str, ...], tuple[str, ...], list[EdnValue]]
 
 
 def read_lines(lines: list[str]) -> list[Plain | None]:
-    """Operations of the usual form, one per line. None where a line is anything else: it is for `read_edn`. Of operations of
+    """Operations of the usual form, one per line. None where a line is anything else: it is for `read_edn`. For operations of
     the nemesis the value is left out.
 
     About twenty times as fast: the values of all lines are turned into one JSON text.

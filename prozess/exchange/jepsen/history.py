@@ -196,9 +196,9 @@ _OF_NEMESIS = re.compile(r":process\s+:nemesis\b")
 _OF_NEMESIS_BYTES = re.compile(_OF_NEMESIS.pattern.encode())
 _ENDED_BY = {"kill": "start", "pause": "resume", "start": "stop"}
 VALUE_CHARACTERS_MAX = 300
-"""So much of an operation's :value is kept."""
+"""At most this much of an operation's :value is kept."""
 _DEPTH_MAX = 6
-"""Of a value that is shown."""
+"""For a value that is shown."""
 
 
 def stated_faults(lines: Iterable[tuple[int, str]]) -> list[StatedFault]:
@@ -273,7 +273,7 @@ _TYPES = {Outcome.OK: ":ok", Outcome.FAIL: ":fail", Outcome.INFO: ":info"}
 _SEQUENCE_BITS = 40
 _FOREVER = np.iinfo(np.int64).max
 INVOKED, COMPLETED = 0, 1
-"""Of two events at one time the completion comes first: nobody is asked before the answer."""
+"""For two events at one time the completion comes first: nobody is asked before the answer."""
 
 
 @dataclass(frozen=True, slots=True)

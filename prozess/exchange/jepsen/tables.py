@@ -47,7 +47,7 @@ class JepsenColumns:
     runs: Mapping[str, np.ndarray]
     """RUN_COLUMNS → n, in the order of the file."""
     offsets: np.ndarray
-    """Of each record that was read."""
+    """For each record that was read."""
     values: np.ndarray
     most_micro_operations: int
     has_txn: bool

@@ -41,7 +41,7 @@ BEHIND_OPEN_SOONER_NS, BEHIND_OPEN_COMMIT_NS = 30_000_000, 2_000_000
 """In turn it is read so much sooner than all else, when its own commit was invoked so long after its begin, and that of the
 record in front of it is not invoked before COMMIT_AFTER_NS."""
 TURNS = 1 << 16
-"""Of which rows of `transactions` are made at a time."""
+"""Which rows of `transactions` are made at a time."""
 Rows = Mapping[str, np.ndarray | int]
 
 
@@ -67,7 +67,7 @@ class GeneratedCell:
     """Member of its group that gets no partition; NONE if it has no group."""
     planted: Mapping[str, int]
     issued: dict[int, int] = field(default_factory=dict)
-    """Of `planter`, `zombie` and `waiter`."""
+    """For `planter`, `zombie` and `waiter`."""
     spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Anomaly → per partition the positions that it was planted at, ascending."""
     counts: dict[str, np.ndarray] = field(default_factory=dict)

@@ -36,7 +36,7 @@ PARTITIONS_MAX = 10_000
 KINDS = ("log", "transactions", "group", "compaction")
 _ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "compaction": 3}
 _ROUNDS = 8
-"""Of a compacted topic's keys; the last two stay."""
+"""For a compacted topic's keys; the last two stay."""
 _TOMBSTONES = 8
 _RELIABLE = {"producer.acks": "all", "producer.enable_idempotence": True, "topic.min_insync_replicas": 2}
 _WORKLOADS: Mapping[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ from prozess.harness.schema import NONE
 
 ASSIGN, REVOKE, CLOSE = 1, 2, 4
 HEARTBEAT_MS, SESSION_MS, POLL_MS = 1_000, 10_000, 2**31 - 1
-"""Of the group. The planted second owner of a partition receives no records, so it must be allowed never to poll."""
+"""For the group. The planted second owner of a partition receives no records, so it must be allowed never to poll."""
 MAY_EXPLAIN_NS = (4 * HEARTBEAT_MS + 10_000 + 3_000 + SESSION_MS) * 1_000_000
 """What happened so long before a partition moved may explain it: four heartbeats, the time that members may be at work, that
 for which a coordinator waits for the first ones, and a session."""

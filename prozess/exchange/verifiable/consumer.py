@@ -24,9 +24,9 @@ class PrintedRows:
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, int] | None] = []
-        """Of each read: (prefix, n) of its value."""
+        """For each read: (prefix, n) of its value."""
         self.reads = array("q")
-        """Of each read: client, partition, offset, ms, span."""
+        """For each read: client, partition, offset, ms, span."""
         self.commits: list[tuple[int, ...]] = []
         """(client, invoked ms, completed ms, offset, position, partition, outcome, code)."""
         self.assignments: list[tuple[int, ...]] = []

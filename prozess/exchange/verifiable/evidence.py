@@ -94,7 +94,7 @@ def _clause(what: str, found: _GapInFile) -> str:
 class SenderTally:
     """Compares what a producer says that it sent, and had acknowledged, with the reports of its sends.
 
-    A tool prints `shutdown_complete` when everything was answered, and then `tool_data`. Of one that was killed there is
+    A tool prints `shutdown_complete` when everything was answered, and then `tool_data`. For one that was killed there is
     neither, and what it did not report may be under way."""
 
     def __init__(self) -> None:

@@ -293,7 +293,8 @@ class CommandConsumer(CommandLines):
                 "invoked_ns": self._since_ns,
                 "completed_ns": tool.read_ns,
                 "log_offset": tp.offset,
-                # Who commits before it has processed reports later what it was given: its position is not known then.
+                # A program that commits before it has processed reports later what it was given: its position is not known
+                # then.
                 "position": reached if (reached := int(self._spans.next_offset[dense])) >= tp.offset else NONE,
                 "partition": dense,
                 "group": GROUP,

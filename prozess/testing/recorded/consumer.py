@@ -297,7 +297,7 @@ def consumer_of(metadata: object) -> RecordedConsumer | None:
     return None if held is None else held[1]
 
 
-# Who is using a client of many threads: whoever ends it waits until nobody is.
+# Counts who uses a client of many threads: whoever ends it waits until nobody is.
 
 
 class CallsUnderWay:

@@ -1,6 +1,6 @@
 """Finds the brokers of a Compose file: which services they are, what each is set to, and whether its disk lasts.
 
-Of brokers that differ the weakest decides (`formats.weakest`). What sets properties and is not read is not understood."""
+For brokers that differ the weakest decides (`formats.weakest`). What sets properties and is not read is not understood."""
 
 import re
 import shlex
@@ -39,7 +39,7 @@ _LOG_DIRECTORIES = {
 _GONE = re.compile(r"/(dev/shm|run|tmp)(/|$)")
 """Directories of a host that a restart of it may empty."""
 _MOUNTED_CONFIG = "/mnt/shared/config"
-"""Of Apache's image: its server.properties counts, with the variables added at its end. [KafkaDockerWrapper.scala]"""
+"""For Apache's image: its server.properties counts, with the variables added at its end. [KafkaDockerWrapper.scala]"""
 _CONFIG = re.compile(
     r"/(mnt/shared/config|opt/(bitnami/)?kafka/config|bitnami/kafka/config|etc/kafka(?!/secrets)|etc/confluent/docker)(/.*)?|"
     r".*/(server|broker|controller|kafka)\.properties"

@@ -26,7 +26,7 @@ from prozess.validation.reading import FileMapping, as_kafka_spells, origin
 FILE_BYTES_MAX = 1_048_576
 """So large a file that another one names may be."""
 FILES_MAX, DEPTH_MAX = 50, 10
-"""So many files one Compose file may bring in, and so deep."""
+"""At most this many files one Compose file may bring in, and so deep."""
 COMPOSE_TIMEOUT_S = 20.0
 _OVERRIDES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("compose.yaml", "compose.yml"), ("compose.override.yml", "compose.override.yaml")),

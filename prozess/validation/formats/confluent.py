@@ -23,7 +23,7 @@ _OF_SPEC = """
     metricReporter passwordEncoder identityProvider injectAnnotations injectLabels headlessService
 """
 _ASIDE = frozenset(_OF_SPEC.split())
-"""Of a Kafka's `spec`: where brokers run and how they are reached. Its volumes always outlive a pod (dataVolumeCapacity)."""
+"""For a Kafka's `spec`: where brokers run and how they are reached. Its volumes always outlive a pod (dataVolumeCapacity)."""
 _OF_OPERATOR = ("default.replication.factor", "min.insync.replicas", "unclean.leader.election.enable")
 """What the operator may set by itself."""
 

@@ -55,7 +55,7 @@ def _known(scope: ClientScope) -> Mapping[str, str]:
 class _Section:
     spelt: str
     scopes: tuple[ClientScope, ...]
-    """Of which clients it is; two: it does not say."""
+    """Which clients it is; two: it does not say."""
     settings: FileMapping
 
 

@@ -24,7 +24,7 @@ from prozess.validation.reading import (
 )
 
 REPLICATION = "replication.factor"
-"""Of a topic; Kafka has it outside the topic's configuration."""
+"""For a topic; Kafka has it outside the topic's configuration."""
 _NEAR = 0.75
 _OTHERS = re.compile(
     r"listener\.name\.|cruise\.control\.metrics\.|confluent\.(support|license|metrics|reporters|balancer|telemetry)\."
@@ -319,7 +319,7 @@ class Library:
     unclear: Mapping[str, str] = field(default_factory=dict)
     """Options that change it in a way that librdkafka cannot be set to → why."""
     harmless: Mapping[str, str] = field(default_factory=dict)
-    """Of `unclear`, the value that changes nothing; without an entry: false."""
+    """For `unclear`, the value that changes nothing; without an entry: false."""
     spell: Callable[[str], str] = unchanged  # type: ignore[assignment]
 
     def knows(self, name: str) -> bool:

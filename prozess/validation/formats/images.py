@@ -15,7 +15,7 @@ CONFLUENT: Mapping[str, str] = {
 """Minor release of Confluent Platform → that of Kafka in it.
 
 Source: docs.confluent.io/platform/current/installation/versions-interoperability.html: 5.4 and 5.5 as in its page of release
-5.5.15, 7.5 to 8.3 as quoted from it in September 2026. Of 6.1 to 7.2 also releases of projects that bundle both
+5.5.15, 7.5 to 8.3 as quoted from it in September 2026. For 6.1 to 7.2 also releases of projects that bundle both
 (mmolimar/kukulcan v0.2.0, conduktor/kafka-stack-docker-compose). 6.0, 7.3 and 7.4 stand between these, one minor each."""
 _MAKERS: tuple[tuple[Maker, re.Pattern[str]], ...] = (
     ("apache", re.compile(r"(?:.*/)?apache/kafka(?:-native)?")),

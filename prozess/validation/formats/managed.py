@@ -38,7 +38,7 @@ _OF_KAFKA = """
     resources metricsConfig logging template quotas
 """
 _BESIDE_CONFIG = frozenset(_OF_KAFKA.split())
-"""Of `spec.kafka`: where brokers run and how they are reached."""
+"""For `spec.kafka`: where brokers run and how they are reached."""
 _OF_ZOOKEEPER = """
     image livenessProbe readinessProbe jvmOptions jmxOptions resources metricsConfig logging template
 """
@@ -46,7 +46,7 @@ _BESIDE_ZOOKEEPER = frozenset(_OF_ZOOKEEPER.split())
 _HARMLESS = re.compile(
     r"(initLimit|syncLimit|maxClientCnxns|snapCount|preAllocSize|autopurge\..+|admin\..+|metricsProvider\..+)"
 )
-"""Of `spec.zookeeper.config`: what changes neither what is on disk nor how long sessions last (ZooKeeper's own guide)."""
+"""For `spec.zookeeper.config`: what changes neither what is on disk nor how long sessions last (ZooKeeper's own guide)."""
 _SESSIONS = frozenset({"tickTime", "minSessionTimeout", "maxSessionTimeout"})
 _PREFIXES = """
     listeners advertised. broker. listener. host.name port inter.broker.listener.name sasl. ssl. security. password.

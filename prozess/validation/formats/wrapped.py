@@ -44,7 +44,7 @@ class _Inner:
     name: Path
     document: FileValue
     line: int | None
-    """Of its key in the manifest."""
+    """For its key in the manifest."""
     format: Format
     doubts: tuple[tuple[str, str], ...] = ()
 
