@@ -82,7 +82,7 @@ class LatencyParameters(Frozen):
     back_ms: int | None = Field(default=None, ge=0, le=300_000)
     """How late is what the targets send, if that differs from what is sent to them."""
     others: Peer = "all"
-    """Who is at the other end of the links."""
+    """The nodes at the other end of the links."""
 
     @model_validator(mode="after")
     def _positive(self) -> "LatencyParameters":
@@ -131,7 +131,7 @@ class LossParameters(Frozen):
     share: float = Field(gt=0.005, lt=1)
     """The share of packets that is lost. Each packet is drawn by itself."""
     others: AnyPeer = None
-    """Whose packets are lost. None means everybody's, those of clients included."""
+    """The nodes whose packets are lost. None means everybody's, those of clients included."""
 
 
 class LosePackets(ImpairingFault[LossParameters]):
@@ -304,7 +304,7 @@ class ResetParameters(Frozen):
     `every_s`: the time between one round and the next."""
 
     others: AnyPeer = None
-    """Whose connections with the targets are reset. None means everybody's, those of clients included."""
+    """The nodes whose connections with the targets are reset. None means everybody's, those of clients included."""
     times: int = Field(default=1, ge=1, le=1000)
     every_s: float = Field(default=1.0, gt=0, le=60)
     """The time between one round and the next."""

@@ -23,7 +23,7 @@ class MessageParameters(Frozen):
     action: MessageAction
     """What is done to them: `{ do = "lose" }`, and so on."""
     others: Peer = CLIENTS
-    """Who opens the connections to the targets. A request goes from the others to the targets, an answer back."""
+    """The nodes that open the connections to the targets. A request goes from the others to the targets, an answer back."""
 
 
 class AlterMessages(ImpairingFault[MessageParameters]):

@@ -133,7 +133,7 @@ class PartitionParameters(Frozen):
     """`sides` cuts the targets from `others`; `isolate` cuts each target from every other node. The other shapes cut
     the targets from one another, as the seed draws it, and leave all other nodes connected to all of them."""
     others: AnyPeer = None
-    """Who is on the other side, for the shape `sides`: `all` other nodes (the default), or what
+    """The other side, for the shape `sides`: `all` other nodes (the default), or what
     `prozess.nemesis.links.Peer` says."""
     direction: Direction = Field(default="both")
     """Which way is cut, for the shape `sides`. `to-targets`: nothing that the others send reaches the targets.

@@ -1,8 +1,8 @@
 """Turns roles such as "leader(0)" into nodes at the moment when a fault strikes.
 
-Who leads a partition is what a majority of the living brokers say, each asked itself: one broker's answer may come from a
-zombie that was cut off, and which node is the active controller is asked of the quorum (Metadata names a random broker in
-KRaft).
+The leader of a partition is the one that a majority of the living brokers say, each asked itself: one broker's answer may
+come from a zombie that was cut off, and which node is the active controller is asked of the quorum (Metadata names a
+random broker in KRaft).
 """
 
 from collections import Counter

@@ -115,7 +115,7 @@ def _read(texts: "DataFrame", name: str, schema: str) -> "DataFrame":
     from pyspark.sql.functions import col, from_json
 
     of_name = texts.where(col("path").endswith(f"/{name}"))
-    return of_name.select(from_json("text", schema).alias("told"), "path").select("reported.*", "path")
+    return of_name.select(from_json("text", schema).alias("reported"), "path").select("reported.*", "path")
 
 
 def _texts(spark: "SparkSession", runs: Sequence[Path | StoredRun]) -> "DataFrame":

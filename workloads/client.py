@@ -270,7 +270,7 @@ SomeWork = TypeVar("SomeWork", bound=Work)
 
 
 class ClientLife:
-    """The life of one client, from its launch to its last message. As a context it turns what ends a client early into
+    """The life of one client, from its launch to its last message. Used as a context, it turns what ends a client early into
     its exit; an exception that nobody expected leaves it."""
 
     def __init__(self, control: ControlPipe, launch: ClientLaunch, now_ns: NowNs, log: TextIO | None = None) -> None:

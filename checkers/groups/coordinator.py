@@ -188,7 +188,7 @@ def _lowest_after(ends_ns: np.ndarray, offset: np.ndarray, time_ns: np.ndarray) 
     """Returns int64[n]: the least offset of all commits that ended, or may have ended, after each time. FOREVER: there
     is none."""
     order = np.argsort(ends_ns, kind="stable")
-    # By end, with the least offset from here to the last commit.
+    # Sorted by end, with the least offset from here to the last commit.
     lowest = np.minimum.accumulate(offset[order][::-1])[::-1] if len(order) else offset
     index = np.searchsorted(ends_ns[order], time_ns, side="right")
     found = np.full(len(time_ns), END_OF_TIME_NS, dtype=np.int64)

@@ -172,7 +172,7 @@ class ComposeNode(HasParts):
         self._let_go()
         if self._setting.guarded:
             self._guardian = ContainerGuardian(
-                self.name, ended=self._ended, told=self._log_tail, again=self._start_again, clock=self._clock
+                self.name, ended=self._ended, last_output=self._log_tail, again=self._start_again, clock=self._clock
             )
 
     def _start_again(self) -> None:

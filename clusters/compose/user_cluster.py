@@ -128,11 +128,11 @@ class _Facts:
 
     name: str
     service: Mapping[str, Any]
-    told: ComposeService
+    resolved: ComposeService
     source: str
 
     def text(self, key: str, label: str, *properties: str) -> str | None:
-        value = getattr(self.told, key)
+        value = getattr(self.resolved, key)
         if value is not None:
             return str(value)
         labels = self.service.get("labels") or {}

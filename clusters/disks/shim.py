@@ -297,7 +297,7 @@ def _ask(agent: tuple[str, int]) -> list[dict[str, Any]] | None:
 def _lag_and_error(answers: list[dict[str, Any]]) -> tuple[int, int]:
     """The earliest time that it may be for the JVM, and how much later it may be, in ns.
 
-    By the broker's own metric, unless a record was applied in between, or it is no broker of KRaft."""
+    The broker's own metric says it, unless a record was applied in between, or it is no broker of KRaft."""
     stamp, *values = answers
     before, lag, after = (one.get("value") for one in values)
     if isinstance(before, int | float) and before == after and before > 0 and isinstance(lag, int | float):

@@ -181,7 +181,7 @@ def _take(ours: socket.socket, mark: bytes, expected: int) -> int:
     return arrived
 
 
-# Connections of a node on the data network: reset, or left half-open by an end that vanished. By ss(8), whose -K needs
+# Connections of a node on the data network: reset, or left half-open by an end that vanished. ss(8) does it, whose -K needs
 # a kernel with CONFIG_INET_DIAG_DESTROY.
 
 

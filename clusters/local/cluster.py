@@ -174,7 +174,7 @@ class LocalNode(HasParts):
         if self._launch.guarded:
             self._guardian = Guardian(
                 process,
-                told=lambda: read_end(log, after=begun_at),
+                last_output=lambda: read_end(log, after=begun_at),
                 again=lambda: self._start_again(process),
                 clock=self._clock,
                 until_ns=until_ns,

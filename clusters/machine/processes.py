@@ -131,21 +131,21 @@ def read_end(log: Path, *, after: int) -> str:
 class Guardian:
     """Watches one incarnation of a server until it ends; then `again` is called, if its log says that it should be.
 
-    `told`: what the incarnation logged last. `again` starts the next one, or does nothing where nobody wants it any more;
-    the new process has to be guarded anew, with the same `until_ns`.
+    `last_output`: what the incarnation logged last. `again` starts the next one, or does nothing where nobody wants it any
+    more; the new process has to be guarded anew, with the same `until_ns`.
     """
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
         *,
-        told: Callable[[], str],
+        last_output: Callable[[], str],
         again: Callable[[], None],
         clock: Clock,
         until_ns: int | None,
     ) -> None:
         """`until_ns`: until when it is started again; None for RESTART_FOR_S from now on."""
-        self._process, self._told, self._again, self._clock = process, told, again, clock
+        self._process, self._last_output, self._again, self._clock = process, last_output, again, clock
         self.until_ns = clock.monotonic_ns() + int(RESTART_FOR_S * NS_PER_S) if until_ns is None else until_ns
         self._let_go = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"guardian of {process.pid}", daemon=True)
@@ -165,7 +165,7 @@ class Guardian:
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # Popen.wait would keep others from looking
         if self._process.wait() <= 0:  # ended by a signal, or as it was asked to
             return
-        if self._clock.monotonic_ns() >= self.until_ns or not may_start_again(self._told()):
+        if self._clock.monotonic_ns() >= self.until_ns or not may_start_again(self._last_output()):
             return
         if not self._let_go.wait(PAUSE_S):
             self._again()
@@ -185,7 +185,7 @@ _FIRST_SIGNAL = 128
 class ContainerGuardian:
     """Watches a container for RESTART_FOR_S from now on, over its restarts, or until it is let go.
 
-    `ended`: its exit code; None while it runs. `told`: what it logged since its last start. `again`: starts it.
+    `ended`: its exit code; None while it runs. `last_output`: what it logged since its last start. `again`: starts it.
     """
 
     def __init__(
@@ -193,11 +193,11 @@ class ContainerGuardian:
         name: str,
         *,
         ended: Callable[[], int | None],
-        told: Callable[[], str],
+        last_output: Callable[[], str],
         again: Callable[[], None],
         clock: Clock,
     ) -> None:
-        self._ended, self._told, self._again, self._clock = ended, told, again, clock
+        self._ended, self._last_output, self._again, self._clock = ended, last_output, again, clock
         self._until_ns = clock.monotonic_ns() + int(RESTART_FOR_S * NS_PER_S)
         self._let_go = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"guardian of {name}", daemon=True)
@@ -218,7 +218,7 @@ class ContainerGuardian:
                 code = self._ended()
                 if code is None:
                     continue
-                if code == 0 or code > _FIRST_SIGNAL or not may_start_again(self._told()):
+                if code == 0 or code > _FIRST_SIGNAL or not may_start_again(self._last_output()):
                     return
                 if not self._let_go.wait(PAUSE_S):
                     self._again()

@@ -39,7 +39,7 @@ class MessageProxy:
         self._poller = Poller()
         self.rules = Rules(time.monotonic_ns, self._note)
         self._listeners = {fd: socket.socket(fileno=fd) for fd in upstreams}
-        self._said, self._heard = bytearray(), bytearray()
+        self._noted, self._heard = bytearray(), bytearray()
         self._waiting = self._lost = self._refused = 0
         control.setblocking(False)
         for listener in self._listeners.values():
@@ -64,7 +64,7 @@ class MessageProxy:
                 else:
                     self._carry(descriptor, events)
             self.rules.release_due()
-            if self._said:
+            if self._noted:
                 self._speak()
 
     def _carry(self, descriptor: int, events: int) -> None:
@@ -101,15 +101,15 @@ class MessageProxy:
             self._lost += 1
             return
         self._waiting += 1
-        self._said += json.dumps(entry).encode() + b"\n"
+        self._noted += json.dumps(entry).encode() + b"\n"
 
     def _speak(self) -> None:
         with suppress(BlockingIOError):
-            while self._said:
-                sent = self._control.send(self._said[: 1 << 20])
-                self._waiting -= self._said.count(b"\n", 0, sent)
-                del self._said[:sent]
-        mask = select.EPOLLIN | (select.EPOLLOUT if self._said else 0)
+            while self._noted:
+                sent = self._control.send(self._noted[: 1 << 20])
+                self._waiting -= self._noted.count(b"\n", 0, sent)
+                del self._noted[:sent]
+        mask = select.EPOLLIN | (select.EPOLLOUT if self._noted else 0)
         if mask != self._control_mask:
             self._control_mask = mask
             self._poller.epoll.modify(self._control, mask)
@@ -127,7 +127,7 @@ class MessageProxy:
         while (end := self._heard.find(b"\n")) >= 0:
             command = json.loads(self._heard[:end])
             del self._heard[: end + 1]
-            self._said += json.dumps({"kind": "reply", "id": command["id"], **self._obey(command)}).encode() + b"\n"
+            self._noted += json.dumps({"kind": "reply", "id": command["id"], **self._obey(command)}).encode() + b"\n"
             self._waiting += 1
         return True
 

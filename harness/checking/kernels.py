@@ -105,8 +105,8 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
         of_partition[p][0] if len(of_partition[p]) == 1 else _of_parts(sharing, of_partition[p]) for p in of_partition
     ]
     # For the whole cell, a kernel gives its reason where it found nothing anywhere, or wherever that is in doubt.
-    telling = [result for result in results if result.count] if sharing.judges_cell else []
-    reasons = dict.fromkeys(result.incomplete for result in telling or results if result.incomplete)
+    with_findings = [result for result in results if result.count] if sharing.judges_cell else []
+    reasons = dict.fromkeys(result.incomplete for result in with_findings or results if result.incomplete)
     witnesses = join_witnesses(result.witnesses for result in results if len(result.witnesses))
     if sharing.by_case:
         witnesses = witnesses[np.argsort(witnesses["case"], kind="stable")]

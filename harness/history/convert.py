@@ -329,7 +329,7 @@ def _in_sequence(own: Sequence[_Rows]) -> Sequence[_Rows]:
 
 
 def _gather(rows: np.ndarray, index: np.ndarray) -> np.ndarray:
-    # As words, not as structures: numpy copies a structure field by field, words row by row.
+    # Copied as words, not as structures: numpy copies a structure field by field, words row by row.
     words = rows.view(np.int64).reshape(len(rows), -1)
     return np.take(words, index, axis=0).view(rows.dtype).reshape(-1)
 

@@ -156,8 +156,8 @@ def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "histor
     """Compares every file of these parts with the manifest. It reads all of them, at the speed of the disk or of
     SHA-256.
 
-    A history that is not in the manifest, because a check was killed while it was made, is no damage: it is made again. Of
-    rows and the history made of them one may be removed as a whole: the other one proves as much.
+    A history that is not in the manifest, because a check was killed while it was made, is no damage: it is made again.
+    Either the rows or the history made of them may be removed as a whole: the other one proves as much.
     """
     if not run.manifest.is_file():
         found = {f"rows/{name}": why for name, why in damaged_rows(run.rows).items()}

@@ -310,7 +310,7 @@ class Story:
 
 
 def write_stories(
-    seen: Iterable[tuple[CellVerdict, CellAnomaly]], teller: "StoryWriter"
+    seen: Iterable[tuple[CellVerdict, CellAnomaly]], writer: "StoryWriter"
 ) -> dict[tuple[int, str], list[Story]]:
     """Returns, for each (cell, anomaly), stories of its first witnesses. `seen`: worst first."""
     found, counts = {}, Counter[tuple[str, str]]()
@@ -320,21 +320,21 @@ def write_stories(
             kind = (anomaly.anomaly, witness.rule)
             if counts.total() >= STORIES_MAX or len(stories) >= OF_AN_ANOMALY_MAX or counts[kind] >= OF_A_RULE_MAX:
                 break
-            if (story := teller.story_of(witness)) is not None:
+            if (story := writer.story_of(witness)) is not None:
                 stories.append(story)
                 counts[kind] += 1
         found[cell.cell, anomaly.anomaly] = stories
     return found
 
 
-def application_stories(application: ApplicationVerdict | None, teller: "StoryWriter") -> list[list[Story]]:
+def application_stories(application: ApplicationVerdict | None, writer: "StoryWriter") -> list[list[Story]]:
     """Returns the stories of the first witnesses of each anomaly of an application, in its order."""
     anomalies = () if application is None else application.anomalies
     return [
         [
             story
             for witness in anomaly.witnesses[:OF_AN_ANOMALY_MAX]
-            if (story := teller.application_stories(witness)) is not None
+            if (story := writer.application_stories(witness)) is not None
         ]
         for anomaly in anomalies
     ]

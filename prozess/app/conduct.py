@@ -138,8 +138,8 @@ def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, dec
     """Checks, judges and, if wanted, reports an existing run. Returns the exit code.
 
     `oracle`: first ask for a second opinion; HarnessFailed if it differs. `decide`: names of the guarantees that
-    decide, instead of the plan's; BadInput for one that cannot. Who gives options has refused those that contradict one
-    another, before a run far away was read.
+    decide, instead of the plan's; BadInput for one that cannot. Callers must call
+    `refuse_contradictions` first, before a run far away is read.
     """
     run.refuse_read_only()
     named = parse_decide(decide)

@@ -447,24 +447,24 @@ _MORE: Mapping[CommandKind, tuple[str, ...]] = {
 class RecordedCommand(RunningApplication):
     """A program that prints what it does. Its process is that of its recorder, which dies after it."""
 
-    def said(self, event: str) -> int:
+    def printed(self, event: str) -> int:
         """Returns how many lines with this name it has printed so far, in all of its lives."""
         return sum(one.get("name") == event for one in map(parse_event, self.output.read_bytes().splitlines()) if one)
 
-    def wait_said(self, event: str, *, count: int, timeout_s: float = 60.0) -> None:
+    def wait_printed(self, event: str, *, count: int, timeout_s: float = 60.0) -> None:
         """Waits until it has printed this many lines with this name. NotReady after the limit, or if it ends before."""
         wait_until(
-            lambda: self.said(event) >= count or not self.running,
+            lambda: self.printed(event) >= count or not self.running,
             awaited=f"{count} × {event} of {self.name}",
             timeout_s=timeout_s,
             clock=SystemClock(),
-            last_seen=lambda: f"{self.said(event)}; it {self.condition}",
+            last_seen=lambda: f"{self.printed(event)}; it {self.condition}",
         )
-        if self.said(event) < count:
+        if self.printed(event) < count:
             raise NotReady(
                 awaited=f"{count} × {event} of {self.name}",
                 timeout_s=timeout_s,
-                last_seen=f"{self.said(event)}; it {self.condition}",
+                last_seen=f"{self.printed(event)}; it {self.condition}",
             )
 
     def _end_at_once(self, pid: int) -> None:
@@ -476,7 +476,7 @@ class RecordedCommands:
 
     def __init__(self, recording: Recording, applications: Applications) -> None:
         self._recording, self._applications = recording, applications
-        self._untold: dict[str, list[str]] = {}
+        self._unnamed: dict[str, list[str]] = {}
         """Application → what of its configuration nobody stated; of each that was started."""
 
     def __call__(
@@ -514,14 +514,14 @@ class RecordedCommands:
         application = self._applications(
             [*runner, *map(str, words)], name=chosen, environment=environment, cwd=cwd, kind=RecordedCommand
         )
-        self._untold[application.name] = _missing(role, checked)
+        self._unnamed[application.name] = _missing(role, checked)
         return application
 
     def conclude(self) -> list[str]:
         """Returns what is unknown about programs that have ended."""
         doubts = [
             f"{name}: prozess does not know its client's {', '.join(missing)}; give recorded_command(…, configuration={{…}})"
-            for name, missing in self._untold.items()
+            for name, missing in self._unnamed.items()
             if missing
         ]
         commands = [client for client in self._recording.registry.clients if client.is_command]
@@ -529,7 +529,7 @@ class RecordedCommands:
         spoke = {client.application.rpartition("#")[0] for client in commands if client.wrote or client.read}
         return doubts + [
             f"{name} printed nothing about any record, so nothing of it can be judged"
-            for name in self._untold
+            for name in self._unnamed
             if name not in spoke
         ]
 

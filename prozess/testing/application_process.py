@@ -93,9 +93,9 @@ def _die_with_the_guard() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _say(**told: str | int) -> None:
+def _say(**fields: str | int) -> None:
     with suppress(BrokenPipeError):
-        os.write(1, json.dumps(told).encode() + b"\n")
+        os.write(1, json.dumps(fields).encode() + b"\n")
 
 
 # What records the application.

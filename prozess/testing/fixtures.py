@@ -226,7 +226,7 @@ def _key_and_value(record: Record) -> tuple[bytes | None, bytes | None]:
 
 
 class ActiveFault:
-    """A fault that was made. As a context manager it is healed at the end."""
+    """A fault that was made. Used as a context manager, it is healed at the end."""
 
     def __init__(self, nemesis: "TestNemesis", name: str) -> None:
         self._nemesis, self.name = nemesis, name

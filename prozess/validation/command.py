@@ -58,7 +58,7 @@ class ValidationInput:
     service: str | None = None
     """For the Compose file; None = its only one with brokers' settings, or the first of several that are alike."""
     client: str = "auto"
-    """Whose properties: java, librdkafka; auto: librdkafka's if the file names what only it has."""
+    """The library whose properties these are: java, librdkafka; auto: librdkafka's if the file names what only it has."""
     kafka_version: str | None = None
     """None: what the cluster says, else the newest that is known."""
     commits: str | None = None

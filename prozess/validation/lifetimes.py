@@ -53,7 +53,7 @@ class Lifetime:
     name: str
     value: int | None
     text: str
-    """As it is set, or Kafka's default."""
+    """The value that is set, or Kafka's default."""
     origin: str = ""
     """Where somebody set it; empty: nobody did."""
 

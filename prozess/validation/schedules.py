@@ -22,9 +22,9 @@ RATE_HZ = 20
 BATCH = 2_000
 """Records per poll at most: what piled up is handed over at once."""
 AWAY_MAX_S = 40.0
-"""So long members are away at most, that records pile up."""
+"""Longest time that members stay away, so that records accumulate."""
 COMMITS_WITHIN_S = 8.0
-"""So often a group must commit, that it is seen when it cannot."""
+"""Longest commit interval at which a failed commit is visible."""
 _SESSION_MS = {"zookeeper": ("zookeeper.session.timeout.ms", "18000")}
 """For brokers; in KRaft broker.session.timeout.ms. Kafka's defaults. [documentation of 3.9 and 4.3, broker configuration]"""
 _FOR_STEP_S = 1.0
@@ -185,7 +185,7 @@ def _steady(_: ScheduleInputs) -> list[dict[str, Any]]:
 
 
 def _one_down(here: ScheduleInputs) -> list[dict[str, Any]]:
-    """So long that any other broker that may lead has led, and taken records, before it returns."""
+    """Long enough that any other broker that may lead has led, and taken records, before it returns."""
     return [
         _fault("a broker dies", "kill", "leader(0)", after_s=2),
         _heal("it returns", after_s=here.broker_session_s + 12),

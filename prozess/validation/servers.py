@@ -25,7 +25,7 @@ from prozess.harness.config.releases import READY_KRAFT
 from prozess.harness.errors import BadInput
 
 REPLICATION = ("replication.factor", "replication-factor", "replicas")
-"""As people write it in files of topics; Kafka has it outside the topic's configuration."""
+"""People write it so in files of topics; Kafka has it outside the topic's configuration."""
 BROKERS_MAX = 9
 """At most this many brokers a trial has at most."""
 OF_OFFSETS = "min.insync.replicas"
@@ -241,7 +241,7 @@ _BROKER = "variant.properties."
 
 def doubt_across(client: Translated, servers: Translated, version: str, *, given_by_somebody: bool) -> None:
     """Notes where a client's settings may exceed the brokers' limits. BadInput for what the brokers' own settings refuse.
-    `told`: did somebody say what the brokers are set to, so that what is not among it is Kafka's default?"""
+    `given_by_somebody`: did somebody say what the brokers are set to, so that what is not among it is Kafka's default?"""
     known = properties_of("broker", "java", version)
     for name, key, limit, below, refused in _rules(client):
         given = servers.base.get(f"{_BROKER}{limit}")

@@ -366,4 +366,4 @@ def doubts_of_client(
 
 
 OTHER_CLIENT = "other-client"
-"""By which a person may accept that another client is run than their own."""
+"""The name by which a person may accept that another client is run than their own."""

@@ -204,7 +204,7 @@ class WatchJudge:
         """Returns what a client complained of last, with its age; "" if its broker answers again."""
         return self._complaints.last(self._clock.monotonic_ns())
 
-    # Telling.
+    # Reporting.
 
     def _report_sighting(self, sighting: Sighting) -> None:
         self.counts.sightings[sighting.name, sighting.certain] += 1

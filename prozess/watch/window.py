@@ -283,7 +283,7 @@ class PartitionWindow:
     # What is judged.
 
     def look(self, now_ns: int) -> list[Sighting]:
-        """Returns what was not reported before. It stays untold until `settle`: a later look may find another reason for
+        """Returns what was not reported before. It stays unreported until `settle`: a later look may find another reason for
         it."""
         found = list(self._pending)
         self._seen = set()

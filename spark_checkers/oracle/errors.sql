@@ -20,7 +20,7 @@ with unheard as (
         and f.sequence = s.sequence
     join fact_clients c on c.world = s.world and c.client = s.client
     where s.transaction = {NONE}
-      and ((s.completed_ns = {MISSING} and s.invoked_ns < c.told_ns)
+      and ((s.completed_ns = {MISSING} and s.invoked_ns < c.reported_until_ns)
            or (c.role = {PRODUCER} and s.acks = 0 and s.outcome = {OK}))
 )
 select s.partition, s.client, s.sequence

@@ -56,17 +56,17 @@ FACTS = {
 """The columns of each table of facts, which are joined to the tables of the history. A fact that a partition, client or
 cell does not have is null.
 
-`told_ns`: of what it sent before, a client must have been reported. `end_…`: offset of the sentinel through which the audit
-is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where consumers began.
-`session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted. `evicted_after_ns`:
-when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is missed only then.
-`twins`: one group.instance.id may be two members for a while. `tells_lost`: members say whether a partition was lost or
-revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator leaves it open at
-least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are reported.
-`bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what it is asked
-for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another leader.
-`acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which `fact_calls`, calls
-of administrators, are answered. `fact_asked`: when a client was asked, or
+`reported_until_ns`: a client must have learned the outcome of what it sent before. `end_…`: offset of the sentinel through
+which the audit is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where
+consumers began. `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted.
+`evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is
+missed only then. `twins`: one group.instance.id may be two members for a while. `tells_lost`: members say whether a
+partition was lost or revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator
+leaves it open at least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders
+are reported. `bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what
+it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another
+leader. `acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which
+`fact_calls`, calls of administrators, are answered. `fact_asked`: when a client was asked, or
 within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
 drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
 `fact_readers`: those that read and do nothing else. `fact_places`: planned clients that count as one to whom records
@@ -88,8 +88,8 @@ def facts_of(history: History) -> dict[str, pa.Table]:
         len(known.role) - len(known.reported_until_ns)
     )  # two that stand for an audit, where there was none
     columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
-    told_ns = known.reported_until_ns.tolist() + nobody
-    for client, values in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
+    reported_until_ns = known.reported_until_ns.tolist() + nobody
+    for client, values in enumerate(zip(*(column.tolist() for column in columns), reported_until_ns, strict=True)):
         facts["fact_clients"].append((0, client, *values[:-1], None if values[-1] == MISSING else values[-1]))
     of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
     for partition in history.partitions:
@@ -219,7 +219,7 @@ def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, i
 
 
 def _add_due_rows(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
-    """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. Of
+    """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. In
     transactions it is each reader at read_committed."""
     alone = "transactions" in cell.traits
     owed = [

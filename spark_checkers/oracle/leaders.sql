@@ -40,7 +40,7 @@ left join observed o on o.partition = w.partition
 
 --- view fenced
 -- When a broker was fenced, by the controllers' log, or not registered yet.
-with told as (
+with claims as (
     select world, node, time_ns, log_position, row, kind = {MetadataKind.BROKER_UNFENCED} as free
     from metadata
     where source = {TRUTH} and kind in (
@@ -53,7 +53,7 @@ with told as (
 ),
 changed as (
     select * from (
-        select *, lag(free) over (partition by world, node order by log_position, row) as before from told
+        select *, lag(free) over (partition by world, node order by log_position, row) as before from claims
     )
     where before is null or free != before
 )

@@ -187,7 +187,7 @@ select partition, log_offset, 1 from (
     from given g
     join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence and s.key != g.key
     join fact_clients c on c.world = s.world and c.client = s.client
-    where not g.unreadable and (g.key != {NONE} or g.by_audit) and (s.key != {NONE} or c.told_ns is not null)
+    where not g.unreadable and (g.key != {NONE} or g.by_audit) and (s.key != {NONE} or c.reported_until_ns is not null)
 )
 
 --- anomaly misplaced

@@ -23,7 +23,7 @@ join clients k on k.world = s.world and k.client = s.client and k.role = {MEMBER
 left join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) h
     on h.world = k.world and h.client = k.client
 
---- view reported
+--- view claims
 -- What each member was informed of each partition, and until when that held.
 select a.partition, m.world, m.cell, a.client, m.planned, m.crashed, a.event, a.started_ns, a.done_ns, a.row,
        coalesce(
@@ -69,7 +69,7 @@ select o.*, row_number() over (
 from (
     select t.partition, t.world, t.cell, t.client, t.planned, t.crashed, t.started_ns, t.row, t.done_ns as begin_ns,
            t.until_ns, least(t.until_ns, min(s.evicted_ns)) as sure_ns
-    from told t
+    from claims t
     left join silence s
         on s.world = t.world and s.client = t.client and s.back_ns >= t.done_ns - {BACKLOG_NS}L
     where t.event = {ASSIGN} and t.done_ns != {MISSING} and t.until_ns > t.done_ns

@@ -114,7 +114,7 @@ window one_record as (partition by partition, log_offset, of_sender, of_sequence
 --- view way
 -- Each way in which a record of a partition with a retry partition was done, there or here, and the way before.
 select *, lag(row) over one_record as before, lag(attempt) over one_record as attempt_before,
-       lag(from_retry) over one_record as from_retry_before, lag(send_outcome) over one_record as told_before
+       lag(from_retry) over one_record as from_retry_before, lag(send_outcome) over one_record as outcome_before
 from (
     select d.partition as source, {identity(d.sender; d.sequence)} as origin, d.done_ns, d.row,
            false as from_retry, d.row as attempt, cast(null as int) as send_outcome
@@ -128,7 +128,7 @@ window one_record as (partition by source, origin order by done_ns, from_retry, 
 --- view again
 -- Records that were processed again: rows of `processed`, and the attempts that led to both. `copy`: a further copy of
 -- it.
-select row, row as attempt, before as attempt_before, cast(null as int) as told_before, false as copy
+select row, row as attempt, before as attempt_before, cast(null as int) as outcome_before, false as copy
 from taken where time_number > 1
 union all
 select row, null, null, null, true from (
@@ -137,13 +137,13 @@ select row, null, null, null, true from (
 )
 where copy_number > 1
 union all
-select row, attempt, attempt_before, told_before, false from way
+select row, attempt, attempt_before, outcome_before, false from way
 where before is not null and (from_retry or from_retry_before)
 
 --- view why_again
 -- Why: what is true of each.
 select w.row, w.attempt, w.attempt_before, w.copy, a.row is not null and b.row is not null as known,
-       w.attempt = w.attempt_before as same_attempt, w.told_before != {OK} as unconfirmed,
+       w.attempt = w.attempt_before as same_attempt, w.outcome_before != {OK} as unconfirmed,
        coalesce(s.sought, false) as sought,
        a.client = b.client and greatest(a.span, 0) = greatest(b.span, 0) as one_span,
        a.client != b.client and coalesce(m.crashed, false) as crashed,
@@ -165,7 +165,7 @@ left join member n on n.world = f.world and n.client = a.client
 left join release r
     on r.partition = a.partition
     and r.started_ns >= case when b.done_ns = {MISSING} then b.started_ns else b.done_ns end
-group by w.row, w.copy, a.row, b.row, w.attempt, w.attempt_before, w.told_before, s.sought, a.client, b.client,
+group by w.row, w.copy, a.row, b.row, w.attempt, w.attempt_before, w.outcome_before, s.sought, a.client, b.client,
          a.span, b.span, m.crashed, m.planned, n.planned, c.twins, a.started_ns, a.partition, a.log_offset, s.time_ns
 
 --- view covered

@@ -102,7 +102,7 @@ group by world, cell, acknowledgement_ns, partition, client, island
 
 --- view unanswered
 -- When no acknowledgement came to a producer that wanted one.
-with told as (
+with claims as (
     select s.partition, s.client, s.completed_ns as time_ns
     from sent s join (select distinct partition, client from awaiting_answer) w
         on w.partition = s.partition and w.client = s.client
@@ -113,7 +113,7 @@ with told as (
 select partition, client, time_ns as since_ns, coalesce(
            lead(time_ns) over (partition by partition, client order by time_ns), {FAR}L
        ) as until_ns
-from told
+from claims
 
 --- anomaly hanging
 with stretch as (

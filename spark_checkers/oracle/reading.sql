@@ -176,7 +176,7 @@ where not behind or number = 1
 
 --- anomaly watermark-regression
 with made as (select partition, since_ns, error_ns from truth where life != life_before),
-told as (
+claims as (
     select * from (
         select o.partition, o.time_ns, o.value, o.node, o.leader_epoch, o.row,
                count_if(m.since_ns <= o.time_ns + m.error_ns) as life,
@@ -190,7 +190,7 @@ told as (
 answer as (
     select partition, time_ns, value, node, leader_epoch, life, row,
            lag(time_ns) over (partition by partition, node order by time_ns, row) as asked_after_ns
-    from told
+    from claims
 )
 select distinct a.partition, a.node as reader, a.time_ns as end_ns, a.value as log_offset, a.row
 from answer a

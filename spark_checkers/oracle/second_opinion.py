@@ -268,8 +268,8 @@ def _placed(frame: "DataFrame", pieces: int, rows: int) -> "DataFrame":
 
 def _known(frame: "DataFrame", rows: int) -> "DataFrame":
     """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
-    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
-    sorts both sides of each join."""
+    come of, and keeps few rows in a hash table where they are joined. Without a hint it takes every table for a large one,
+    and sorts both sides of each join."""
     if not rows:
         return frame.where("false")
     if rows > FEW_ROWS:

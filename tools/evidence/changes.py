@@ -11,7 +11,7 @@ from prozess.harness.schema import MISSING, NONE, TABLES
 STEP_NS = 10 * NS_PER_S
 """How far a time is moved: further than any interval of a short run, so that any order is turned round."""
 FAR: Mapping[str, int] = {"i4": 2**30, "i8": 10**15}
-"""A value that nobody has, by the kind of the column. As a time it is eleven days."""
+"""A value that nobody has, by the kind of the column. Read as a time it is eleven days."""
 
 Way = Callable[[np.ndarray, int, str, str], int | None]
 """Takes a column's values, the row to change, the column's kind and its unit; returns the new value. None: this row has no

@@ -118,7 +118,7 @@ class Tool:
             self.since_ns = before_ns
 
     def moment(self, event: Mapping[str, Any]) -> tuple[int, int]:
-        """Returns when one of the last events was made, as (not before, not after). By its own `timestamp`, whole
+        """Returns when one of the last events was made, as (not before, not after). Taken from its own `timestamp`, whole
         milliseconds of this host's wall clock, as far as it agrees with what is certain: it was printed after
         `since_ns`, and read at `read_ns`. So a clock that is set meanwhile makes it wrong by no more than lies
         between these two."""

@@ -33,7 +33,7 @@ def shop(kafka_cluster, recorded_command):
 def test_no_order_of_the_shop_is_lost_although_a_leader_dies(kafka_cluster, nemesis, shop):
     orders = kafka_cluster.create_topic("orders", config={"min.insync.replicas": 2})
     program = shop(orders, 300, DURABLE)
-    program.wait_said(SENT, count=50)
+    program.wait_printed(SENT, count=50)
     with nemesis.kill(f"leader({orders}/0)"):
         assert program.wait(timeout_s=120) == 0
     assert program.said(SENT) == 300
@@ -45,10 +45,10 @@ def test_demonstration_the_shop_with_acks_1_loses_orders(kafka_cluster, nemesis,
     """Followers that stand still while the leader acknowledges, and a leader that dies then: nobody else has the orders."""
     orders = kafka_cluster.create_topic("orders")
     program = shop(orders, 100_000, LEADER_ALONE)
-    program.wait_said(SENT, count=20)
+    program.wait_printed(SENT, count=20)
     frozen = nemesis.pause(f"followers({orders}/0)")
     nemesis.wait("elapsed", seconds=0.6)  # a fetch that waits at the leader would still be answered
-    program.wait_said(SENT, count=program.said(SENT) + 50)
+    program.wait_printed(SENT, count=program.said(SENT) + 50)
     program.kill()
     nemesis.kill(f"leader({orders}/0)")
     frozen.heal()

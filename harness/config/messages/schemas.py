@@ -50,7 +50,7 @@ class Member:
     tag: int | None
     default: Value
     layout: struct.Struct | None
-    """That of a number by itself; None for everything else."""
+    """The schema of a plain number, or None."""
 
 
 @dataclass(frozen=True, slots=True)

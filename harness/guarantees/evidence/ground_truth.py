@@ -165,8 +165,8 @@ class Election:
 
     @property
     def last_leader_standing(self) -> bool:
-        """Nobody was in sync and the last known leader came back: complete as long as its data was not destroyed. Who was
-        still eligible is dropped in the same change, if it comes back after a crash."""
+        """Nobody was in sync and the last known leader came back: complete as long as its data was not destroyed. A
+        replica that was still eligible is dropped in the same change, if it comes back after a crash."""
         return self.in_sync == 0 and bool(self.last_known >> self.leader & 1)
 
     @property
@@ -184,7 +184,7 @@ class TopicLife:
     created_ns: int
     """-FOREVER = it was there from the beginning."""
     deleted_ns: int | None
-    """As the controllers' log says; None = it says nothing of a deletion."""
+    """Taken from the controllers' log; None = it says nothing of a deletion."""
     ended: bool
     """It was deleted, or another topic has its name by now."""
     last_leader: int

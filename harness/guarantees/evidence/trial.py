@@ -344,8 +344,9 @@ class Evidence:
         return older_epoch_from(self.replicas(partition, EPOCH_COLUMNS), partition, starts)
 
     def flushed(self, cell: Cell) -> bool:
-        """Is every record synced inside the append, on leader and followers, before it is acknowledged? By flush.messages
-        of the topic, else of the brokers; flush.ms does not count: it is looked at by a scheduler. [LogManager]"""
+        """Is every record synced inside the append, on leader and followers, before it is acknowledged? Keyed by
+        flush.messages of the topic, else of the brokers; flush.ms does not count: it is looked at by a scheduler.
+        [LogManager]"""
         planned = cell.topic.kafka_properties().get("flush.messages")
         return self._brokers_flush if planned is None else planned == "1"
 
@@ -380,8 +381,8 @@ class Evidence:
         return int(value) if value.isdigit() else _DELETE_RETENTION_DEFAULT_MS
 
     def _epoch_starts(self, partition: int) -> Mapping[int, int] | None:
-        """First offset of each leader epoch. By the `leader-epoch-checkpoint` of all replicas, where they were read: it also
-        knows an epoch that began and has no record yet. Else by the epochs in the batch headers. [KIP-101]"""
+        """First offset of each leader epoch. Taken from the `leader-epoch-checkpoint` of all replicas, where they were
+        read: it also knows an epoch that began and has no record yet. Else by the epochs in the batch headers. [KIP-101]"""
         checkpointed = self._checkpointed_starts(partition)
         if checkpointed is not None:
             return checkpointed

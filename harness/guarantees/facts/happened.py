@@ -45,7 +45,7 @@ class Happened:
     several_releases: Tristate = Tristate.NO
     """Brokers of several releases ran side by side."""
     topic_deleted: Tristate = Tristate.NO
-    """By the controllers' log a topic of its name was deleted, or made again."""
+    """A topic of its name was deleted, or made again, as the controllers' log says."""
 
 
 def could_happen(

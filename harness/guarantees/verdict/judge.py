@@ -287,7 +287,7 @@ def _change(
 ) -> str:
     """Returns the change of settings that would have prevented what this rule permitted."""
     permitted = tally.permitted_by(guarantee, rule)
-    # As the witnesses were judged: those of no partition of the cell with its first.
+    # Sorted as the witnesses were judged: those of no partition of the cell with its first.
     where = np.where(np.isin(permitted["partition"], cell.partitions), permitted["partition"], cell.partitions[0])
     setting = PartitionSettings.of(
         cell,

@@ -93,9 +93,9 @@ prozess.chart = (() => {
     const each = Math.max(2, Math.min(LANE, LANES_HEIGHT_MAX / panel.lanes.length)), named = each > 10;
     const drawn = panel.lanes.flatMap((lane, place) => {
       const spans = lane.spans.filter(([from, to]) => to >= view.from && from <= view.to).map(([from, to, kind]) => {
-        const left = x(from), told = `${lane.name}: ${panel.kinds[kind]}, ${from}–${to} s`;
+        const left = x(from), title = `${lane.name}: ${panel.kinds[kind]}, ${from}–${to} s`;
         const size = { x: left, width: Math.max(x(to) - left, 1.5), y: place * each + 1, height: Math.max(each - 2, 1.5) };
-        return drawing("rect", { class: `k${kind}`, ...size }, drawing("title", {}, told));
+        return drawing("rect", { class: `k${kind}`, ...size }, drawing("title", {}, title));
       });
       const name = named ? [drawing("text", { x: 3, y: place * each + each - 3 }, lane.name)] : [];
       return [...spans, ...name];

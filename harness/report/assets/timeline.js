@@ -6,7 +6,7 @@ prozess.timeline = (() => {
   if (!figures.length) return null;
   const whole = { from: Math.min(...figures.map((f) => f.begin)), to: Math.max(...figures.map((f) => f.end)) };
   const bands = data.faults.map((fault, place) => ({ ...fault, number: place, end: fault.end ?? whole.to }));
-  const controls = document.querySelector("#timeline-controls"), told = document.querySelector("#timeline-told");
+  const controls = document.querySelector("#timeline-controls"), described = document.querySelector("#timeline-reported");
   const [from, to, moment] = ["from", "to", "moment"].map((name) => controls.elements[name]);
   const numbers = document.querySelector("#timeline-numbers");
   let view = { ...whole }, drawn = [], at = null;
@@ -49,7 +49,7 @@ prozess.timeline = (() => {
     at = time;
     for (const one of drawn) one.cursor(time);
     if (time === null) return;
-    told.textContent = words(time);
+    described.textContent = words(time);
     moment.value = time;
     moment.setAttribute("aria-valuetext", `${number(time)} seconds`);
   }

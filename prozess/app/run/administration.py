@@ -119,7 +119,7 @@ moved."""
 NOT_EXCUSED = (
     "it is left open: no fault destroyed __transaction_state on every broker, so its coordinator should end it"
 )
-UNTOLD = "not every broker stated which transactions it coordinates"
+UNDESCRIBED = "not every broker stated which transactions it coordinates"
 
 Key = tuple[str, int]
 Found = tuple[Key, OpenTransaction]
@@ -203,7 +203,7 @@ class _Search:
             for key, transactions in opened.items()
             for one in transactions
         }
-        self._open = {which: self._open.get(which, (one, UNTOLD)) for which, one in found.items()}
+        self._open = {which: self._open.get(which, (one, UNDESCRIBED)) for which, one in found.items()}
         if not found:
             return len(opened) == len(self._keys)
         coordinated = self._admin.coordinated_transactions()
@@ -223,13 +223,13 @@ class _Search:
     def _why_not(self, one: OpenTransaction, coordinated: Sequence[CoordinatedTransaction] | None) -> str:
         """Returns why the transaction must be left alone; "" if no coordinator knows it."""
         if coordinated is None:
-            return UNTOLD
+            return UNDESCRIBED
         known = {transaction.transactional_id for transaction in coordinated}
         if not self._ids or not self._ids <= known:
             unknown = next(iter(sorted(self._ids - known)), None)
             if unknown is None:
-                return f"{UNTOLD}: no transactional.id was fenced a moment ago, to compare them with"
-            return f"{UNTOLD}: {unknown}, a transactional.id that was fenced a moment ago, is not among them"
+                return f"{UNDESCRIBED}: no transactional.id was fenced a moment ago, to compare them with"
+            return f"{UNDESCRIBED}: {unknown}, a transactional.id that was fenced a moment ago, is not among them"
         at_work = next((t for t in coordinated if t.producer_id == one.producer_id and not t.over), None)
         return "" if at_work is None else f"its coordinator knows it: {at_work.transactional_id} is {at_work.state}"
 

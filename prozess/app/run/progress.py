@@ -92,8 +92,8 @@ class Watcher:
 class LiveLeaders:
     """Knows who leads each partition, by what each broker says.
 
-    For one partition the view with the highest leader epoch counts, of equal ones the one that was written last. Who is
-    in sync is what leaders say of themselves.
+    For one partition the view with the highest leader epoch counts, of equal ones the one that was written last. The
+    replicas in sync are those that leaders name themselves.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -128,9 +128,9 @@ class LiveLeaders:
         rows = rows[np.lexsort((rows["leader_epoch"], rows["partition"]))]  # stable: in the order they were written
         self._take_leaders(rows[rows["leader_epoch"] >= self._epoch[rows["partition"]]])
         # Followers' views are late about the ISR; the leader's own is not.
-        telling = rows[(rows["node"] == rows["leader"]) | (rows["leader"] < 0)]
-        telling = telling[telling["leader_epoch"] >= self._whole_epoch[telling["partition"]]]
-        newest = telling[_last_of(telling["partition"])]
+        reporting = rows[(rows["node"] == rows["leader"]) | (rows["leader"] < 0)]
+        reporting = reporting[reporting["leader_epoch"] >= self._whole_epoch[reporting["partition"]]]
+        newest = reporting[_last_of(reporting["partition"])]
         self._whole[newest["partition"]] = newest["isr"] == newest["replicas"]
         self._whole_epoch[newest["partition"]] = newest["leader_epoch"]
 

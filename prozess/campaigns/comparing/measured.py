@@ -338,8 +338,8 @@ def _clusters(runs: Sequence[Measured]) -> str:
                 c.version,
                 c.nodes,
                 c.runs,
-                _told(c.ready_s),
-                _told(c.memory_mib),
+                _spread_text(c.ready_s),
+                _spread_text(c.memory_mib),
                 c.killed,
                 _seconds(c.decided_ms),
                 _seconds(c.known_ms),
@@ -361,9 +361,9 @@ def _faults(runs: Sequence[Measured]) -> str:
                 f.strikes,
                 f.seen,
                 _brief(f.how),
-                _told(f.apply_ms),
-                _told(f.verify_ms),
-                _told(f.undo_ms),
+                _spread_text(f.apply_ms),
+                _spread_text(f.verify_ms),
+                _spread_text(f.undo_ms),
             )
             for f in fault_lines(runs)
         ],
@@ -413,14 +413,14 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _told(spread: MedianAndWorst) -> str:
+def _spread_text(spread: MedianAndWorst) -> str:
     if spread.median is None:
         return "–"
     return f"{_number(spread.median)}, {_number(spread.worst)}"
 
 
 def _seconds(spread: MedianAndWorst) -> str:
-    return _told(MedianAndWorst(*(None if ms is None else ms / 1000 for ms in (spread.median, spread.worst))))
+    return _spread_text(MedianAndWorst(*(None if ms is None else ms / 1000 for ms in (spread.median, spread.worst))))
 
 
 def _number(value: float | None) -> str:

@@ -584,7 +584,7 @@ class _Whole:
         lines, items = self._lines, self._tables["items"]
         kind, f = lines["type"], lines["f"]
         rebalanced = self._tables["rebalances"]["line"]
-        tells = int(rebalanced[0]) if len(rebalanced) else len(kind)
+        reports = int(rebalanced[0]) if len(rebalanced) else len(kind)
         moved = (kind != INVOKE) & ((f == CRASH) | ((kind != FAIL) & ((f == ASSIGN) | (f == SUBSCRIBE))))
         keeps = np.zeros(len(kind), dtype=bool)
         chosen = np.flatnonzero(moved & (f != CRASH))
@@ -593,7 +593,7 @@ class _Whole:
         subscribed = np.zeros(len(chosen), dtype=bool)
         subscribed[1:] = subscribes[:-1] & (process[1:] == process[:-1])
         certain = (kind[chosen] == OK) & (subscribed == subscribes) & ~lines["seeks"][chosen]
-        keeps[chosen[certain & (~subscribes | (chosen >= tells))]] = True
+        keeps[chosen[certain & (~subscribes | (chosen >= reports))]] = True
         if subscribes.any():
             # A group may move a member without a word, until its client is known to say.
             is_move = np.zeros(len(kind), dtype=bool)
@@ -602,7 +602,7 @@ class _Whole:
             there = latest >= np.repeat(self._begins[:-1], np.diff(self._begins))
             member = np.zeros(len(kind), dtype=bool)
             member[self._order] = there & (f[self._order[latest]] == SUBSCRIBE)
-            moved |= member & (self._completes != NONE) & (np.arange(len(kind)) < tells)
+            moved |= member & (self._completes != NONE) & (np.arange(len(kind)) < reports)
         kept = keeps[items["line"]]
         return moved, (items["line"][kept], items["partition"][kept])
 

@@ -664,7 +664,7 @@ _SAMPLES = 4
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
 _LAST_DIGITS = np.array([0x0F0F0F0F0F0F0F0F >> 8 * n << 8 * n for n in range(_WORD, -1, -1)], dtype=np.uint64)
-"""By the number of digits, of a word that ends where the digits end."""
+"""Indexed by the number of digits, for a word that ends where the digits end."""
 _DEPENDING_MAX = 1024
 """Longer vectors of keys are read one by one."""
 

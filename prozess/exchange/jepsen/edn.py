@@ -265,7 +265,7 @@ def _values(text: str) -> list[list[EdnValue]] | None:
         if '"' in _PLAIN_STRING.sub("", text):
             return None
         text = _PLAIN_STRING.sub(r'"\\"\1"', text)
-    # As Clojure prints it: one space between values, a comma and a space after each pair of a map.
+    # Printed as Clojure prints it: one space between values, a comma and a space after each pair of a map.
     values = _from_json(text.replace(", ", ",").replace(" ", ","))
     if values is None:
         spaced = text.replace(",", " ").replace("[", " [ ").replace("]", " ] ").replace("{", " { ").replace("}", " } ")

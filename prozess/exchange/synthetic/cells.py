@@ -396,7 +396,7 @@ _IN_BATCHES = {
 Columns = dict[str, np.ndarray | int]
 NODES = (1, 2, 3)
 FALLEN_NODE = NODES[1]
-"""Whose answers, and whose copies, have a leader epoch that was planted to fall."""
+"""Brokers whose answers and copies have a leader epoch that was planted to fall."""
 CONTROLLERS = (3001, 3002)
 ASSIGNED, SYNC = 1, 1
 ALL = sum(1 << node for node in NODES)

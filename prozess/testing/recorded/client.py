@@ -255,7 +255,7 @@ def identity_of_command(registry: Registry, value: object) -> tuple[int, int] | 
 
 def with_identity(headers: Headers, value: bytes, taken_for: bytes | None = None) -> list[tuple[str, Any]]:
     """Returns the headers of a record to be sent, ours last. Ours that came with a record that was read are dropped.
-    `told`: what the application takes the record for."""
+    `taken_for`: what the application takes the record for."""
     given: Iterable[tuple[str, Any]] = headers.items() if isinstance(headers, Mapping) else headers or ()
     ours = [(HEADER_NAME, value)] if taken_for is None else [(HEADER_NAME, value), (IDENTITY_NAME, taken_for)]
     return [*((name, held) for name, held in given if name not in OUR_HEADERS), *ours]

@@ -24,7 +24,7 @@ from prozess.validation import reading as documents
 from prozess.validation.reading import FileMapping, as_kafka_spells, origin
 
 FILE_BYTES_MAX = 1_048_576
-"""So large a file that another one names may be."""
+"""The greatest size of a file that another one names."""
 FILES_MAX, DEPTH_MAX = 50, 10
 """At most this many files one Compose file may bring in, and so deep."""
 COMPOSE_TIMEOUT_S = 20.0

@@ -21,7 +21,7 @@ from prozess.validation.formats.images import image_named
 from prozess.validation.reading import FileMapping, FileValue, Reading, Scope
 
 Image = Literal["bitnami", "kafka"]
-"""Whose rules the variables follow; `kafka`: Apache's and Confluent's, which are the same."""
+"""The image whose rules the variables follow; `kafka`: Apache's and Confluent's, which are the same."""
 BITNAMI = "KAFKA_CFG_"
 _OF_IMAGES = re.compile(
     r"KAFKA_(OPTS|HEAP_OPTS?|JMX_(OPTS|PORT|HOSTNAME)|GC_LOG_OPTS|JVM_PERFORMANCE_OPTS|DEBUG|LOG4J_\w+|HOME|USER|VERSION|"

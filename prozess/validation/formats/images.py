@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Maker = Literal["apache", "confluent", "bitnami", "strimzi", "another"]
-"""Whose image it is: each has rules of its own for variables, directories and tags."""
+"""The publisher of the image: each has rules of its own for variables, directories and tags."""
 CONFLUENT: Mapping[str, str] = {
     **{"5.4": "2.4", "5.5": "2.5", "6.0": "2.6", "6.1": "2.7", "6.2": "2.8"},
     **{f"7.{minor}": f"3.{minor}" for minor in range(10)},

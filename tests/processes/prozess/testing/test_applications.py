@@ -303,8 +303,8 @@ def test_a_pytest_that_is_killed_leaves_no_application_behind(tmp_path):
         (("after", "commit", 0), "Give a positive number"),
     ],
 )
-def test_a_point_that_cannot_be_reached_is_refused(asked, said):
-    with pytest.raises(BadInput, match=said):
+def test_a_point_that_cannot_be_reached_is_refused(asked, printed):
+    with pytest.raises(BadInput, match=printed):
         checked_point(0, *asked, None)
 
 
@@ -313,8 +313,8 @@ def test_a_point_that_cannot_be_reached_is_refused(asked, said):
     [("service", "is nothing that can be started"), ("gone.py", "there is no such file"), ([], "the command is empty"),
      (["/no/such/program"], "cannot be started: No such file")],
 )  # fmt: skip
-def test_what_is_no_application_is_refused(run_application, target, said):
-    with pytest.raises(BadInput, match=said):
+def test_what_is_no_application_is_refused(run_application, target, printed):
+    with pytest.raises(BadInput, match=printed):
         run_application(target)
 
 

@@ -109,12 +109,12 @@ NARROW = "@pytest.mark.prozess(backend='compose')\ndef test_narrow(kafka_cluster
 
 @pytest.mark.parametrize(("unavailable", "code", "said"), [("fail", 1, "2 errors"), ("skip", 0, "2 skipped")])
 def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip_whatever_fixture_asks(
-    tmp_path, monkeypatch, unavailable, code, said
+    tmp_path, monkeypatch, unavailable, code, printed
 ):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # nobody listens there
     told = run(tmp_path, WIDE + NARROW, "-rs", f"--prozess-unavailable={unavailable}")
     assert told.returncode == code, told.stdout
-    assert f"{said} in" in told.stdout.splitlines()[-1]
+    assert f"{printed} in" in told.stdout.splitlines()[-1]
     assert "a compose cluster (kraft-isolated, Kafka 4.4.0) cannot be started here: " in told.stdout
 
 

@@ -118,17 +118,17 @@ def test_what_a_program_prints_is_recorded_and_judged(kafka, recording, recorded
     by_program = reads["sender"] == 1
     assert by_program.sum() >= 80, "the consumer's, and the audit's"
     assert History.open(recording.run).table("processed")["sequence"].tolist()
-    assert program.said(SENT) == 40
+    assert program.printed(SENT) == 40
     with pytest.raises(NotReady, match="40; it has ended with status 0"):
-        program.wait_said(SENT, count=41)
+        program.wait_printed(SENT, count=41)
 
 
 def test_a_record_that_a_program_was_acknowledged_and_that_no_log_has_is_lost(
     kafka, recording, recorded_command, tmp_path
 ):
     (tmp_path / "saying.py").write_text(SAYING)
-    said = '{"name": "producer_send_success", "value": "@.1", "topic": "t", "partition": 0, "offset": 1}'
-    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, said]
+    printed = '{"name": "producer_send_success", "value": "@.1", "topic": "t", "partition": 0, "offset": 1}'
+    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, printed]
     assert recorded_command(words, configuration=DURABLE).wait(timeout_s=60) == 0
     verdict = recording.conclude().verdict
     (cell,) = verdict.cells
@@ -141,9 +141,9 @@ def test_a_send_that_was_announced_began_then_and_any_other_may_have_begun_with_
     kafka, recording, recorded_command, tmp_path
 ):
     (tmp_path / "saying.py").write_text(SAYING)
-    said = '{"name": "producer_send", "value": "@.1", "timestamp": NOW}'
-    said += '\n{"name": "producer_send_error", "value": "@.1", "topic": "t"}'
-    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, said]
+    printed = '{"name": "producer_send", "value": "@.1", "timestamp": NOW}'
+    printed += '\n{"name": "producer_send_error", "value": "@.1", "topic": "t"}'
+    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, printed]
     assert recorded_command(words, configuration=DURABLE).wait(timeout_s=60) == 0
     assert recording.conclude().verdict.verdict is Verdict.HELD
     sends = sends_of(recording)
@@ -184,10 +184,10 @@ def test_a_program_that_is_ended_before_it_was_started_makes_the_test_unknown(ka
     ],
 )
 def test_a_line_that_is_not_understood_makes_the_test_unknown_by_its_name(
-    kafka, recording, recorded_command, tmp_path, said, why
+    kafka, recording, recorded_command, tmp_path, printed, why
 ):
     (tmp_path / "saying.py").write_text(SAYING)
-    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, said]
+    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, printed]
     assert recorded_command(words, configuration=DURABLE, name="shop").wait(timeout_s=60) == 0
     verdict = recording.conclude().verdict
     assert verdict.verdict is Verdict.UNKNOWN
@@ -226,17 +226,17 @@ def test_what_is_not_told_of_the_configuration_makes_the_test_unknown(kafka, rec
 def test_a_program_that_is_killed_has_all_it_said_in_the_history_and_begins_anew(kafka, recording, recorded_command):
     words = of(kafka, PRODUCER, "--throughput", "200")
     program = recorded_command(words, configuration=DURABLE, name="shop")
-    program.wait_said(SENT, count=20, timeout_s=30)
+    program.wait_printed(SENT, count=20, timeout_s=30)
     program.kill()
-    before = program.said(SENT)
+    before = program.printed(SENT)
     program.restart()
-    program.wait_said(SENT, count=before + 20, timeout_s=30)
+    program.wait_printed(SENT, count=before + 20, timeout_s=30)
     assert program.stop() == 128 + signal.SIGTERM
     verdict = recording.conclude().verdict
     assert verdict.verdict is Verdict.HELD, verdict.unknown_reasons
     sends = sends_of(recording)
     assert (sends["client"] == 1).sum() == before, "whatever it had stated before it was killed"
-    assert (sends["client"] == 2).sum() == program.said(SENT) - before
+    assert (sends["client"] == 2).sum() == program.printed(SENT) - before
     (fault,) = verdict.faults
     assert (fault.fault, fault.effective, fault.nodes) == ("kill", True, ("client-1",))
 
@@ -386,10 +386,10 @@ def test_what_a_program_committed_and_never_said_to_have_processed_is_caught(
     ids=["announced", "counted"],
 )
 def test_a_send_of_which_a_program_does_not_tell_how_it_ended_makes_the_test_unknown(
-    kafka, recording, recorded_command, tmp_path, said, why
+    kafka, recording, recorded_command, tmp_path, printed, why
 ):
     (tmp_path / "saying.py").write_text(SAYING)
-    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, said]
+    words = [sys.executable, str(tmp_path / "saying.py"), kafka.bootstrap_servers, printed]
     assert recorded_command(words, configuration=DURABLE, name="shop").wait(timeout_s=60) == 0
     verdict = recording.conclude().verdict
     assert verdict.verdict is Verdict.UNKNOWN

@@ -141,7 +141,7 @@ def test_any_other_marker_rules_it_out_although_a_node_was_cut_off(anomaly, batc
     assert named(anomaly, evaluated(anomaly, batches)) == (None, None)
 
 
-UNTOLD = {
+UNDESCRIBED = {
     "nobody read the log": {"batches": None},
     "the record is not in the log": {"batches": LATE, "log_offset": NONE},
     "sent in no transaction": {"batches": LATE, "begin_ns": ns(15)},
@@ -156,7 +156,7 @@ UNTOLD = {
 }
 
 
-@pytest.mark.parametrize("told", UNTOLD.values(), ids=UNTOLD.keys())
+@pytest.mark.parametrize("told", UNDESCRIBED.values(), ids=UNDESCRIBED.keys())
 def test_where_it_cannot_be_told_it_is_possible_if_a_node_was_cut_off_and_never_named(told):
     assert named("torn", evaluated("torn", **told)) == (None, "KAFKA-17754")
     clocks = told.get("faults", (CUT,))[1:]
