@@ -105,14 +105,14 @@ def _send(row: Mapping[str, int], number: int, main: bool, unasked: bool, name: 
         kind, text = "unknown", f"{who} reports #{row['sequence']} as sent {took}: with acks=0 no broker answers"
     elif row["outcome"] == Outcome.OK:
         where = f" at offset {row['log_offset']}" if row["log_offset"] != NONE else ""
-        kind, text = "acknowledged", f"{who} is reported {took} that #{row['sequence']} is acknowledged{where}"
+        kind, text = "acknowledged", f"{who} learns {took} that #{row['sequence']} is acknowledged{where}"
     elif row["outcome"] == Outcome.FAIL and row["code"] == 0:
-        kind, text = "refused", f"{who} is reported {took} that the transaction of #{row['sequence']} is aborted"
+        kind, text = "refused", f"{who} learns {took} that the transaction of #{row['sequence']} is aborted"
     else:
         failed = row["outcome"] == Outcome.FAIL
         kind = "refused" if failed else "unknown"
         what = "certainly failed" if failed else "failed, but may have taken effect"
-        text = f"{who} is reported {took} that #{row['sequence']} {what} (error {row['code']})"
+        text = f"{who} learns {took} that #{row['sequence']} {what} (error {row['code']})"
     yield Event(_s(row["completed_ns"]), who, kind, text, pair=pair, main=main)
 
 

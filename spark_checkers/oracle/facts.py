@@ -28,7 +28,9 @@ from prozess.harness.schema import (
 )
 
 FACTS = {
-    "fact_clients": "world int, client int, role int, isolation int, issued bigint, acks int, clock int, told_ns bigint",
+    "fact_clients": (
+        "world int, client int, role int, isolation int, issued bigint, acks int, clock int, reported_until_ns bigint"
+    ),
     "fact_partitions": (
         "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
         "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int, "
@@ -39,7 +41,7 @@ FACTS = {
     "fact_cells": (
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
-        "tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
+        "records_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
         "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
         "admin_call_ns bigint"
     ),
@@ -60,7 +62,7 @@ cell does not have is null.
 which the audit is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where
 consumers began. `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted.
 `evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is
-missed only then. `twins`: one group.instance.id may be two members for a while. `tells_lost`: members say whether a
+missed only then. `twins`: one group.instance.id may be two members for a while. `records_lost`: members say whether a
 partition was lost or revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator
 leaves it open at least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders
 are reported. `bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what

@@ -148,7 +148,7 @@ select w.row, w.attempt, w.attempt_before, w.copy, a.row is not null and b.row i
        a.client = b.client and greatest(a.span, 0) = greatest(b.span, 0) as one_span,
        a.client != b.client and coalesce(m.crashed, false) as crashed,
        a.client != b.client and coalesce(bool_or(
-           (r.event = {LOST} and r.client in (a.client, b.client)) or (r.client = b.client and not c.tells_lost)
+           (r.event = {LOST} and r.client in (a.client, b.client)) or (r.client = b.client and not c.records_lost)
            or (c.twins and n.planned = m.planned)
        ), c.twins and n.planned = m.planned, false) as evicted,
        coalesce(min(case when r.client = b.client then r.started_ns end) <= a.started_ns, false) as released,

@@ -2,12 +2,12 @@
 
 import os
 
-SHARE = 10
-LEAST = 10
+SHARE = 5
+LEAST = 20
 ALL = bool(os.environ.get("PROZESS_ALL_EXAMPLES") or os.environ.get("PROZESS_FUZZ"))
 
 
 def examples(count: int) -> int:
-    """`count` where PROZESS_ALL_EXAMPLES or PROZESS_FUZZ is set (`make test-all`, `make fuzz`), else a tenth of it and at
-    least 10. The cases of `make test` are the same each time, so that a change cannot pass by luck."""
+    """`count` where PROZESS_ALL_EXAMPLES or PROZESS_FUZZ is set (`make test-all`, `make fuzz`), else a fifth of it and at
+    least 20. The cases of `make test` are the same each time, so that a change cannot pass by luck."""
     return count if ALL else min(count, max(count // SHARE, LEAST))

@@ -227,13 +227,15 @@ def test_every_trial_that_comes_with_prozess_can_be_built_in_python(name):
     assert as_written(made) == as_written(wanted)
 
 
-def test_the_trial_of_the_page_equals_the_trial_of_the_readme():
-    (text,) = re.findall(r"```toml\n(name = \"mine\".*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+def test_the_trial_of_the_python_page_equals_that_of_the_first_hour():
+    (text,) = re.findall(
+        r"```toml\n(name = \"mine\".*?)```", (ROOT / "docs" / "first-hour.md").read_text("utf-8"), re.DOTALL
+    )
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     (code,) = (block for block in PYTHON.findall(page) if "mine = trials.trial(" in block)
     space = {}
     exec(code.partition("run = prozess.run(")[0], space)
-    assert space["mine"] == parse_trial(tomllib.loads(text), source="README")
+    assert space["mine"] == parse_trial(tomllib.loads(text), source="first-hour.md")
 
 
 def test_the_names_that_an_editor_completes_are_those_that_there_are():

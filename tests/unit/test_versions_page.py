@@ -44,7 +44,7 @@ def test_newer_runs_replace_their_own_cells_alone(older, newer):
     for (version, mode, trial), one in last.items():
         row = rows[version, mode]
         assert row.cells[trial] == one.cell
-        assert row.told.get(trial) == (None if one.verdict == "held" else one.sentence)
+        assert row.sentences.get(trial) == (None if one.verdict == "held" else one.sentence)
 
 
 def test_the_page_has_the_tables():

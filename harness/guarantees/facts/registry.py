@@ -377,7 +377,7 @@ FACTS: Mapping[str, Fact] = {
         "the process of the client that waited stood still in between, so it may not have noticed that the wait was over",
         could=lambda _: Tristate.NO,
     ),
-    "the consumer says no seeks": Fact(
+    "the consumer's seeks are not recorded": Fact(
         "the consumer is a program of yours (`consumer.command`), so it is not known whether it sought or reset its position",
         could=lambda _: Tristate.NO,  # what it printed shows all the same that nothing of the kind was seen
     ),

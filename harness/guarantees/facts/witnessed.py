@@ -197,7 +197,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "whoever waited stood still": lambda _, witnesses: doubt_unless(
         as_truth(witnesses["case"] == ProgressCase.STOOD_STILL), known=False
     ),
-    "the consumer says no seeks": lambda envelope, witnesses: doubt_unless(
+    "the consumer's seeks are not recorded": lambda envelope, witnesses: doubt_unless(
         as_truth(np.isin(witnesses["reader"], list(envelope.seeks_unrecorded))), known=False
     ),
     "reader stood still": lambda _, witnesses: doubt_unless(

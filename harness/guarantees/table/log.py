@@ -375,8 +375,8 @@ def _sought_unreported(anomaly: str) -> Rule:
     """Returns the rule for consumers that do not say when they seek. It permits nothing: what they did is unknown."""
     return Rule(
         id=f"{anomaly}/unreported-seek",
-        when=("the consumer says no seeks",),
-        label="a program that says no seeks",
+        when=("the consumer's seeks are not recorded",),
+        label="a program whose seeks are not recorded",
         reason="the consumer is a program of yours, and the lines of Kafka's VerifiableConsumer do not report positions: it "
         "may have gone to another one by itself",
         change="a consumer whose positions are known, of Kafka's or of librdkafka's",

@@ -531,7 +531,7 @@ NEVER_CERTAIN = frozenset(
         "whoever waited stood still",
         "unmeasured",
         "name stood for several topics",
-        "the consumer says no seeks",
+        "the consumer's seeks are not recorded",
         "a clock may have ended it",
     }
 )

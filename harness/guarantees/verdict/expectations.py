@@ -77,7 +77,7 @@ def expectation_doubts(results: Sequence[ExpectationResult]) -> Iterator[str]:
         if not result.reached:
             yield (
                 f"the situation was not reached: step {result.step!r} expects that {result.expected}; "
-                f"{'seen' if result.reached is False else 'it cannot be told'}: {result.seen}"
+                f"{'seen' if result.reached is False else 'it cannot be known'}: {result.seen}"
             )
 
 

@@ -85,7 +85,9 @@ def _defects(guarantee: Guarantee, tally: Tally) -> str:
 
     known = described(tally.defects(guarantee), "Known defect", "")
     perhaps = described(tally.possible_defects(guarantee), "Possibly", "; nothing that was recorded proves it")
-    alike = [f" Nothing that was recorded says {_list(labels)} apart." for labels in tally.indistinguishable(guarantee)]
+    alike = [
+        f" Nothing that was recorded distinguishes {_list(labels)}." for labels in tally.indistinguishable(guarantee)
+    ]
     explained = described(tally.defects(guarantee, effect=RuleEffect.EXPLAINED), "What happened", "")
     return "".join((*known, *explained, *perhaps, *alike))
 

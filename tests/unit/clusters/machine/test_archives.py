@@ -29,7 +29,7 @@ def jars(tmp_path: Path) -> tuple[Path, ...]:
 
 
 def lay_down(java: JavaRuntime, jars: tuple[Path, ...]) -> Path:
-    place = module._place("4.4.0", java, jars)
+    place = module._archive_directory("4.4.0", java, jars)
     place.mkdir(parents=True)
     (place / "kafka.jsa").write_bytes(b"archive")
     (place / "checksums.json").write_text(json.dumps({"kafka.jsa": sha256_of(place / "kafka.jsa")}))
@@ -81,4 +81,4 @@ def test_a_java_that_cannot_make_archives_costs_speed_and_nothing_else(
     assert "this Java is broken" in told[-1]
     assert "slower" in told[-1]
     assert class_data_archive("4.4.0", "broker", java, jars) is None
-    assert not list(module._place("4.4.0", java, jars).iterdir())
+    assert not list(module._archive_directory("4.4.0", java, jars).iterdir())

@@ -251,9 +251,9 @@ def test_a_partition_whose_leader_is_silent_is_absent(sampled: Sampled) -> None:
 
 def test_what_does_not_change_is_written_now_and_then() -> None:
     changes = Changes()
-    told = [changes.tells(("isr_size", 0), 3.0, second * S) for second in range(25)]
+    told = [changes.accepts(("isr_size", 0), 3.0, second * S) for second in range(25)]
     assert [second for second, wrote in enumerate(told) if wrote] == [0, 10, 20]
-    assert changes.tells(("isr_size", 0), None, 25 * S)
+    assert changes.accepts(("isr_size", 0), None, 25 * S)
 
 
 def test_a_controller_that_knows_no_leader_is_not_leader_minus_one(sampled: Sampled) -> None:

@@ -39,7 +39,7 @@ def test_a_trial_that_takes_too_long_is_asked_by_a_signal_that_it_hears(ctrl_c, 
 
 def test_a_trial_that_runs_when_the_whole_is_asked_to_end_is_asked_once(ctrl_c, child):
     stop = StopRequest()
-    stop.tell(child)
+    stop.runs_now(child)
     stop.ask()
     assert child.wait(60) == -ctrl_c
 

@@ -207,7 +207,7 @@ def test_a_campaign_posts_each_violation_at_once_and_its_end(server, hook, tmp_p
 
 def test_a_trial_of_many_does_not_inherit_the_secret(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, "https://one.example.org/x")
-    script = f"import os, pathlib; pathlib.Path('{tmp_path}/reported').write_text(str('{VARIABLE}' in os.environ))"
+    script = f"import os, pathlib; pathlib.Path('{tmp_path}/told').write_text(str('{VARIABLE}' in os.environ))"
     words, log = [sys.executable, "-c", script], tmp_path / "log"
     assert run_trial_command(words, tmp_path, log, timeout_s=60, stop=StopRequest())[0] == 0
     assert (tmp_path / "told").read_text() == "False"

@@ -215,7 +215,7 @@ def test_ctrl_c_while_a_trial_is_started_reaches_it_as_soon_as_it_is_there():
     sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a shell ignores it in the background
     with subprocess.Popen(sleeping, stderr=subprocess.DEVNULL, **heard) as child:
-        stop.tell(child)
+        stop.runs_now(child)
         assert child.wait(30) != 0
 
 

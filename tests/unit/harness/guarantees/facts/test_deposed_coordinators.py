@@ -226,7 +226,7 @@ def nodes(directory, *told):
         row = writer.append(*(NONE for _ in OBSERVATIONS.columns))
         answerers.asked(row, asked_ns=ns(asked_s), answered_ns=ns(asked_s + 0.5))
     for given_ in told:
-        answerers.told(given_)
+        answerers.note(given_)
     writer.close()
     rows, torn = read_rows(directory, OBSERVATIONS, 3)
     assert not torn
@@ -280,19 +280,19 @@ def counted(at_s, **fetches):
 def test_an_administrator_asked_the_one_broker_that_was_sent_more_requests():
     counters = Counters()
     assert counters.asked() == NONE, "nothing was reported yet"
-    counters.told(counted(1, of_1=0, of_2=4))
+    counters.note(counted(1, of_1=0, of_2=4))
     assert counters.asked() == 2
     assert counters.asked() == NONE, "nobody since"
-    counters.told(counted(2, of_1=1, of_2=4))
+    counters.note(counted(2, of_1=1, of_2=4))
     assert (counters.asked(), counters.at_ns) == (1, ns(2))
-    counters.told(counted(3, of_1=2, of_2=5))
+    counters.note(counted(3, of_1=2, of_2=5))
     assert counters.asked() == NONE, "two were asked: one of them answered"
 
 
 def test_librdkafkas_own_statistics_tell_whom_an_administrator_asked():
     counters = Counters()
     settings = {"bootstrap.servers": "nowhere:1", "test.mock.num.brokers": 3, "statistics.interval.ms": 50}
-    admin = AdminClient({**settings, "stats_cb": counters.told, "log_level": 0})
+    admin = AdminClient({**settings, "stats_cb": counters.note, "log_level": 0})
 
     def told() -> int:
         now_ns = SystemClock().monotonic_ns()

@@ -118,7 +118,13 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
     }
     excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}
     excuses |= {"member was gone", "position was sought", "within a session", "stands twice", "coordinator out"}
-    excuses |= {"unsettled", "reader stood still", "may have expired", "unmeasured", "the consumer says no seeks"}
+    excuses |= {
+        "unsettled",
+        "reader stood still",
+        "may have expired",
+        "unmeasured",
+        "the consumer's seeks are not recorded",
+    }
     excuses |= {
         "a clock may have ended it",
         "held up",

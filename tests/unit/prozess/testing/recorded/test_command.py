@@ -50,7 +50,7 @@ def test_a_program_that_ran_on_without_a_word_is_noted(life):
     told = RecordedTest("t", life.registry.topics, life.registry.clients)
     (stalled,) = [one for one in unjudged_of(told, identities=["t"], expectations=(), doubts=()) if one.where == "t"]
     assert stalled.anomalies == ("stuck",)
-    assert "producer-1 reported no send for the last 45 s" in stalled.why
+    assert "producer-1 printed no send for the last 45 s" in stalled.why
 
 
 def test_and_one_that_is_ended_soon_after_its_last_send_is_not(life):
