@@ -7,9 +7,9 @@ and so many workers, each of which runs one trial at a time with a cluster of it
 held. CPU seconds are those of the whole machine (/proc/stat), since Spark's servers are no children of the command: let
 nothing else run meanwhile.
 
-A trial waits for elections and timeouts, too. So two workers can be twice as fast as one on two cores, and three may still be
-faster. The last line says what more workers with two cores each would take: the start of Spark and of the campaign, which
-more workers do not shorten, and for each worker its share of the trials.
+A trial waits for elections and timeouts, too. Therefore two workers can be twice as fast as one on two cores, and three
+may still be faster. The last line says what more workers with two cores each would take: the start of Spark and of the
+campaign, which more workers do not shorten, and for each worker its share of the trials.
 """
 
 import argparse

@@ -209,7 +209,7 @@ class PartitionIndex(Indexed):
         self.compacted, self.log_start = history.compacted, history.log_start
         self.stored = StoredBatches(history.replicas, history.copies, history.assignment)
 
-    # Who.
+    # The senders of records.
 
     @lazy
     def _stretches(self) -> tuple[np.ndarray, np.ndarray]:
@@ -331,7 +331,8 @@ class PartitionIndex(Indexed):
         return np.asarray(self.sends["client"][self._sender_starts])
 
     def sent_with(self, *, acks: int) -> np.ndarray:
-        """Returns bool[sends]: was each record sent with this acks? That of a client that is not of the trial counts as 0."""
+        """Returns bool[sends]: was each record sent with this acks? A client that is not of the trial counts as one with
+        0."""
         chosen = of_clients(self.client_acks, self.senders, unknown=0) == acks
         if chosen.all() or not chosen.any():
             return np.full(len(self.sends["client"]), chosen.any())

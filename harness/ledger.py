@@ -98,7 +98,7 @@ class RunRecord:
         return secrets.compare_digest(known, hashlib.sha256(text.encode()).hexdigest())
 
     def settle(self) -> None:
-        """Removes what is needed only while the run may have left something. That the run was ours stays known."""
+        """Removes what is needed only while the run may have left something. The record that the run was ours stays."""
         for path in self.directory.iterdir():
             if path.name not in (RUN, DIGEST):
                 path.unlink(missing_ok=True)

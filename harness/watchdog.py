@@ -1,6 +1,6 @@
 """Ends a process that hangs where no Python code can end it.
 
-A call into C that keeps the interpreter's lock stops every thread of the process, and with it every timeout. So a
+A call into C that keeps the interpreter's lock stops every thread of the process, and with it every timeout. Therefore a
 second, tiny process waits for the end of such a call:
 
     python harness/watchdog.py PID LIMIT_SECONDS WHAT

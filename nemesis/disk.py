@@ -198,7 +198,7 @@ class CorruptFile(HarmingFault[CorruptParameters]):
 
     A broker that cannot read its recovery-point-offset-checkpoint logs that it resets it to 0, and goes on recovering.
     But the failure is also reported to the LogDirFailureChannel, which takes the directory offline, so the broker ends.
-    It does so at every start, until somebody removes the file (seen with 4.3.1). So with that file the broker is
+    It does so at every start, until somebody removes the file (seen with 4.3.1). Therefore with that file the broker is
     started at once, and healing removes the file.
 
     The effect is that the bytes in the file were changed.
@@ -238,7 +238,7 @@ class LosePower(HarmingFault[NoParameters]):
     power cut of the whole room.
 
     Kafka acknowledges a record once it is in the memory of all machines of the ISR. It leaves flushing to the operating
-    system unless `flush.messages` says otherwise (Kafka documentation, "Application vs. OS Flush Management"). So one
+    system unless `flush.messages` says otherwise (Kafka documentation, "Application vs. OS Flush Management"). Therefore one
     node that loses its power takes nothing from the others. If all of them lose it at once, they lose what was
     acknowledged and not yet written to disk.
 

@@ -367,7 +367,7 @@ class RepeatedHarm(Fault[R]):
 
 
 class LateConnections(RepeatedHarm[LateConnectionsParameters]):
-    """All open connections become late at once, while new connections are not late. So a request that its client has
+    """All open connections become late at once, while new connections are not late. Therefore a request that its client has
     given up and sent again arrives after the second one was answered long ago. The fault is over when it returns.
 
     The effect is that an answer on one of the open connections comes as late as it must.

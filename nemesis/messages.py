@@ -31,8 +31,8 @@ class AlterMessages(ImpairingFault[MessageParameters]):
     API, direction, client, partition, group, transaction or error code.
 
     A proxy that understands the frames of Kafka's protocol is in all links of the trial, and does this from when the fault
-    strikes until it is healed. It may wait for long until a message matches. So the effect is what the proxy's own journal
-    says when the fault is healed: without a match it had none.
+    strikes until it is healed. It may wait for long until a message matches. Therefore the effect is what the proxy's own
+    journal says when the fault is healed: without a match it had none.
     """
 
     name = MESSAGE_FAULT

@@ -35,12 +35,12 @@ class ChangeMethods(ImpairingFault[MethodParameters]):
     """Calls of a server's own methods are delayed, paused, or end with an exception: those that a match means, by method,
     arguments, partition and number.
 
-    A broker may end over an exception. So where one is thrown, healing starts the nodes again.
+    A broker may end over an exception. Therefore where one is thrown, healing starts the nodes again.
 
     Byteman is an agent in the server's JVM from its start on, if a step of the plan needs it. The fault may wait for long
-    until the method is called. So the effect is what the rule itself has counted when the fault is healed: without a call it
-    had none. A server that was killed meanwhile has the rule again from its start on, and the rule goes on counting.
-    """
+    until the method is called. Therefore the effect is what the rule itself has counted when the fault is healed: without
+    a call it had none. A server that was killed meanwhile has the rule again from its start on, and the rule goes on
+    counting."""
 
     name = METHOD_FAULT
     # A node that waits for a stalled thread hears nothing; a server may end over an exception.

@@ -88,7 +88,7 @@ class Nemesis:
         self._run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
         self._journal = Journal(run.journal)
         self._rows = FaultRows(recorder, cluster, clock)
-        self._undoing = Healing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS)
+        self._healing = Healing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS)
         self._end = EndOfHealing(self._journal, self._rows, lambda: self._context, clock, UNDO_ACTIONS, report)
         self._next_number = self._journal.next_number
         self._unproven: list[tuple[str, _Aim, Mapping[str, int]]] = []
@@ -173,7 +173,7 @@ class Nemesis:
             self._prove(aim, row)
         if step_name is None:
             return self._heal_all()
-        effects = self._undoing.heal(step_name)
+        effects = self._healing.heal(step_name)
         if not self._journal.open and (left := self._end.bring_up({e.undo.node for e in self._journal.entries})):
             raise ClusterFailed(f"{'; '.join(left)}.")
         return effects
@@ -181,13 +181,13 @@ class Nemesis:
     def _heal_all(self) -> list[Effect]:
         """Undoes every fault and verifies the end. What did not work may work once the servers are up: it is tried twice."""
         try:
-            effects = self._undoing.heal(None)
+            effects = self._healing.heal(None)
         except ClusterFailed:
             LOG.exception("undos failed; they are tried again after the servers are up")
             effects = []
         left = self._end.verify()
         if self._journal.open:
-            effects += self._undoing.heal(None)
+            effects += self._healing.heal(None)
         if left:
             raise ClusterFailed(f"Not everything is as before the first fault: {'; '.join(left)}.")
         return effects
@@ -201,7 +201,7 @@ class Nemesis:
 
     def unhealed(self) -> Collection[int]:
         """Returns the nodes that faults hold now, as `Healing.unhealed` says."""
-        return self._undoing.unhealed()
+        return self._healing.unhealed()
 
     @cached_property
     def _context(self) -> FaultContext:
@@ -225,7 +225,7 @@ class Nemesis:
             targets=targets,
             roles=tuple(action.targets),
             step=step_name,
-            cut_off=self._undoing.cut_off(),
+            cut_off=self._healing.cut_off(),
         )
         parameters: Frozen = fault.parameters_model.model_validate(action.parameters)
         if (

@@ -316,8 +316,8 @@ def _first_line(error: Exception) -> str:
 #
 # There is one archive of about 150 MB for each Spark, Java and set of options. It is in the cache, and one short run of
 # Spark makes it. A virtual machine ignores an archive that does not fit it (-Xshare:auto), and checks size and time of
-# each jar itself. But it maps a truncated archive without noticing, and dies of it. So size and time of the archive are
-# kept beside it. An archive that could not be made is not tried again.
+# each jar itself. But it maps a truncated archive without noticing, and dies of it. Therefore size and time of the archive
+# are # kept beside it. An archive that could not be made is not tried again.
 
 
 BUILD_TIMEOUT_S = 240.0

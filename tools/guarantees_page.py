@@ -30,7 +30,7 @@ witness is forbidden.**
 history must show the defect's own signature; a fault nearby does not suffice. If the signature can be neither seen \
 nor ruled out, the report says that the defect is possible. If the cause was seen and is no known defect, the witness \
 is *explained*, and forbidden all the same.
-- Times are widened by the clock error. What depends on a fault that was not proven to work is unknown. So is what \
+- Times are widened by the clock error. What depends on a fault that was not proven to work is unknown. Therefore is what \
 depends on the controllers' log if that log says nothing about it.
 - If there is no witness, the anomaly is *held* if no rule could have permitted one, and *permitted, not seen* \
 otherwise. It is *unknown* if the evidence is incomplete, if a step of the trial did not happen, if a fault was not \
@@ -40,7 +40,7 @@ be judged with this history. The others are listed as *not judged*, with the rea
 was found, it decides all the same, unless you chose other guarantees.
 - If neither the nodes' files nor the controllers' log of a cluster can be read, others may have destroyed replicas or \
 asked for an unclean election. What that would excuse is unknown there, unless the trial states that nobody did.
-- `lost`, `dirty-read`, `skipped` and the like say that something is missing. So even their findings need a complete \
+- `lost`, `dirty-read`, `skipped` and the like say that something is missing. Therefore even their findings need a complete \
 audit. Findings of the other anomalies stand on any history.
 """
 

@@ -46,7 +46,7 @@ LOST_POSITION = frozenset(
 # retry.backoff.max.ms at most. It multiplies in 32 bits: from the 26th retry on (of 100 ms) the wait is no longer, but
 # nothing, or begins anew. Records of one batch that were not tried equally often are then due at different times, and
 # an idempotent producer, which must send the very same batch again, ends with _INCONSISTENT, "Unable to reconstruct
-# MessageSet". So the limit is to be one at which a record's time is over before that. [librdkafka rdkafka_partition.c,
+# MessageSet". Therefore the limit is to be one at which a record's time is over before that. [librdkafka rdkafka_partition.c,
 # rd_kafka_retry_msgq; rdkafka_msgset_writer.c; confluent-kafka-dotnet#2519, open]
 
 

@@ -155,7 +155,7 @@ def _lags(
 # What a Java client says of itself, once a second: the client process that runs a tool asks the metrics agent in the
 # tool's JVM, over loopback, which no fault touches, and writes the answers as rows of `metrics`.
 #
-# The process has one thread and must not wait for a JVM that stands still. So an exchange is a few steps that never
+# The process has one thread and must not wait for a JVM that stands still. Therefore an exchange is a few steps that never
 # block, one with every turn of its loop, and takes the answer when it is there.
 
 

@@ -175,7 +175,7 @@ def silence_ns(cell: Cell) -> int:
 
 def polls_of_members(history: CellHistory) -> Polls:
     """Returns, for each member, when it was seen to poll: it received records, or a callback ran. Idle polls are not
-    recorded, so a long idle time counts as if the member did not poll. That can hide an anomaly, and never makes one up."""
+    recorded, so a long idle time counts as if the member did not poll. This can hide an anomaly, and never makes one up."""
     table = history.tables["assignments"]
     of_reads: Polls = history.known["polls"] if "polls" in history.known else polls_of_reads(history)
     of_callbacks = once(table, "polls", lambda: _times_of([(table["client"], table["started_ns"])]))

@@ -43,7 +43,7 @@ COMPARED = (
     "size",
 )
 """What must be equal in two batches with one base offset: the whole header. Followers append the leader's bytes
-unchanged. That includes the leader epoch, which the checksum does not cover."""
+unchanged. The comparison includes the leader epoch, which the checksum does not cover."""
 CLEANED = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "attributes")
 """What the log cleaner leaves unchanged in a batch of which it keeps anything (MemoryRecords.filterTo: "we must preserve
 the last offset from the initial batch"). It keeps the KEPT_BITS of the attributes."""

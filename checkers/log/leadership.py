@@ -245,8 +245,8 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
 
     Source: KIP-207 (a new leader does not answer ListOffsets until its high watermark has reached the start of its
     epoch); Partition.fetchOffsetForTimestamp. Counts answers below an earlier one. Two nodes are asked at the same time.
-    So an answer counts against another node's only if that one had come before this node's last answer, after which this
-    node was asked. What a deposed leader still answers, in its own lower epoch, is judged only against its own answers.
+    Therefore an answer counts against another node's only if that one had come before this node's last answer, after which
+    this node was asked. What a deposed leader still answers, in its own lower epoch, is judged only against its own answers.
     Each of several topics that had one name is judged alone. Answers in the second after a topic was created may be
     about the topic before, and are left out. Witness: `reader` (a broker) answered `log_offset` + 1 at `end_ns`, and
     `other_client` had answered `other_offset` at `begin_ns`; `sequence` and `other_sequence` are the leader epochs. O(n

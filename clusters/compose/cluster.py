@@ -309,7 +309,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
                 sweep(self._client(), self._run)
             else:
                 if self.messages is not None:
-                    self._proxies.place(self._watched)
+                    self._proxies.install(self._watched)
                 return
 
     def _preloads(self, name: str) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ class ComposeNode(HasParts):
 
     def __init__(
         self,
-        place: ContainerSetting,
+        setting: ContainerSetting,
         *,
         address: Callable[[], str],
         client: Callable[[], EngineClient],
@@ -82,7 +82,7 @@ class ComposeNode(HasParts):
         started: Callable[[int], None] = lambda pid: None,
     ) -> None:
         """`started` is called with the pid of each new server."""
-        self._setting, self._address, self._started = place, address, started
+        self._setting, self._address, self._started = setting, address, started
         self._client, self._parts, self._clock = client, parts, clock
         self._asked_to_end = False
         self._cut_from: dict[str, str] = {}
@@ -91,7 +91,9 @@ class ComposeNode(HasParts):
         self._blocked: set[str] = set()
         self._lock = threading.RLock()
         self.network = (
-            ExecNetwork(place.name, place.holder, client) if by_exec() else NodeNetwork(place.name, self._network_pid)
+            ExecNetwork(setting.name, setting.holder, client)
+            if by_exec()
+            else NodeNetwork(setting.name, self._network_pid)
         )
         """The node's network namespace, which outlives its server."""
 

@@ -1,6 +1,6 @@
 """Writes Compose files: the one of a run, and those that a person starts with `docker compose up`.
 
-Each node is two containers. One holds the node's network, and sleeps; the server joins it. So the network of a
+Each node is two containers. One holds the node's network, and sleeps; the server joins it. Therefore the network of a
 node outlives its server: a kill and a start of it undo no cut, and whether datagrams arrive can be seen while it is dead.
 It has two links: `data`, which faults touch, and `observer`, which no fault touches.
 """
@@ -201,7 +201,7 @@ def _run_services(
     server["volumes"] = [*server["volumes"], *(_bind(path, inside[name]) for name, path in preloads.items())]
     return {
         holder: {
-            # Any image that has `sleep`; every server's is here. That of a Kafka server has what faults are made with.
+            # Any image that has `sleep`; every server's is here. The image of a Kafka server has what faults are made with.
             "image": next(setting.images[n.name] for n in nodes if ZOOKEEPER not in n.roles),
             "entrypoint": ["sleep", "infinity"],
             "hostname": node.name,

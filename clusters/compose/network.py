@@ -226,7 +226,7 @@ class ExecNetwork(NodeNetwork):
         try:
             for _ in range(PROBE_TRIES):
                 before = self._counted(source_address)
-                # That it could be sent says nothing: a rule of the sender, or an answer to an earlier one, may refuse.
+                # A packet that could be sent says nothing: a rule of the sender, or an answer to an earlier one, may refuse.
                 source.run_as_root(["bash", "-c", f"echo > /dev/udp/{address}/{PROBE_PORT}"])
                 if self._counted(source_address) > before:
                     return Tristate.YES

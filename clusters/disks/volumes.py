@@ -293,7 +293,7 @@ def _which(tool: str) -> str | None:
 # blkio-controller, cgroup-v2 `io.max`).
 #
 # The writer of a sync waits; what is only in the page cache is written back later by the kernel itself, outside the
-# group. So brokers feel it where they sync: with flush.messages, at segment rolls, in their metadata logs.
+# group. Therefore brokers feel it where they sync: with flush.messages, at segment rolls, in their metadata logs.
 
 
 _V1 = Path("/sys/fs/cgroup/blkio")

@@ -3,8 +3,8 @@
 python -m prozess.clusters.existing.client_network DESCRIPTOR HOSTS_FILE HOST=ADDRESS:PORT …     in fresh user, network and
 mount namespaces
 
-A client that learns from Kafka where its brokers are goes there, whatever it was given to bootstrap on. So that a proxy
-stands between them all the same, the addresses themselves are taken: this process puts them on the loopback of an empty
+A client that learns from Kafka where its brokers are goes there, whatever it was given to bootstrap on. Therefore that a
+proxy stands between them all the same, the addresses themselves are taken: this process puts them on the loopback of an empty
 network, listens there, and hands the listening sockets out; who accepts on them is outside, and can go on to the real
 brokers. Clients enter with `enter_command`. TLS, SASL, librdkafka and Java see nothing of it, and no root is needed where
 user namespaces are."""

@@ -5,8 +5,8 @@ all headers of a segment are taken out at once, so the cost is per batch, and th
 
 Layout: https://kafka.apache.org/documentation/#recordbatch. The checksum covers everything from the attributes on, *not*
 the base offset and the partition leader epoch, which the leader sets on append; followers append the leader's bytes
-unchanged (`UnifiedLog.appendAsFollower`). So of one batch every header field is the same in every copy. The checksum is
-taken as stored: that the bytes behind it still match it is not tested here (`DumpLogSegments` does).
+unchanged (`UnifiedLog.appendAsFollower`). Therefore of one batch every header field is the same in every copy. The
+checksum is taken as stored: that the bytes behind it still match it is not tested here (`DumpLogSegments` does).
 """
 
 import mmap

@@ -244,9 +244,9 @@ def committed_transactions(directories: Sequence[Path]) -> list[Transaction]:
     `directories`: the data directory of *each* server of the ensemble (or its `version-2`), missing ones too: they count.
 
     A server that was away for long, or whose unfinished proposals must go, is given a snapshot by the leader: the stretch of
-    its log before that may end in what was never committed, and what the snapshot covers is in other servers' logs. So the
-    past is put together from the end on, from stretches that share a transaction. Where no log reports the beginning, it is
-    the nodes of a snapshot, each as it was last written.
+    its log before that may end in what was never committed, and what the snapshot covers is in other servers' logs.
+    Therefore the past is put together from the end on, from stretches that share a transaction. Where no log reports the
+    beginning, it is the nodes of a snapshot, each as it was last written.
     HistoryUnreadable: no majority is readable, or neither a log nor a snapshot reports some part of the past.
     """
     logs, problems = [], []

@@ -28,7 +28,7 @@ def build(
 
     However this ends, and even if this process is killed, the command does not go on. If this process is killed, the
     directory goes, too."""
-    found = directory / "said"
+    found = directory / "output"
     with found.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(directory), *command],

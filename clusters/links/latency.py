@@ -355,7 +355,7 @@ def _existing(api: "Toxiproxy", names: Sequence[str]) -> Iterator[object]:
 #
 # A proxy is put between, as for latency, and connections are made again, through
 # it. Then new ones are spared the redirect, so that whatever is opened from now on goes straight to the node, and only
-# then are the proxied ones made late. So a request can overtake one that was sent before it, on another connection:
+# then are the proxied ones made late. Therefore a request can overtake one that was sent before it, on another connection:
 # what TCP never does on one.
 
 

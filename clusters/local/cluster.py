@@ -449,7 +449,7 @@ class LocalCluster(PlacedServers):
             if self._network is not None:
                 self._network.setup()
             if self._has_proxies:  # before any connection is made
-                self._proxies.place(self._watched)
+                self._proxies.install(self._watched)
             for node in self._nodes:
                 node.open_network()
             for node in self._nodes:

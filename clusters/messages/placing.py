@@ -3,10 +3,10 @@
     opener P                                                  node N
     Kafka -> N:9092  =DNAT=>  127.0.0.1:2xxxx proxy =mark=> N:9092
 
-Where the proxy opens connections itself, its mark (SO_MARK) lets them pass the rule that leads all others to it. So whatever
-else is done to the link (a cut, loss, latency by toxiproxy) holds for what is proxied, too. One process carries all links
-of a run, so that messages of different links are counted, held and released together. It opens its connections in the
-opener's network namespace: the node sees them come from there.
+Where the proxy opens connections itself, its mark (SO_MARK) lets them pass the rule that leads all others to it. Therefore
+whatever else is done to the link (a cut, loss, latency by toxiproxy) holds for what is proxied, too. One process carries
+all links of a run, so that messages of different links are counted, held and released together. It opens its connections
+in the opener's network namespace: the node sees them come from there.
 
 An opener in whose network no rule may be made (clients on a host that is not ours) has its connections led there on arrival.
 """
@@ -97,7 +97,7 @@ class MessageProxies:
 
     def __init__(self, links: Links | None, *, log: Path, clock: Clock, record_pids: Path | None = None) -> None:
         """`links` None: of links nothing can be changed, and `relay` is used instead of
-        `place`. `record_pids`: the file that names the process before it runs; None where it ends with the sandbox."""
+        `install`. `record_pids`: the file that names the process before it runs; None where it ends with the sandbox."""
         self._links, self._log, self._clock, self._record_pids = links, log, clock, record_pids
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -108,7 +108,7 @@ class MessageProxies:
         self.on_message: Callable[[Mapping[str, Any]], None] = lambda entry: None
         """What is called with each entry of the proxy's journal, in a thread of its own."""
 
-    def place(self, openers: Collection[str] | None) -> None:
+    def install(self, openers: Collection[str] | None) -> None:
         """Starts the proxy, and leads the connections of these openers to it; None means those of everybody.
 
         Connections that are open already are reset, so that they are made again. HarnessFailed if a rule is refused."""

@@ -166,12 +166,12 @@ class MessageProxy:
 def wanted_of(given: Mapping[str, Any]) -> WantedMessage:
     """Reads what `WantedMessage` became as JSON."""
     topic_id, after = given.get("topic_id"), given.get("after")
-    looked_up = {
+    resolved = {
         "apis": frozenset(given["apis"]),
         "topic_id": UUID(topic_id) if topic_id else None,
         "after": None if after is None else frozenset(after),
     }
-    return WantedMessage(**{**given, **looked_up})
+    return WantedMessage(**{**given, **resolved})
 
 
 def main(arguments: list[str]) -> int:

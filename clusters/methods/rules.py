@@ -1,6 +1,6 @@
 """The text of Byteman's rules for a fault of methods, and the count that these rules write.
 
-A rule acts only while its *sign* is there, a file of the node. So taking that file away ends a fault at once, whatever
+A rule acts only while its *sign* is there, a file of the node. Therefore taking that file away ends a fault at once, whatever
 becomes of the JVM: no call acts any more, and a call that stands still goes on. Byteman's agent takes the rule out of the JVM
 then. Each call is a line in another file, the *count*: so nothing of it is lost when the node is killed, and the rules of the
 next process go on counting where it ends.

@@ -1,9 +1,9 @@
 """Joins Parquet files that have one schema into one, without decoding them: row groups are copied as they are, and one footer
 describes them all. The result is, byte for byte, the file that one writer would have written.
 
-pyarrow reads footers and writes its own, and cannot move a row group. So the footer is edited here: it is a Thrift structure
-in the compact protocol, of which only offsets and ordinals change. [Parquet format, parquet.thrift; Thrift compact protocol]
-"""
+pyarrow reads footers and writes its own, and cannot move a row group. Therefore the footer is edited here: it is a Thrift
+structure in the compact protocol, of which only offsets and ordinals change. [Parquet format, parquet.thrift; Thrift
+compact protocol]"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

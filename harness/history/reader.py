@@ -37,7 +37,7 @@ from prozess.harness.schema import NONE, RECORDER_CLIENT, TABLES, ObservationKin
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 CELL_ROWS_HELD = 20_000_000
-"""The rows of a cell above which a kernel reads a partition anew each time it asks. That takes longer, and less memory."""
+"""The rows of a cell above which a kernel reads a partition anew each time it asks. This takes longer, and less memory."""
 CELLS_HELD = 4
 """For how many cells the rows of their clients are kept."""
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")

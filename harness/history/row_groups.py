@@ -1,7 +1,7 @@
 """This module says which rows of a clustered table stand in which row groups of its Parquet file.
 
 As a rule a row group has rows of one partition, and its statistics say of which. A row group costs as much as a thousand
-rows to write and to read, however few it has. So small partitions of one cell may share one (imports have thousands of
+rows to write and to read, however few it has. Therefore small partitions of one cell may share one (imports have thousands of
 them): then the footer says how many rows each has in it, in their order. Partitions of several cells never share one, because
 a row group that is damaged costs the cells that have rows in it.
 """

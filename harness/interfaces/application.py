@@ -208,7 +208,7 @@ class Registry:
 #
 # The test writes the points to a file in the folder of the recording. The recorded clients in the processes of the
 # application look at that file at each of their steps, which costs a `stat`. A process that reaches a point writes this
-# to a second file and kills the application with SIGKILL. So no handler runs, no buffer is flushed, nothing is closed.
+# to a second file and kills the application with SIGKILL. Therefore no handler runs, no buffer is flushed, nothing is closed.
 
 
 APPLICATION_VARIABLE = "PROZESS_APPLICATION"
@@ -381,7 +381,7 @@ class Record:
     """The identity that its producer gave the record (`recorded_producer(…, identity=…)`)."""
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """Returns topic, partition and offset as words."""
         return f"{self.topic}/{self.partition}, offset {self.offset}"
 

@@ -1,10 +1,11 @@
 """The faults, backends and checkers that prozess has, by name. Code that must not import their packages finds them
 here.
 
-`harness` imports none of the middle packages, but what it plans and judges names faults, backends and checkers. So each kind
-has a `Catalogue` here, with its type. The values are in a dictionary beside what it lists (`prozess.nemesis.registry`,
-`prozess.clusters.registry`, `prozess.checkers.registry`). `prozess/__init__.py`, which Python runs before any other module
-of prozess, says where each registry finds its dictionary. The dictionary is imported when it is first read.
+`harness` imports none of the middle packages, but what it plans and judges names faults, backends and checkers. Therefore
+each kind has a `Catalogue` here, with its type. The values are in a dictionary beside what it lists
+(`prozess.nemesis.registry`, `prozess.clusters.registry`, `prozess.checkers.registry`). `prozess/__init__.py`, which Python
+runs before any other module of prozess, says where each registry finds its dictionary. The dictionary is imported when it
+is first read.
 
 Plans and judgement ask little of what they name: the interfaces below. Anyone who makes faults or clusters reads the registry
 itself.

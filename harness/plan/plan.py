@@ -48,9 +48,9 @@ SENTINEL_CLIENT = 0
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 
 
-ReadersBegin = Literal["start", "unsaid", "anywhere"]
+ReadersBegin = Literal["start", "unstated", "anywhere"]
 """Where consumers begin to read a partition that nobody audits. start: at its beginning, so that whoever read past an offset
-was given what stood there. unsaid: `reads.flags` has it where it is known. anywhere: at any offset, so that a consumer owes
+was given what stood there. unstated: `reads.flags` has it where it is known. anywhere: at any offset, so that a consumer owes
 only what stands between two records of one span of its reading."""
 Carrier = Literal["value", "header", "content"]
 """Where a record carries its identity. value: in the fixed header of its value; header: in a record header beside it;

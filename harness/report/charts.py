@@ -148,8 +148,8 @@ class SendTraffic:
         """Returns float64[bins]: so many took no longer (to 3 %); NaN where nothing was sent that was acknowledged."""
         cumulated = np.cumsum(self.latencies[level], axis=1)
         total = cumulated[:, -1]
-        place = (cumulated < np.maximum(1, np.ceil(share * total))[:, None]).sum(axis=1)
-        return np.asarray(np.where(total > 0, np.exp((place + 0.5) / _PER_E) / 1_000, np.nan))
+        bin_index = (cumulated < np.maximum(1, np.ceil(share * total))[:, None]).sum(axis=1)
+        return np.asarray(np.where(total > 0, np.exp((bin_index + 0.5) / _PER_E) / 1_000, np.nan))
 
 
 def make_traffic(

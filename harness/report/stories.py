@@ -246,7 +246,7 @@ def assignments(table: Columns, begin_s: float, end_s: float, name: Namer) -> It
     rows = np.flatnonzero((time_s >= begin_s) & (time_s <= end_s))
     for row in rows[np.argsort(time_s[rows], kind="stable")][:CHANGES_MAX].tolist():
         who = name(int(table["client"][row]))
-        text = f"{who} {_ASSIGNMENT.get(int(table['event'][row]), 'is told of the partition')}"
+        text = f"{who} {_ASSIGNMENT.get(int(table['event'][row]), 'learns of the partition')}"
         yield Event(_s(table["started_ns"][row]), who, "assigned", text)
 
 

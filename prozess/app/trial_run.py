@@ -77,14 +77,14 @@ class RunTable:
 class TrialRun:
     """A trial that was run and judged, wherever its files are."""
 
-    place: str | Path
+    location: str | Path
     """The run directory, or its URI in an object store."""
     verdict: TrialVerdict
 
     @property
     def path(self) -> Path:
         """Returns the run directory. BadInput if the run is in an object store."""
-        if isinstance(location := location_of(self.place), Path):
+        if isinstance(location := location_of(self.location), Path):
             return location
         raise BadInput(
             f"{location} is in an object store, so it has no directory on this machine. Copy the run to one."
@@ -103,7 +103,7 @@ class TrialRun:
     @property
     def plan(self) -> Plan:
         """Returns everything that was planned: cells, clients, partitions, steps. HistoryUnreadable if it is damaged."""
-        with opened_run(self.place) as directory:
+        with opened_run(self.location) as directory:
             return plan_of(directory, readable_condition(directory))
 
     def count(self, anomaly: str) -> int:
@@ -158,13 +158,13 @@ class TrialRun:
             raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
 
         def read(columns: Sequence[str] | None) -> pa.Table:
-            with opened_run(self.place) as directory, history_file(directory, self.place, table) as file:
+            with opened_run(self.location) as directory, history_file(directory, self.location, table) as file:
                 return _of_file(table, file, columns)
 
         def frame(session: "SparkSession") -> "DataFrame":
             large = large_tables(session)
-            with opened_run(self.place) as directory, history_file(directory, self.place, table, large):
-                return session.read.parquet(history_address(directory, self.place, table))
+            with opened_run(self.location) as directory, history_file(directory, self.location, table, large):
+                return session.read.parquet(history_address(directory, self.location, table))
 
         return RunTable(table, read, frame)
 
@@ -178,11 +178,11 @@ class TrialRun:
     ) -> "TrialRun":
         """Checks and judges the run again, and returns it with its new verdict. It writes `findings/` and `verdict.json` as
         `prozess check` does, and no reports. RunOptions and errors are those of `check`."""
-        return check(self.place, engine=engine, workers=workers, decide=decide, session=session)
+        return check(self.location, engine=engine, workers=workers, decide=decide, session=session)
 
     def _found(self, table: ResultTable, read: Callable[[RunDirectory, Condition], pa.Table]) -> RunTable:
         def rows() -> pa.Table:
-            with checked_run(opened_run(self.place), self.place) as (directory, condition):
+            with checked_run(opened_run(self.location), self.location) as (directory, condition):
                 return read(directory, condition)
 
         return RunTable(
@@ -192,7 +192,7 @@ class TrialRun:
         )
 
     def __str__(self) -> str:
-        return f"{self.verdict.verdict}: {self.verdict.sentence} ({self.place})"
+        return f"{self.verdict.verdict}: {self.verdict.sentence} ({self.location})"
 
 
 def plan(

@@ -2,7 +2,7 @@
 
 The message is Slack's: an HTTP POST of {"text": …} in JSON, which Mattermost, Rocket.Chat and Discord (at /slack) take, too.
 What a webhook answers never changes a verdict or an exit code: that a message was not taken is stated on standard error. The
-address is a secret, because whoever has it can post. So it is never shown, kept or handed on.
+address is a secret, because whoever has it can post. Therefore it is never shown, kept or handed on.
 """
 
 import os

@@ -51,7 +51,7 @@ def facts_of(path: Path) -> RunFacts:
     try:
         # What was attached to is not known here.
         only_reached = catalogue.BACKENDS.named(run.plan.backend).protocol_only
-        variant = run.plan.backend if only_reached else ", ".join((*run.place, run.versions))
+        variant = run.plan.backend if only_reached else ", ".join((*run.cluster_kind, run.versions))
     except ProzessError:
         return NO_FACTS
     if (verdict := run.readable_verdict) is None:
@@ -183,7 +183,7 @@ class Overview:
 
     lines: tuple[RunLine, ...]
     variants: tuple[str, ...]
-    places: dict[str, dict[str, VariantRuns]]
+    runs_by_variant: dict[str, dict[str, VariantRuns]]
     """Trial → variant → its runs."""
 
     @property

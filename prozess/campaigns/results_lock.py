@@ -53,8 +53,8 @@ class ResultsStore(Protocol):
 class ResultsOwner:
     """The claim of this command on a location."""
 
-    def __init__(self, place: ResultsStore, *, lease_s: float = LEASE_S) -> None:
-        self._place, self._lease_s = place, lease_s
+    def __init__(self, store: ResultsStore, *, lease_s: float = LEASE_S) -> None:
+        self._store, self._lease_s = store, lease_s
         self._file = f"{uuid.uuid4().hex}.json"
         self._claim = Claim(host=socket.gethostname(), pid=os.getpid())
         self._lost = False
@@ -66,7 +66,7 @@ class ResultsOwner:
         if others:
             self.release()
             raise BadInput(
-                f"{self._place.address}: another command works on these results ({', '.join(others)}). Wait until it has "
+                f"{self._store.address}: another command works on these results ({', '.join(others)}). Wait until it has "
                 f"ended, or give another location to --run. The claim of a command that was killed expires after "
                 f"{self._lease_s:g} s."
             )
@@ -78,30 +78,30 @@ class ResultsOwner:
 
     def ensure(self) -> None:
         """Raises HarnessFailed unless the location still belongs to this command."""
-        self._lost = self._lost or self._place.read(f"{_OWNERS}/{self._file}") is None
+        self._lost = self._lost or self._store.read(f"{_OWNERS}/{self._file}") is None
         if self._lost:
             raise HarnessFailed(
-                f"{self._place.address} no longer belongs to this command: it stood still for more than {self._lease_s:g} s, "
+                f"{self._store.address} no longer belongs to this command: it stood still for more than {self._lease_s:g} s, "
                 "and another one went on. Nothing was removed. The same command continues when the other one has ended."
             )
 
     def release(self) -> None:
         """Removes the claim."""
-        self._place.remove(f"{_OWNERS}/{self._file}")
+        self._store.remove(f"{_OWNERS}/{self._file}")
 
     def _write(self) -> None:
-        self._place.write(f"{_OWNERS}/{self._file}", self._claim.model_dump_json().encode())
+        self._store.write(f"{_OWNERS}/{self._file}", self._claim.model_dump_json().encode())
 
     def _others(self) -> list[str]:
         """Returns the other commands that work here, in words, and removes the claims that have expired."""
-        times = self._place.times(_OWNERS)
+        times = self._store.times(_OWNERS)
         now_s = times[self._file]
         working = []
         for name in sorted(times.keys() - {self._file}):
             if now_s - times[name] > self._lease_s:
-                self._place.remove(f"{_OWNERS}/{name}")
+                self._store.remove(f"{_OWNERS}/{name}")
                 continue
-            content = self._place.read(f"{_OWNERS}/{name}")
+            content = self._store.read(f"{_OWNERS}/{name}")
             if content is None:  # it has just ended
                 continue
             words = "a command that has just begun"

@@ -126,8 +126,8 @@ class Imported:
     """What the user should know of how it was understood."""
     gaps: Sequence[EvidenceGap] = ()
     """What could not be read, by dense partition id."""
-    readers_begin: ReadersBegin = "unsaid"
-    """As `Plan.readers_begin`."""
+    readers_begin: ReadersBegin = "unstated"
+    """The same as `Plan.readers_begin`."""
 
 
 def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:

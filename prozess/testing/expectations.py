@@ -137,7 +137,7 @@ def _missing(
         return None
     lacking.sort(key=lambda pair: (pair[1].partition, pair[1].offset))
     lines = [
-        witness_of(record, f"{record.place} ({committed(record)}): {shown(thing)}")
+        witness_of(record, f"{record.position} ({committed(record)}): {shown(thing)}")
         for thing, record in lacking[:WITNESSES_MAX]
     ]
     inputs = len({(record.partition, record.offset) for _, record in lacking})
@@ -162,8 +162,8 @@ def _doubled(
     lines = [
         witness_of(
             record,
-            f"{record.place}: {shown(thing)} again; first at offset {found[thing][0].offset} of partition "
-            f"{found[thing][0].partition}, made of {owed[thing][0].place}",
+            f"{record.position}: {shown(thing)} again; first at offset {found[thing][0].offset} of partition "
+            f"{found[thing][0].partition}, made of {owed[thing][0].position}",
         )
         for thing, record in extra[:WITNESSES_MAX]
     ]
@@ -177,7 +177,7 @@ def _strange(
     strange = [(thing, record) for thing, outputs in found.items() if thing not in owed for record in outputs]
     if not strange:
         return None
-    lines = [witness_of(record, f"{record.place}: {shown(thing)}") for thing, record in strange[:WITNESSES_MAX]]
+    lines = [witness_of(record, f"{record.position}: {shown(thing)}") for thing, record in strange[:WITNESSES_MAX]]
     source = "no failed record" if wanted.dead_letters else "no record"
     reason = f"{wanted.output} has {counted(len(strange), 'record')} that {source} of {wanted.input} accounts for."
     return ApplicationFinding(UNEXPECTED, wanted.name, len(strange), reason, tuple(lines))
@@ -228,7 +228,8 @@ def judge_order(
             fails=wanted.order is not None,
         )
     if unclear:
-        why = f"records of several keys give the same output, or it is there more than once (the first is {unclear[0].place})"
+        first = unclear[0].position
+        why = f"records of several keys give the same output, or it is there more than once (the first is {first})"
         if wanted.order is not None:
             yield ApplicationFinding(UNORDERED, wanted.name, 0, f"cannot be judged: {why}", unknown=True)
         else:
@@ -243,8 +244,8 @@ def _late(key: bytes, pairs: Sequence[tuple[Record, Record]]) -> Iterator[Applic
     for pair in sorted(pairs, key=lambda pair: (pair[1].partition != home, pair[1].offset, pair[0].offset)):
         record, output = pair
         if newest is not None and (output.partition != home or record.offset < newest[0].offset):
-            other = f"{newest[0].place} → {newest[1].place}"
-            yield witness_of(output, f"{shown(repr(key).encode())}: {record.place} → {output.place}, but {other}")
+            other = f"{newest[0].position} → {newest[1].position}"
+            yield witness_of(output, f"{shown(repr(key).encode())}: {record.position} → {output.position}, but {other}")
         elif newest is None or record.offset > newest[0].offset:
             newest = pair
 
@@ -288,7 +289,7 @@ def _outputs(wanted: Expectation, record: Record) -> list[bytes]:
     try:
         given = wanted.function(record)
     except Exception as error:
-        raise UserFunction(f"function raised {type(error).__name__}: {error} for {record.place}") from error
+        raise UserFunction(f"function raised {type(error).__name__}: {error} for {record.position}") from error
     things = [] if given is None else given if isinstance(given, list) else [given]
     return [_comparable(thing, wanted, record) for thing in things]
 
@@ -299,7 +300,7 @@ def _comparable(thing: object, wanted: Expectation, record: Record) -> bytes:
             thing = thing.encode()
         if not isinstance(thing, bytes):
             raise UserFunction(
-                f"function gave {thing!r} for {record.place}. Without identity=, which says what of an output is compared, "
+                f"function gave {thing!r} for {record.position}. Without identity=, which says what is compared, "
                 "give the output's value: text or bytes"
             )
     return text_to_compare(thing, "function", record)
@@ -315,7 +316,7 @@ def call_identity(identity: Identity, record: Record, what: str) -> bytes | None
     try:
         thing = identity(record)
     except Exception as error:
-        raise UserFunction(f"{what} raised {type(error).__name__}: {error} for {record.place}") from error
+        raise UserFunction(f"{what} raised {type(error).__name__}: {error} for {record.position}") from error
     return None if thing is None else text_to_compare(thing, what, record)
 
 
@@ -323,7 +324,7 @@ def text_to_compare(thing: object, what: str, record: Record) -> bytes:
     try:
         return identity_text(thing) or b"None"
     except TypeError as error:
-        raise UserFunction(f"{what} for {record.place}: {error}") from error
+        raise UserFunction(f"{what} for {record.position}: {error}") from error
 
 
 def witness_of(record: Record, text: str) -> ApplicationWitness:
@@ -331,7 +332,7 @@ def witness_of(record: Record, text: str) -> ApplicationWitness:
 
 
 def _sent(record: Record) -> str:
-    return record.place + (f" (record {record.sequence} of client {record.sender})" if record.sender >= 0 else "")
+    return record.position + (f" (record {record.sequence} of client {record.sender})" if record.sender >= 0 else "")
 
 
 def shown(thing: bytes) -> str:

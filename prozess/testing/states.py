@@ -56,10 +56,10 @@ def _by_key(wanted: StateExpectation, source: Contents) -> dict[bytes, list[Reco
         try:
             key = record.key if wanted.key is None else wanted.key(record)
         except Exception as error:
-            raise UserFunction(f"key raised {type(error).__name__}: {error} for {record.place}") from error
+            raise UserFunction(f"key raised {type(error).__name__}: {error} for {record.position}") from error
         key = key.encode() if isinstance(key, str) else key
         if not isinstance(key, bytes):
-            raise UserFunction(f"the key of {record.place} is {key!r}; give key=…, which returns text or bytes")
+            raise UserFunction(f"the key of {record.position} is {key!r}; give key=…, which returns text or bytes")
         found[key].append(record)
     for key, records in found.items():
         if not wanted.any_order and len({record.partition for record in records}) > 1:
@@ -74,7 +74,7 @@ def _last_of_each_key(wanted: StateExpectation, table: Contents) -> dict[bytes, 
     found: dict[bytes, Record] = {}
     for record in table.records:
         if record.key is None:
-            raise UserFunction(f"{record.place} has no key, so it is no row of a table")
+            raise UserFunction(f"{record.position} has no key, so it is no row of a table")
         before = found.get(record.key)
         if before is not None and before.partition != record.partition:
             raise UserFunction(
@@ -91,7 +91,7 @@ def _folded(wanted: StateExpectation, records: list[Record]) -> bytes | None:
         try:
             state = wanted.fold(state, record)
         except Exception as error:
-            raise UserFunction(f"fold raised {type(error).__name__}: {error} for {record.place}") from error
+            raise UserFunction(f"fold raised {type(error).__name__}: {error} for {record.position}") from error
     if state is None:
         return None
     if wanted.identity is None:
@@ -116,10 +116,10 @@ def _compared(wanted: StateExpectation, record: Record) -> bytes | None:
 def _witness(
     key: bytes, inputs: list[Record], last: Record | None, expected: bytes | None, there: bytes | None
 ) -> ApplicationWitness:
-    has = "has nothing" if there is None or last is None else f"has {shown(there)} ({last.place})"
+    has = "has nothing" if there is None or last is None else f"has {shown(there)} ({last.position})"
     if not inputs:
         gives = "no record of the input has this key"
     else:
         wanted = "nothing" if expected is None else shown(expected)
-        gives = f"its {counted(len(inputs), 'record')} give {wanted} (the last is {inputs[-1].place})"
+        gives = f"its {counted(len(inputs), 'record')} give {wanted} (the last is {inputs[-1].position})"
     return witness_of(last or inputs[-1], f"{shown(repr(key).encode())}: the table {has}, and {gives}")

@@ -39,7 +39,7 @@ class Remark:
     """The file, and often the line, that it is about: "app.properties:3"; empty: no single one."""
 
     @property
-    def place(self) -> tuple[str, int | None]:
+    def location(self) -> tuple[str, int | None]:
         """Returns the file and the line of its origin; the line is None if it is not known."""
         matched = _ORIGIN.fullmatch(self.origin)
         return (self.origin.partition(", ")[0], None) if matched is None else (matched[1], int(matched[2]))
@@ -96,7 +96,7 @@ def to_github(remarks: Sequence[Remark], conclusion: str) -> str:
     """Returns workflow commands, which GitHub Actions shows beside the lines of a pull request."""
     lines = []
     for remark in remarks:
-        path, line = remark.place
+        path, line = remark.location
         where = f"file={_property(path)}," if path else ""
         where += f"line={line}," if line is not None else ""
         command = "notice" if remark.level is Level.NOTE else remark.level
@@ -122,7 +122,7 @@ def to_sarif(remarks: Sequence[Remark], conclusion: str) -> str:
             "level": str(remark.level),
             "message": {"text": remark.sentence},
         }
-        path, line = remark.place
+        path, line = remark.location
         if path:
             location: dict[str, Any] = {"artifactLocation": {"uri": path}}
             if line is not None:

@@ -1,8 +1,8 @@
 """Counts lost records, each once: acknowledged records of a partition are compared with what its log has now. Pure.
 
 The window forgets a record 15 s after it was read. A leader may lose what is older: an unclean one lacks the end of the log,
-and a replica that came back empty lacks all of it. So the number and the offset of every acknowledged record are kept here
-for as long as the topic keeps the record. When another leader leads, the partition is read again from its start:
+and a replica that came back empty lacks all of it. Therefore the number and the offset of every acknowledged record are
+kept here for as long as the topic keeps the record. When another leader leads, the partition is read again from its start:
 
     acknowledged, as sequence@offset    0@0  1@1  2@2  3@3  4@4
     read under the new leader           0@0  1@1  5@2             the log ends at 3

@@ -160,8 +160,8 @@ class WatchJudge:
         """Returns whether what was found is to be reported now.
 
         A leader that lacks records brings about more than a loss: new records stand where others stood, and the reader may go
-        on behind its position and pass them by. So a finding waits until the brokers were asked who leads since, and a record
-        that the reader was not given is looked for in the log."""
+        on behind its position and pass them by. Therefore a finding waits until the brokers were asked who leads since,
+        and a record that the reader was not given is looked for in the log."""
         candidate = watched.candidate = watched.candidate or Candidate(now_ns)
         if now_ns - candidate.since_ns > CONFIRM_S * NS_PER_S:
             return True

@@ -1,6 +1,6 @@
 """The numbers of a watch, as Prometheus reads them, and the endpoint that serves them.
 
-The text is Prometheus's text format 0.0.4. The endpoint answers one request at a time, each within a deadline. So
+The text is Prometheus's text format 0.0.4. The endpoint answers one request at a time, each within a deadline. Therefore
 nobody who asks slowly or often takes memory or threads from the watch.
 """
 

@@ -2,9 +2,9 @@
 
     ~/.local/state/prozess/watches/TOPIC.json     cluster, topic, the id that Kafka gave it, and whether it is kept
 
-The watch holds a lock (flock) on the file for as long as it lives, which the kernel gives back however it ends. So a record
-whose lock can be had, and that is not kept, is of a watch that was killed. Its topic may be deleted if the cluster and the
-topic's id are the same; a topic that only has such a name is somebody else's.
+The watch holds a lock (flock) on the file for as long as it lives, which the kernel gives back however it ends. Therefore
+a record whose lock can be had, and that is not kept, is of a watch that was killed. Its topic may be deleted if the
+cluster and the topic's id are the same; a topic that only has such a name is somebody else's.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
 """The rolling window of a watch: what was sent and read lately, as rows of a history, and what the checkers find in it.
 
-Nobody audits a cluster that is in use. So the window is judged as an imported history is: its log is what acknowledgements
-and the reader reveal. A row is dropped once its record is proven, or is reported as missing. So the window stays small for
-days."""
+Nobody audits a cluster that is in use. Therefore the window is judged as an imported history is: its log is what
+acknowledgements and the reader reveal. A row is dropped once its record is proven, or is reported as missing. Therefore
+the window stays small for days."""
 
 from collections import deque
 from collections.abc import Mapping

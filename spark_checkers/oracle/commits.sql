@@ -1,6 +1,6 @@
 -- Committed offsets of groups, with the causes of what is found.
 
---- fragment looked_up
+--- fragment asked_for
 -- An observation `o` of a group's committed offset.
 o.kind = {ObservationKind.COMMITTED}
 
@@ -11,36 +11,36 @@ select * from commits where outcome = {OK} and completed_ns != {MISSING}
 --- view asked
 -- Commits, and look-ups of the committed offset: the greatest that had been acknowledged before each.
 select * from (
-    select partition, reader, log_offset, at_ns as begin_ns, row, looked_up,
+    select partition, reader, log_offset, at_ns as begin_ns, row, asked_for,
            max(acknowledged) over (
                partition by partition order by at_ns, acknowledged is not null
                rows between unbounded preceding and current row
            ) as reached
     from (
-        select partition, client as reader, log_offset, invoked_ns as at_ns, row, false as looked_up,
+        select partition, client as reader, log_offset, invoked_ns as at_ns, row, false as asked_for,
                cast(null as bigint) as acknowledged
         from accepted
         union all
-        select o.partition, o.client, o.value, o.time_ns, o.row, true, null from observations o where {looked_up}
+        select o.partition, o.client, o.value, o.time_ns, o.row, true, null from observations o where {asked_for}
         union all
         select partition, null, null, completed_ns, null, null, log_offset from accepted
     )
 )
-where looked_up is not null
+where asked_for is not null
 
 --- view greatest
 -- The greatest offset that the group is known to have committed.
 select partition, max(log_offset) as top from (
     select partition, log_offset from accepted
     union all
-    select o.partition, o.value from observations o where {looked_up}
+    select o.partition, o.value from observations o where {asked_for}
 )
 group by partition
 
 --- anomaly commit-regression
 with lower as (
     select partition, reader, log_offset, begin_ns, row, reached from asked
-    where not looked_up and reached > log_offset
+    where not asked_for and reached > log_offset
 ),
 lower_since as (
     select l.partition, l.reader, l.log_offset, l.begin_ns, l.row, min(b.completed_ns) as reached_ns
@@ -55,12 +55,12 @@ fell as (
         and c.invoked_ns < s.begin_ns
         and case when c.outcome = {OK} then c.completed_ns else {FOREVER} end > s.reached_ns
 ),
-looked_up as (
-    select partition, reader, log_offset, begin_ns, row, reached from asked where looked_up and reached > log_offset
+asked_for as (
+    select partition, reader, log_offset, begin_ns, row, reached from asked where asked_for and reached > log_offset
 ),
 since as (
     select u.partition, u.reader, u.log_offset, u.begin_ns, u.row, min(a.completed_ns) as reached_ns
-    from looked_up u
+    from asked_for u
     join accepted a on a.partition = u.partition and a.log_offset = u.reached
     group by u.partition, u.reader, u.log_offset, u.begin_ns, u.row
 ),

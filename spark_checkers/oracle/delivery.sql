@@ -16,7 +16,7 @@ where time_ns - before_ns > {STILL_NS}L
 select p.world, p.place, k.client, k.row, k.started_ns,
        case when k.ended_ns != {MISSING} then k.ended_ns else coalesce(h.last_ns, k.started_ns) end as ended_ns,
        k.complete = 1 and k.exit_code = 0 as orderly
-from fact_places p
+from fact_recipients p
 join clients k on k.world = p.world and k.planned = p.planned and k.started_ns != {MISSING}
 left join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) h
     on h.world = k.world and h.client = k.client

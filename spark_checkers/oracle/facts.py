@@ -52,7 +52,7 @@ FACTS = {
     "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
     "fact_driven": "world int, cell int, client int, level int, bound_ns bigint",
     "fact_readers": "world int, cell int, client int, level int",
-    "fact_places": "world int, place int, planned int",
+    "fact_recipients": "world int, place int, planned int",
     "fact_due": "world int, place int, partition int",
 }
 """The columns of each table of facts, which are joined to the tables of the history. A fact that a partition, client or
@@ -71,7 +71,7 @@ leader. `acknowledgement_ns`: within which a record of a producer is acknowledge
 `fact_calls`, calls of administrators, are answered. `fact_asked`: when a client was asked, or
 within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
 drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
-`fact_readers`: those that read and do nothing else. `fact_places`: planned clients that count as one to whom records
+`fact_readers`: those that read and do nothing else. `fact_recipients`: planned clients that count as one to whom records
 are owed; `fact_due`: those of which partitions.
 """
 
@@ -234,7 +234,7 @@ def _add_due_rows(facts: Mapping[str, FactRows], history: CellHistory, *, world:
         owed = [(members, history.cell.written)]
     for planned, partitions in owed:
         row = len(facts["fact_due"])  # any number that grows will do
-        facts["fact_places"].extend((world, row, client) for client in planned)
+        facts["fact_recipients"].extend((world, row, client) for client in planned)
         named = zip(history.cell.written, cell.written, strict=True)
         facts["fact_due"].extend((world, row, own) for number, own in named if number in partitions)
 

@@ -164,7 +164,7 @@ def launch_observer(context: LaunchContext) -> Settings:
     groups = {c.group_id: c for c in context.plan.clients if c.group_id and wanted.intersection(c.partitions)}
     partitions = context.plan.partitions
     written = context.plan.written  # what copiers derive they do not consume; what a group hands on it does
-    looked_up = [
+    asked_for = [
         (group_id, partitions[p].topic_name, partitions[p].number, p)
         for group_id, member in groups.items()
         for p in member.partitions
@@ -176,7 +176,7 @@ def launch_observer(context: LaunchContext) -> Settings:
         "client.id": context.planned.name,
     }
     in_transactions = any(c.transactional_id is not None for c in context.plan.clients if c.group_id in groups)
-    return Settings(properties, ObserverOptions(committed=tuple(looked_up), stable=in_transactions))
+    return Settings(properties, ObserverOptions(committed=tuple(asked_for), stable=in_transactions))
 
 
 # Names who answered a look-up of committed offsets: the group's coordinator, as librdkafka says of its own connections.

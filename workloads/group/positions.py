@@ -297,7 +297,7 @@ class MemberCommits:
 
 
 # Records whose processing fails at first: their partition is paused, and they are tried again later, before what is
-# behind them. So a partition's records are processed in order, each once, however often one fails.
+# behind them. Therefore a partition's records are processed in order, each once, however often one fails.
 
 
 Columns = Mapping[str, np.ndarray]

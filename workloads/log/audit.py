@@ -1,9 +1,9 @@
 """The client processes of the audit: they write sentinels, and read every partition from its log start through its
 sentinel.
 
-End of partition is not the end: right after a failover a full read came back empty and was whole later. So a sentinel is
-written to each partition with acks=all, and only a read that was given that very record has seen the partition. Every name
-resolution goes over the observer's listeners, which no fault touches.
+End of partition is not the end: right after a failover a full read came back empty and was whole later. Therefore a
+sentinel is written to each partition with acks=all, and only a read that was given that very record has seen the
+partition. Every name resolution goes over the observer's listeners, which no fault touches.
 """
 
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ from prozess.workloads.record.sends import (
 from prozess.workloads.settings import KeyedOptions, offsets_are_reported, options_of
 
 # A send's row is written before produce() and completed in place by its delivery report; a row nobody completes is
-# INFO. So nothing that reached Kafka is missing from the history, whoever is killed when. What a partition's cap of
+# INFO. Therefore nothing that reached Kafka is missing from the history, whoever is killed when. What a partition's cap of
 # unacknowledged records holds back is recorded as withheld, and is no send.
 
 

@@ -55,7 +55,7 @@ class Incarnations:
         self._next = first_new_client
         self._incarnations = {client.client: [client.client] for client in planned}
         self.nodes: tuple[ClientNode, ...] = tuple(
-            ClientPlace(
+            ClientSlot(
                 client,
                 had_by=partial(self._had_by, client),
                 restart=partial(self._restart, client),
@@ -131,7 +131,7 @@ SIGNAL_LIMIT_S = 10.0
 seconds."""
 
 
-class ClientPlace:
+class ClientSlot:
     """The slot of one planned client, as a target of faults. `had_by`: everybody who has it or had it, in order;
     `restart`: put a new client there, ready; `end`: end whoever has it; `partitions`: how many it serves that are
     there from the start."""

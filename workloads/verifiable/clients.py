@@ -120,7 +120,7 @@ class Tool:
     def moment(self, event: Mapping[str, Any]) -> tuple[int, int]:
         """Returns when one of the last events was made, as (not before, not after). Taken from its own `timestamp`, whole
         milliseconds of this host's wall clock, as far as it agrees with what is certain: it was printed after
-        `since_ns`, and read at `read_ns`. So a clock that is set meanwhile makes it wrong by no more than lies
+        `since_ns`, and read at `read_ns`. Therefore a clock that is set meanwhile makes it wrong by no more than lies
         between these two."""
         value = event.get("timestamp")
         if not isinstance(value, int) or isinstance(value, bool):
@@ -147,7 +147,7 @@ class Tool:
 
 # Kafka's verifiable clients (and ours that speak like them) inside a trial: their events become rows of the history.
 #
-# They say only what is over: no invocation, no headers, no clock of ours. So a send's row is written when its outcome
+# They say only what is over: no invocation, no headers, no clock of ours. Therefore a send's row is written when its outcome
 # is known, and its invocation is bounded from below: by what may at most pass between send() and report, or the start
 # of the tool. They cannot be paused or informed how much to send; a schedule that says so is obeyed by the other clients
 # of the trial.
@@ -457,7 +457,7 @@ class VerifiableConsumer(ToolClient):
 # Kafka's VerifiableShareConsumer inside a trial: a member of a share group (KIP-932), whose events become rows.
 #
 # A share group hands records of one partition to several members, in no order, and again to another one if they are
-# not acknowledged in time. So no order of reading is to be judged: every read is a span of its own, and nobody owns a
+# not acknowledged in time. Therefore no order of reading is to be judged: every read is a span of its own, and nobody owns a
 # partition.
 
 

@@ -35,7 +35,7 @@ from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, Tool
 from prozess.workloads.verifiable.settings import JavaMemberOptions
 
 # The tool has no processing of its own: printing a record is its effect, and it commits after it (`--enable-
-# autocommit`: with a later poll). So a record counts as processed when it was printed. It informs the moment of each
+# autocommit`: with a later poll). Therefore a record counts as processed when it was printed. It informs the moment of each
 # event itself, in milliseconds of this host's clock (`Tool.moment`): what begins is taken for as early, and what ends
 # for as late, as that allows, so that no two members ever seem to overlap that did not.
 
@@ -253,7 +253,7 @@ class JavaCommitRows:
 # Where a Java member stands in its partitions. Its tool says no position, so they are looked up beside it.
 #
 # A span begins at what the group had committed, which is asked when the tool says that it was assigned the partition.
-# Only who owns a partition commits there. So an answer is from before the member's own first commit if it came before
+# Only who owns a partition commits there. Therefore an answer is from before the member's own first commit if it came before
 # the first record, or is not beyond it; else it is in doubt. If nothing was committed, the first record says where
 # auto.offset.reset led; so does a jump over a committed offset, or a position, that the log start has passed.
 #

@@ -118,7 +118,7 @@ def producer_file(configuration: ProducerConfiguration, client_name: str) -> dic
     """Returns the properties of a producer that the tool's options cannot say. The file beats the options, acks
     included; retries are named always, since the tool's own 0 would switch idempotence off.
 
-    So acks and retries are named even where they are left to the library, with its own values. That is the same to it:
+    Therefore acks and retries are named even where they are left to the library, with its own values. That is the same to it:
     what was named and what was not differ for it only where a value contradicts idempotence (KIP-679;
     ProducerConfig.postProcessAndValidateIdempotenceConfigs)."""
     named = {

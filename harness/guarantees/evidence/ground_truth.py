@@ -351,7 +351,7 @@ def _elections(rows: Mapping[str, np.ndarray]) -> tuple[Election, ...]:
 # something happened, and never that nothing did, and they say not at which offset a leader began.
 #
 # One thing they do prove. A partition changes its leader by one leader epoch at a time, and while it has none, nobody
-# can put a copy in sync: ISR and ELR only lose members then. So if somebody was seen to lead in the epoch after one in
+# can put a copy in sync: ISR and ELR only lose members then. Therefore if somebody was seen to lead in the epoch after one in
 # which nobody led, and was in a sample of that epoch in neither ISR nor ELR, it was elected from outside.
 # [PartitionRegistration.merge; PartitionChangeBuilder; KIP-966. A broker answers that nobody leads also of a leader
 # that is not registered: KRaftMetadataCache.getPartitionMetadataForDescribeTopicResponse. Such an epoch has no leader

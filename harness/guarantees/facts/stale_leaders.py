@@ -64,8 +64,9 @@ def _dead_ns(envelope: Envelope, election: Election) -> int:
 
 def _given_by_two(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
     """The leader deposed by the election may have answered still, and its offset was given by the next one as well, or is
-    beyond what that one's log ever came to: one leader gives an offset once, and keeps what it has. So it was the deposed
-    one who acknowledged. [Seen on a machine that stood still: fenced without any fault, it acknowledged for 3.6 s more]"""
+    beyond what that one's log ever came to: one leader gives an offset once, and keeps what it has. Therefore it was the
+    deposed one who acknowledged. [Seen on a machine that stood still: fenced without any fault, it acknowledged for 3.6 s
+    more]"""
     after_ns = election.time_ns - envelope.error_ns
     asked = (begun_ns >= after_ns) & (begun_ns <= envelope.known_ns(election))
     alive = begun_ns <= _dead_ns(envelope, election) + envelope.error_ns

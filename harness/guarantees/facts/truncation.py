@@ -2,8 +2,8 @@
 data may be missing, and what was an unacknowledged tail. Loops run over leaderships and elections, never over records.
 
 A leader appends under its own epoch alone, a log holds its epochs in ascending order, and two logs that have a record of one
-epoch at one offset are the same up to there. So a record of epoch e is gone from a log that has another epoch, or nothing,
-where it stood; and the first epoch above e in that log began without it. [KIP-101; KIP-279; KIP-320]
+epoch at one offset are the same up to there. Therefore a record of epoch e is gone from a log that has another epoch, or
+nothing, where it stood; and the first epoch above e in that log began without it. [KIP-101; KIP-279; KIP-320]
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -135,7 +135,7 @@ def _ended_leaderships(envelope: Envelope) -> Iterator[tuple[int, int, int]]:
 #
 # An unclean election cuts off whatever its leader's log has not, also what the leader before it takes afterwards:
 # while nobody says that one, it is still all of the ISR it knows of, and acknowledges, with acks=all too, what stands
-# on itself alone. After a clean election it cannot: the new leader was in its ISR, and fetches from it no more. So not
+# on itself alone. After a clean election it cannot: the new leader was in its ISR, and fetches from it no more. Therefore not
 # times decide but epochs, where a reader learned them.
 # [Partition.maybeIncrementLeaderHW; KIP-497]
 

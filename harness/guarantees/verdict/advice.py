@@ -210,8 +210,8 @@ def _not_back(timeline: Timeline, node: int, since_ns: int, now_ns: int) -> bool
 
 
 def _beyond_settings(setting: PartitionSettings, concerned: Concerned) -> str:
-    """Nothing of these is enough: only more copies are, on brokers that the faults left alone. By what KIP-966 says of
-    acks=all: it withstands the loss of one disk less than min.insync.replicas."""
+    """Nothing of these is enough: only more copies are, on brokers that the faults left alone. KIP-966 says of
+    acks=all that it withstands the loss of one disk less than min.insync.replicas."""
     hit = max((len(_destroyed(envelope)) for envelope, _ in concerned), default=0)
     if not hit or hit >= setting.brokers:
         return "a copy outside this cluster"

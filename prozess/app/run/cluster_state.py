@@ -42,8 +42,8 @@ def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[s
 INTERNAL_PARTITIONS_MAX = 1000
 """The leaders of at most so many partitions of each internal topic are recorded; Kafka's default is 50 partitions."""
 _INTERNAL_PARTITIONS = {
-    (topic, number): recorded_as(number + place * INTERNAL_PARTITIONS_MAX)
-    for place, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+    (topic, number): recorded_as(number + index * INTERNAL_PARTITIONS_MAX)
+    for index, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
     for number in range(INTERNAL_PARTITIONS_MAX)
 }
 """Each (topic, number) → a number of its own, which `_kinds` takes back to the number within its topic."""

@@ -76,7 +76,7 @@ class RunSummary:
         return seconds_in_all(self.parts_s) if self.parts_s else None
 
     @property
-    def place(self) -> tuple[str, str]:
+    def cluster_kind(self) -> tuple[str, str]:
         """Returns where the run took place: backend and metadata mode."""
         return self.plan.backend, self.plan.variant.metadata_mode
 

@@ -51,7 +51,7 @@ class Measured:
     faults: tuple[FaultImpact, ...]
 
     @property
-    def place(self) -> tuple[str, str]:
+    def cluster_kind(self) -> tuple[str, str]:
         """Returns the backend and the metadata mode."""
         return self.plan.backend, self.plan.variant.metadata_mode
 
@@ -123,7 +123,7 @@ class ReactionLine:
     copies: int
     isr_left: int
     longest_s: float | None
-    """That a partition acknowledged nothing, put down to it."""
+    """Longest time in which a partition acknowledged nothing because of it."""
     unanswered: int
 
 
@@ -145,7 +145,7 @@ def trial_lines(runs: Sequence[Measured]) -> list[TrialLine]:
 
 
 def _trial_and_cluster(run: Measured) -> tuple[str, str, str]:
-    return (run.plan.trial, *run.place)
+    return (run.plan.trial, *run.cluster_kind)
 
 
 def _trial(trial: str, backend: str, mode: str, runs: Sequence[Measured]) -> TrialLine:
@@ -159,7 +159,7 @@ def _trial(trial: str, backend: str, mode: str, runs: Sequence[Measured]) -> Tri
 
 def cluster_lines(runs: Sequence[Measured]) -> list[ClusterLine]:
     """Returns a line for each backend, metadata mode, version and number of nodes."""
-    return [_cluster(*key, mine) for key, mine in _grouped(runs, lambda run: (*run.place, *_size(run.plan)))]
+    return [_cluster(*key, mine) for key, mine in _grouped(runs, lambda run: (*run.cluster_kind, *_size(run.plan)))]
 
 
 def _size(plan: Plan) -> tuple[str, str]:
@@ -237,7 +237,7 @@ def refused(runs: Sequence[Measured]) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in runs:
         for label, why in run.plan.left_out.items():
-            found[label, why].add(" ".join(run.place))
+            found[label, why].add(" ".join(run.cluster_kind))
     return {key: sorted(variants) for key, variants in sorted(found.items())}
 
 

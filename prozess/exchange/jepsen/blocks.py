@@ -1,9 +1,9 @@
 """Reads the lines of a Jepsen history many at once, as arrays: sends, polls, transactions and assignments of numbers. Pure.
 
 A text has tokens: numbers, and the ends of lines. Between two of them stands a gap, such as `] [` or `, :type :ok, :f `.
-Jepsen's text has few different gaps. So each is understood once, by `_Grammar`, for every role that the number in front of
-it can have: it says which role the next number has, and what the gap says on the way. Then all gaps of a block are looked
-up.
+Jepsen's text has few different gaps. Therefore each is understood once, by `_Grammar`, for every role that the number in
+front of it can have: it says which role the next number has, and what the gap says on the way. Then all gaps of a block
+are looked up.
 
 A line is taken only if each of its gaps was understood, byte by byte, and if together they say everything that an operation
 needs, once. Any other line is left to the reader that takes lines one by one (`lines`).
@@ -403,7 +403,7 @@ def _packed(meaning: Meaning) -> tuple[int, int]:
     return sum(fact << index * _FIELD for index, fact in enumerate(once)), others
 
 
-_ONE_EACH = sum(1 << place * _FIELD for place in range(5))
+_ONE_EACH = sum(1 << index * _FIELD for index in range(5))
 
 
 def _field(facts: np.ndarray, begin: int, end: int) -> np.ndarray:

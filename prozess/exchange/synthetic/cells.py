@@ -646,7 +646,7 @@ def _stretches(
     partition: GeneratedPartition, first: int, last: int, gone: np.ndarray, cut: np.ndarray, inserted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the first position, and that behind the last one, of each batch of which no record is gone, in which nothing
-    was put in, and that is not cut in front of a position; and the offsets of what was put into the log. That stands behind
+    was put in, and that is not cut in front of a position; and the offsets of what was put into the log, which stands behind
     its position."""
     size, position = partition.layout.batch, np.arange(first, last)
     starts = (position % size == 0) | np.isin(position - 1, gone) | np.isin(position - 1, inserted["after"])

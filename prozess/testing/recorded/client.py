@@ -263,7 +263,7 @@ def with_identity(headers: Headers, value: bytes, taken_for: bytes | None = None
 
 # What librdkafka says of its own accord goes into the run's folder, and not between a user's tests.
 #
-# By itself it writes to standard error, from a thread of its own. Given a logger, confluent_kafka has librdkafka keep
+# Without a logger it writes to standard error, from a thread of its own. Given a logger, confluent_kafka has librdkafka keep
 # the lines in the client's queue (`rd_kafka_set_log_queue` in Producer.c and Consumer.c), and hands them over in
 # `poll`, `flush` and `consume`; so nothing is called from a foreign thread, and a client is not slowed down.
 

@@ -222,7 +222,9 @@ def test_the_index_tells_verdicts_by_trial_and_variant_what_was_violated_and_wha
     directory = a_campaign_of_every_kind(tmp_path / "campaign")
     overview = overview_of(directory, directory.attempts())
     assert overview.variants == ("local, kraft-isolated, 4.4.0", "not begun")
-    assert {t: {v: p.verdict for v, p in places.items()} for t, places in overview.places.items()} == {
+    assert {
+        t: {v: p.verdict for v, p in runs_by_variant.items()} for t, runs_by_variant in overview.runs_by_variant.items()
+    } == {
         "bad": {"local, kraft-isolated, 4.4.0": "violated"},
         "broken": {"not begun": None},
         "good": {"local, kraft-isolated, 4.4.0": "held"},

@@ -108,14 +108,14 @@ def test_shares_that_do_not_belong_together_are_refused_and_leave_nothing(tmp_pa
 
 
 def test_of_two_entries_for_one_trial_the_first_counts_and_a_torn_one_is_not_there(tmp_path):
-    place = SharedResults.at(tmp_path)
+    cluster_kind = SharedResults.at(tmp_path)
     for number, stamp, name in ((0, 20, "second"), (0, 10, "first"), (2, 5, "other")):
         entry = FinishedTrial(attempts=(attempt(number, run=name),), host="somewhere")
-        place.write(f"entries/{number:06}-{stamp}.json", entry.model_dump_json().encode())
-    place.write("entries/000001-7.json", b'{"attempts": [{"job"')
-    found = read_entries(place)
+        cluster_kind.write(f"entries/{number:06}-{stamp}.json", entry.model_dump_json().encode())
+    cluster_kind.write("entries/000001-7.json", b'{"attempts": [{"job"')
+    found = read_entries(cluster_kind)
     assert {number: trial.attempts[0].run for number, trial in found.items()} == {0: "first", 2: "other"}
-    assert list(read_entries(place, {0: None})) == [2]
+    assert list(read_entries(cluster_kind, {0: None})) == [2]
 
 
 def test_entries_become_lines_of_the_directory_once_and_in_order(tmp_path):
@@ -123,10 +123,10 @@ def test_entries_become_lines_of_the_directory_once_and_in_order(tmp_path):
     (directory.path / "entries.jsonl").unlink()
     ran_before = attempt(1, run="m-1")
     directory.append(ran_before)
-    place = SharedResults.at(directory.path)
+    cluster_kind = SharedResults.at(directory.path)
     for number in (3, 1, 0):
         entry = FinishedTrial(attempts=(attempt(number, run=f"m-{number}"),), host="x")
-        place.write(f"entries/{number:06}-1.json", entry.model_dump_json().encode())
+        cluster_kind.write(f"entries/{number:06}-1.json", entry.model_dump_json().encode())
     for _ in range(2):
         with opened_results(directory.path) as opened:
             assert [line.job.number for line in opened.attempts()] == [1, 0, 3]
@@ -149,10 +149,10 @@ def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
     directory = share(tmp_path / "far", ALL_TRIALS, 2)
     lines = directory.attempts()
     (directory.path / "entries.jsonl").unlink()
-    place = SharedResults.at(directory.path)
+    cluster_kind = SharedResults.at(directory.path)
     for line in lines:
         entry = FinishedTrial(attempts=(line,), host="x")
-        place.write(f"entries/{line.job.number:06}-1.json", entry.model_dump_json().encode())
+        cluster_kind.write(f"entries/{line.job.number:06}-1.json", entry.model_dump_json().encode())
     # Arrow knows this scheme for the file system of this machine, and prozess takes it for one of another.
     with opened_results(f"local://{directory.path}") as opened:
         assert opened.path != directory.path

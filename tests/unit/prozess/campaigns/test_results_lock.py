@@ -22,30 +22,30 @@ def age(path, seconds):
 
 
 def test_a_second_command_is_refused_with_who_works_there_and_leaves_nothing(tmp_path):
-    place = SharedResults.at(tmp_path)
-    with owned(place):
+    cluster_kind = SharedResults.at(tmp_path)
+    with owned(cluster_kind):
         with (
             pytest.raises(
                 BadInput, match=rf"another command works on these results \(process {os.getpid()} on .*--run"
             ),
-            owned(place),
+            owned(cluster_kind),
         ):
             raise AssertionError("two own it")
         assert len(list((tmp_path / "owners").iterdir())) == 1
     assert list((tmp_path / "owners").iterdir()) == []
-    with owned(place):
+    with owned(cluster_kind):
         pass
 
 
 def test_the_claim_of_a_command_that_was_killed_expires_and_one_that_only_slept_notices(tmp_path):
-    place = SharedResults.at(tmp_path)
-    slept = ResultsOwner(place, lease_s=LEASE_S)
+    cluster_kind = SharedResults.at(tmp_path)
+    slept = ResultsOwner(cluster_kind, lease_s=LEASE_S)
     slept.claim()
     age(tmp_path, LEASE_S - 5)
     with pytest.raises(BadInput):
-        ResultsOwner(place, lease_s=LEASE_S).claim()
+        ResultsOwner(cluster_kind, lease_s=LEASE_S).claim()
     age(tmp_path, 10)
-    second = ResultsOwner(place, lease_s=LEASE_S)
+    second = ResultsOwner(cluster_kind, lease_s=LEASE_S)
     second.claim()
     for _ in range(2):
         with pytest.raises(HarnessFailed, match="no longer belongs to this command"):
@@ -56,10 +56,10 @@ def test_the_claim_of_a_command_that_was_killed_expires_and_one_that_only_slept_
 
 
 def test_a_torn_claim_counts_as_a_command_that_has_just_begun(tmp_path):
-    place = SharedResults.at(tmp_path)
-    place.write("owners/torn.json", b'{"host": ')
+    cluster_kind = SharedResults.at(tmp_path)
+    cluster_kind.write("owners/torn.json", b'{"host": ')
     with pytest.raises(BadInput, match="a command that has just begun"):
-        ResultsOwner(place).claim()
+        ResultsOwner(cluster_kind).claim()
 
 
 class MemoryStore:

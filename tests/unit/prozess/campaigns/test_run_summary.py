@@ -18,7 +18,7 @@ def test_a_run_that_was_not_judged_has_no_verdict_and_counts_nothing(run):
     summary = RunSummary(run)
     assert (summary.verdict, summary.impact, summary.took_s) == (None, None, None)
     assert summary.counts("forbidden") == {}
-    assert (summary.place, summary.began) == (("local", "kraft-isolated"), "20260101T000000")
+    assert (summary.cluster_kind, summary.began) == (("local", "kraft-isolated"), "20260101T000000")
 
 
 @pytest.mark.parametrize("text", ['{"verdict": "he', '{"verdict": "held"}', "[]"])

@@ -141,9 +141,9 @@ def test_annotations_point_at_the_line_that_decides(tmp_path, capsys):
     validate(ValidationInput(applications=(path,), kafka_defaults=True), Budget(0), Options(), format="sarif")
     results = json.loads(capsys.readouterr().out)["runs"][0]["results"]
     of_acks = [each for each in results if each["ruleId"] == "lost/acks-1"]
-    (place,) = [each["physicalLocation"] for each in of_acks[0]["locations"]]
-    assert place["artifactLocation"]["uri"] == str(path)
-    assert path.read_text().splitlines()[place["region"]["startLine"] - 1].strip() == '"acks": 1'
+    (location,) = [each["physicalLocation"] for each in of_acks[0]["locations"]]
+    assert location["artifactLocation"]["uri"] == str(path)
+    assert path.read_text().splitlines()[location["region"]["startLine"] - 1].strip() == '"acks": 1'
 
 
 def test_a_file_of_brokers_does_not_say_which_client_reads_the_producers_file(tmp_path, capsys):

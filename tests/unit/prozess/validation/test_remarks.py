@@ -26,7 +26,7 @@ def weak(tmp_path):
 def test_a_weakness_is_a_warning_at_the_line_to_blame_and_an_error_if_strict(weak):
     prediction, producer = weak
     lost = next(remark for remark in remarks_of(prediction, strict=False) if remark.rule == "lost/acks-1")
-    assert (lost.level, lost.place) == (Level.WARNING, (str(producer), 2))
+    assert (lost.level, lost.location) == (Level.WARNING, (str(producer), 2))
     assert lost.sentence.startswith("lost is possible: a producer with acks=1")
     strict = next(remark for remark in remarks_of(prediction, strict=True) if remark.rule == "lost/acks-1")
     assert strict.level is Level.ERROR
@@ -37,7 +37,7 @@ def test_what_was_not_understood_is_a_warning_with_its_place(tmp_path):
     producer.write_text("acks=${ACKS}\nlinger.ms=5\n")
     prediction = Prediction(translate(ValidationInput(producer)))
     (doubt,) = [remark for remark in remarks_of(prediction, strict=False) if remark.rule == "unclear:acks"]
-    assert (doubt.level, doubt.place) == (Level.WARNING, (str(producer), 1))
+    assert (doubt.level, doubt.location) == (Level.WARNING, (str(producer), 1))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_what_was_not_understood_is_a_warning_with_its_place(tmp_path):
         ("", ("", None)),
     ],
 )
-def test_an_origin_is_a_file_and_often_a_line(origin, place):
-    assert Remark(Level.NOTE, "rule", "sentence", origin).place == place
+def test_an_origin_is_a_file_and_often_a_line(origin, location):
+    assert Remark(Level.NOTE, "rule", "sentence", origin).location == location
 
 
 @pytest.mark.hypothesis
