@@ -147,7 +147,8 @@ def sums_in(directory: Path, names: Sequence[str]) -> dict[str, str]:
     known: dict[str, list[int | str]] = {}
     for name in names:
         path = directory / name
-        identity = _identity(path)
+        stat = path.stat()
+        identity = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
         remembered = memory.get(name)
         if isinstance(remembered, list) and remembered[:-1] == identity and isinstance(remembered[-1], str):
             known[name] = remembered
@@ -156,11 +157,6 @@ def sums_in(directory: Path, names: Sequence[str]) -> dict[str, str]:
     if known != memory:
         _remember(directory, known)
     return {name: str(columns[-1]) for name, columns in known.items()}
-
-
-def _identity(path: Path) -> list[int | str]:
-    stat = path.stat()
-    return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
 def _recall(directory: Path) -> dict[str, list[int | str]]:

@@ -547,13 +547,9 @@ def _show_settings(out: Console, results: Results) -> None:
             table.add_column(column, justify="right")
         for axis, values in results.settings.items():
             for value, tallies in values.items():
-                if _worth_a_row(tallies, part):
+                if any(column in tallies for column in part):
                     table.add_row(f"{short(axis) or axis}={value}"[:44], *(brief(tallies.get(c)) for c in part))
         out.print(table)
-
-
-def _worth_a_row(tallies: Mapping[str, CellTally], columns: list[str]) -> bool:
-    return any(column in tallies for column in columns)
 
 
 def _show_problems(out: Console, results: Results) -> None:

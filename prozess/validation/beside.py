@@ -61,18 +61,14 @@ def look_beside(readings: Sequence[Reading], profiles: Sequence[str]) -> None:
         if family is None:
             continue
         of_family = [each for each in readings if each.family == reading.family]
-        active = _active(of_family, profiles)
+        # The profiles that somebody says are active; empty: nobody says it.
+        active = frozenset(profiles) or frozenset(name for each in of_family for name in each.active_profiles)
         for path in _candidates(reading.path.parent, family):
             real = _real(path)
             if real not in given and real not in seen:
                 seen.add(real)
                 _look(reading, path, family, active)
         _profiles(reading, of_family, profiles, family)
-
-
-def _active(readings: Sequence[Reading], profiles: Sequence[str]) -> frozenset[str]:
-    """The profiles that somebody says are active; empty: nobody says it."""
-    return frozenset(profiles) or frozenset(name for each in readings for name in each.active_profiles)
 
 
 def _candidates(folder: Path, family: _Family) -> Iterator[Path]:

@@ -470,10 +470,6 @@ def not_judged(parts: ConfigurationParts, judged: Collection[str]) -> dict[str, 
     found: dict[str, list[str]] = {}
     for name, guarantee in TABLE.items():
         part = missing_part(name, parts)
-        if part is not None and (name in judged or (part == CONSUMER and _of_any_group(guarantee))):
+        if part is not None and (name in judged or (part == CONSUMER and guarantee.applies(("group",)))):
             found.setdefault(part, []).append(name)
     return {part: tuple(names) for part, names in found.items()}
-
-
-def _of_any_group(guarantee: Guarantee) -> bool:
-    return guarantee.applies(("group",))

@@ -172,7 +172,8 @@ class ConfigurationParts:
             found.append(_workload("compaction", topic | _librdkafka(producer) | HASTE))
         elif self.producer is not None and not self.transactional:
             found.append(_workload("verifiable" if java else "log", topic | producer))
-        topic = _not_compacted(topic)
+        # Groups, transactions and the control are judged record by record, which compaction would take away.
+        topic = topic | {"topic.cleanup_policy": "delete"}
         if self.transactional:
             mine = _librdkafka(producer) | _scope(settings, "transaction")
             limit = int(mine.get("transaction.transaction_timeout_ms", 60_000))
@@ -230,11 +231,6 @@ def _bounded(settings: dict[str, Any], version: str) -> dict[str, Any]:
 
 def _scope(settings: dict[str, Any], scope: str) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key.startswith(f"{scope}.")}
-
-
-def _not_compacted(topic: dict[str, Any]) -> dict[str, Any]:
-    """Groups, transactions and the control are judged record by record, which compaction would take away."""
-    return topic | {"topic.cleanup_policy": "delete"}
 
 
 def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:

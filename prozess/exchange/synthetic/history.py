@@ -88,7 +88,7 @@ def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> di
     `source.json` too. BadInput for what cannot be planted."""
     kinds = _kinds(options)
     plan = _plan(kinds, options)
-    cells = _cells(plan, kinds, options)
+    cells = [_cell(plan, cell, options, rows=options.rows // len(kinds)) for cell in plan.cells]
     rng = np.random.default_rng(options.seed)
     for cell in cells:
         cell.plant(rng)
@@ -180,10 +180,6 @@ def _workload(kind: str, options: GenerateOptions) -> dict[str, Any]:
         base = workload["base"] | {"transaction.reads": "read_committed"}
         return workload | {"base": base | {"transaction.records": options.transaction_records}}
     return workload
-
-
-def _cells(plan: Plan, kinds: Sequence[str], options: GenerateOptions) -> list[GeneratedCell]:
-    return [_cell(plan, cell, options, rows=options.rows // len(kinds)) for cell in plan.cells]
 
 
 def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> GeneratedCell:
