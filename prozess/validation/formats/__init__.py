@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from prozess.validation.formats.clients import FranzGo, KafkaGo, Kafkajs, PythonClients, Sarama
 from prozess.validation.formats.confluent import ConfluentForKubernetes
 from prozess.validation.formats.connect import Connector, Worker
 from prozess.validation.formats.containers import EnvironmentFile, Kubernetes
 from prozess.validation.formats.dotnet import DotNet
-from prozess.validation.formats.go_clients import FranzGo, KafkaGo, Sarama
 from prozess.validation.formats.helm import Helm
 from prozess.validation.formats.managed import Msk, Strimzi
-from prozess.validation.formats.node_and_python_clients import Kafkajs, PythonClients
 from prozess.validation.formats.plain import Librdkafka, Others, Plain
 from prozess.validation.formats.quarkus import Quarkus
 from prozess.validation.formats.spring import Spring
@@ -35,10 +34,10 @@ FORMATS: tuple[Format, ...] = (
     EnvironmentFile(),
     DotNet(),
     Librdkafka(),
-    Sarama(),
-    FranzGo(),
-    KafkaGo(),
-    Kafkajs(),
+    Sarama("sarama"),
+    FranzGo("franz-go"),
+    KafkaGo("kafka-go"),
+    Kafkajs("kafkajs"),
     PythonClients(),
 )
 """What says itself what it is (an API group, a vendor's key) comes before what is shown by its names alone."""

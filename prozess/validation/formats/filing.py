@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from io import StringIO
@@ -23,6 +23,8 @@ from prozess.validation.reading import (
     placeholder_in,
 )
 
+ClientScope = Literal["producer", "consumer"]
+CLIENT_SCOPES: tuple[ClientScope, ClientScope] = ("producer", "consumer")
 REPLICATION = "replication.factor"
 """For a topic; Kafka has it outside the topic's configuration."""
 _NEAR = 0.75
@@ -80,6 +82,18 @@ def mapping_in(value: object) -> FileMapping:
 def documents_of(document: FileValue) -> Sequence[FileValue]:
     """Returns the documents of a YAML file, or the one value of a JSON file."""
     return [each for each in document if each is not None] if isinstance(document, list) else [document]
+
+
+def unwrapped_document(document: FileValue, *names: str) -> tuple[str, FileMapping] | None:
+    """Returns the one document of a file, or what is below the library's name in it; with where that is."""
+    documents = documents_of(document)
+    if len(documents) != 1 or not isinstance(documents[0], Mapping):
+        return None
+    for name in names:
+        inner = documents[0].get(name)
+        if isinstance(inner, Mapping) and len(documents[0]) == 1:
+            return f"{name}.", inner
+    return "", documents[0]
 
 
 def properties_in(text: str, where: str) -> dict[str, str]:
@@ -231,221 +245,3 @@ def _file_topic(filing: Filing, topic: Topic) -> None:
         filing.aside(name)
     for name in topic.unknown:
         filing.unclear(name, "is not understood")
-
-
-# Settings of client libraries that are not Kafka's own, as Kafka's: names, values, and what the library takes by
-# default.
-
-
-ClientScope = Literal["producer", "consumer"]
-CLIENT_SCOPES: tuple[ClientScope, ClientScope] = ("producer", "consumer")
-Convert = Callable[[str], str | None]
-"""The library's value as librdkafka has it; None: the library has no such value, or librdkafka has not."""
-
-
-def unchanged(value: str) -> str | None:
-    """Returns the value as it is."""
-    return value
-
-
-def true_or_false(value: str) -> str | None:
-    """Returns true or false; None for anything else."""
-    return value.lower() if value.lower() in ("true", "false") else None
-
-
-def negated(value: str) -> str | None:
-    """Returns false for true and true for false; None for anything else."""
-    return {"true": "false", "false": "true"}.get(value.lower())
-
-
-def number(value: str) -> str | None:
-    """Returns the value if it is a whole number and not negative, else None."""
-    return value if re.fullmatch(r"\d+", value) else None
-
-
-def one_of(**values: str) -> Convert:
-    """Makes a conversion by a table of the library's words, whatever their case."""
-    table = {key.lower(): value for key, value in values.items()}
-    return lambda value: table.get(value.lower())
-
-
-def acks_of(value: str) -> str | None:
-    """Converts 0, 1, -1 and all; None for anything else."""
-    return {"-1": "all", "all": "all", "0": "0", "1": "1"}.get(value.lower())
-
-
-_UNITS_MS = {"ms": 1.0, "s": 1_000.0, "m": 60_000.0, "h": 3_600_000.0}
-
-
-def go_duration_ms(value: str) -> str | None:
-    """Converts a Go duration to milliseconds: 1m30s is 90000. A number without a unit is nanoseconds to Go and milliseconds
-    to most who write it: None."""
-    if value in ("0", "0s"):
-        return "0"
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", value)
-    if not parts or "".join(amount + unit for amount, unit in parts) != value:
-        return None
-    return str(round(sum(float(amount) * _UNITS_MS[unit] for amount, unit in parts)))
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of the library, as a property of librdkafka."""
-
-    name: str
-    convert: Convert = unchanged
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """A library's default. `source`: which file of which version says so."""
-
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """A client library and its options. Names are looked up as `spell` makes them."""
-
-    name: str
-    article: str
-    """For a person: "options of kafkajs"."""
-    stands_in: str
-    options: Mapping[ClientScope, Mapping[str, Option]]
-    defaults: Mapping[ClientScope, Mapping[str, Default]]
-    aside: frozenset[str]
-    """Options that change nothing of what Kafka promises; a name that ends in `.` stands for all that begin with it."""
-    unclear: Mapping[str, str] = field(default_factory=dict)
-    """Options that change it in a way that librdkafka cannot be set to → why."""
-    harmless: Mapping[str, str] = field(default_factory=dict)
-    """For `unclear`, the value that changes nothing; without an entry: false."""
-    spell: Callable[[str], str] = unchanged  # type: ignore[assignment]
-
-    def knows(self, name: str) -> bool:
-        """Returns whether this is any option of the library."""
-        return (
-            any(name in self.options[scope] for scope in CLIENT_SCOPES) or self.is_aside(name) or name in self.unclear
-        )
-
-    def is_aside(self, name: str) -> bool:
-        """Returns whether this option changes nothing that Kafka promises."""
-        return name in self.aside or any(name.startswith(each) for each in self.aside if each.endswith("."))
-
-
-def stand_in_sentence(library: str) -> str:
-    """Returns the sentence for a library in whose place trials run librdkafka."""
-    return f"the trials run librdkafka with the same settings, so {library}'s own code is not judged"
-
-
-def unwrapped_document(document: FileValue, *names: str) -> tuple[str, FileMapping] | None:
-    """Returns the one document of a file, or what is below the library's name in it; with where that is."""
-    documents = documents_of(document)
-    if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        return None
-    for name in names:
-        inner = documents[0].get(name)
-        if isinstance(inner, Mapping) and len(documents[0]) == 1:
-            return f"{name}.", inner
-    return "", documents[0]
-
-
-class Sections:
-    """The parts of a document: what is stated of the producer, of the consumer, of both."""
-
-    def __init__(
-        self,
-        document: FileMapping,
-        above: str,
-        library: Library,
-        *,
-        parts: bool = True,
-        more: Mapping[str, ClientScope] | None = None,
-    ) -> None:
-        """`more`: further names of parts."""
-        self.of: dict[ClientScope, dict[str, tuple[str, FileValue]]] = {}
-        """Name → where it stands in the file, and its value."""
-        self.both: dict[str, tuple[str, FileValue]] = {}
-        for key, value in document.items():
-            scope = next((each for each in CLIENT_SCOPES if parts and key == each), (more or {}).get(str(key)))
-            if scope is not None and isinstance(value, Mapping):
-                mine = self.of.setdefault(scope, {})
-                for name, each in leaf_values(value):
-                    spelt = library.spell(name)
-                    if name:  # a name that is in two parts is none of the library's, and so is not understood
-                        mine[f"{key}.{spelt}" if spelt in mine else spelt] = (f"{above}{key}.{name}", each)
-            else:
-                self.both |= {library.spell(name): (above + name, each) for name, each in leaf_values({key: value})}
-
-    def names(self) -> set[str]:
-        """Returns the names in all parts."""
-        return set(self.both).union(*self.of.values())
-
-
-def read_library(library: Library, sections: Sections, path: Path, wanted: Iterable[Scope]) -> Filing:
-    """Reads each option, then adds the library's defaults for the parts that the file is of."""
-    filing = Filing(path, library.article, library.name, library.stands_in)
-    for scope, options in sections.of.items():
-        for name, (spelt, value) in options.items():
-            _file(filing, library, name, spelt, value, (scope,))
-    scopes = _scopes(library, sections, wanted)
-    for name, (spelt, value) in sections.both.items():
-        own = tuple(scope for scope in CLIENT_SCOPES if name in library.options[scope])
-        targets = tuple(scope for scope in own if scope in scopes) or own
-        _file(filing, library, name, spelt, value, targets, weaker=bool(sections.of))
-    for scope in CLIENT_SCOPES:
-        if scope in scopes:
-            for name, default in library.defaults[scope].items():
-                filing.default(scope, name, default.value, f"{library.name}'s default ({default.source})")
-    return filing
-
-
-def _scopes(library: Library, sections: Sections, wanted: Iterable[Scope]) -> set[ClientScope]:
-    """Returns the parts of the file: those that are named, that only options of theirs are of, or that it was given for
-    alone."""
-    found = set(sections.of)
-    for name in sections.both:
-        own = [scope for scope in CLIENT_SCOPES if name in library.options[scope]]
-        found |= set(own) if len(own) == 1 else set()
-    asked = {scope for scope in CLIENT_SCOPES if scope in set(wanted)}
-    return found | asked if len(asked) == 1 or not found else found
-
-
-def _file(
-    filing: Filing,
-    library: Library,
-    name: str,
-    spelt: str,
-    value: object,
-    scopes: tuple[ClientScope, ...],
-    *,
-    weaker: bool = False,
-) -> None:
-    """One option of one part, or of several. `weaker`: what a part says itself counts instead."""
-    options = [(scope, library.options[scope][name]) for scope in scopes if name in library.options[scope]]
-    word = word_of(value)
-    if not options:
-        if name in library.unclear and word not in (library.harmless.get(name, "false"), ""):
-            filing.unclear(spelt, library.unclear[name])
-        elif library.is_aside(name) or name in library.unclear:
-            filing.aside(spelt)
-        else:
-            whose = f" {scopes[0]}" if len(scopes) == 1 else ""
-            filing.unclear(spelt, f"is no option of {library.name}'s{whose} that prozess knows")
-        return
-    if weaker:
-        options = [(scope, option) for scope, option in options if not filing.is_given(scope, option.name)]
-    if not options:
-        filing.aside(spelt)
-    understood = True
-    for index, (scope, option) in enumerate(options):
-        converted = word if word is None or placeholder_in(word) else option.convert(word)
-        if not understood:
-            filing.touch(scope, option.name, spelt)
-        elif word is not None and converted is None:
-            understood = False
-            filing.touch(scope, option.name, spelt)
-            if index == 0:
-                filing.unclear(spelt, f"is {word!r}: librdkafka, which the trial runs instead, has no such value")
-        else:
-            understood = filing.setting(scope, option.name, spelt, converted if word is not None else value)
