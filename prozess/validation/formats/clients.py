@@ -167,7 +167,7 @@ class KafkaGo(LibraryFormat):
     """Fields of a Writer and a Reader."""
 
     below = ("kafka-go", "kafka_go", "segmentio")
-    parts = {**PARTS, **_WRITER_AND_READER}
+    parts: Mapping[str, ClientScope] = {**PARTS, **_WRITER_AND_READER}
 
     def _decide(self, filing: Filing, sections: Sections) -> None:
         """A Writer whose RequiredAcks nobody sets waits for nobody. NewWriter makes RequireAll of it, from a WriterConfig,
@@ -201,7 +201,7 @@ class Kafkajs(LibraryFormat):
     """Options of kafkajs: flat, below `producer` and `consumer`, or below the calls that take them."""
 
     below = ("kafkajs",)
-    parts = {**PARTS, **_CALLS}
+    parts: Mapping[str, ClientScope] = {**PARTS, **_CALLS}
 
     def _has_own_names(self, sections: Sections) -> bool:
         return super()._has_own_names(sections) and not sections.names() & _KAFKA_NODE
