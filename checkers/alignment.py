@@ -83,12 +83,15 @@ def align(
     for begin, end, _ in runs:
         row = begin
         while row < end:
+            # Example: the log has the offsets 0 1 2 5 6, and a consumer read 1 2 3 5. Row 0 stands at position 1, and the
+            # stretch is rows 0 and 1; row 2 (offset 3) is elsewhere; row 3 begins another stretch, at position 3.
             position = int(find(offset[row : row + 1])[0])
             if position < 0:
                 after = _first_found(find, offset, row, end)
                 elsewhere.append(np.arange(row, after))
                 row = after
                 continue
+            # From here on both are compared as slices. The audit's own offsets are the log's array itself: they need no look.
             values, others = offset[row:end], log_offset[position:]
             itself = values.__array_interface__["data"][0] == others.__array_interface__["data"][0]
             length = min(len(values), len(others)) if itself else _agreeing(values, others)
@@ -96,6 +99,9 @@ def align(
             row += length
             if len(stretches) > most:
                 return None
+    assert sum(one.last - one.first for one in stretches) + sum(map(len, elsewhere)) == len(offset), (
+        "each row is once in it"
+    )
     return Alignment(stretches, np.concatenate(elsewhere))
 
 
@@ -104,6 +110,7 @@ def _first_found(find: Callable[[np.ndarray], np.ndarray], offset: np.ndarray, r
     for block in _blocks(row, end):
         there = find(offset[block]) >= 0
         if there.any():
+            # `argmax` of a mask is its first True, and `argmin` (below) its first False.
             return int(block.start + np.argmax(there))
     return end
 

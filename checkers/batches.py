@@ -55,6 +55,7 @@ class StoredBatches:
         counts = []
         for base, last, attributes in self._each():
             records = (attributes & CONTROL) == 0
+            # What a batch and [low, high) have in common; a batch outside of it has a negative length, which counts as 0.
             length = np.minimum(last[records] + 1, high) - np.maximum(base[records], low)
             counts.append(int(np.maximum(length, 0).sum()))
         return min(counts)
@@ -76,6 +77,8 @@ class StoredBatches:
 
 def _batch_at(base: np.ndarray, last: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns, for each offset, the batch that begins last before it (intp[k]), and whether it is in that batch."""
+    # Example: batches 0–2 and 5–7. Offset 6 is behind base 5, in batch 1. Offset 3 is behind base 0, and past its end:
+    # nowhere.
     slot = np.searchsorted(base, offset, side="right") - 1
     inside = slot >= 0
     inside[inside] = last[slot[inside]] >= offset[inside]

@@ -36,6 +36,7 @@ class lazy(Generic[T]):
 
 def differs_from_previous(values: np.ndarray) -> np.ndarray:
     """Returns bool[n]: does each value differ from the value before it? True for the first value."""
+    # Example [4 4 7 7 7 2]: True False True False False True. `cumsum` of it numbers the runs: 1 1 2 2 2 3.
     changed = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=changed[1:])
     return changed
@@ -60,8 +61,11 @@ def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarr
     Identities outside 0 ≤ client < 2^22, 0 ≤ sequence < 2^40 (no client of ours) get numbers below -1 that hold within
     one call; rows where `unreadable` is true get UNREADABLE. O(n), and O(k log k) for k of the former.
     """
+    assert len(client) == len(sequence), f"{len(client)} clients, {len(sequence)} sequences"
     key = ordinary_keys(client, sequence)
     if key is None:
+        # The shift mixes up identities outside of the bounds: those are ranked among themselves, and get -3, -4, … (below
+        # -2).
         key = client.astype(np.int64) << _SEQUENCE_BITS | sequence
         outside = (client < 0) | (client >= 1 << CLIENT_BITS) | (sequence < 0) | (sequence >= 1 << _SEQUENCE_BITS)
         rows = np.flatnonzero(outside)
@@ -117,6 +121,8 @@ class Lookup:
                 slot = self._addresses()[slot]
             slot[outside] = -1
             return slot
+        # Too sparse for a table: a binary search. What would be behind the last value is compared with the first one, and
+        # differs.
         slot = np.searchsorted(self.values, queries)
         slot[slot == length] = 0
         slot[self.values[slot] != queries] = -1
@@ -133,6 +139,7 @@ class Lookup:
 
     def _addresses(self) -> np.ndarray:
         if self._table is None:
+            # Example, values 5 6 8: base 5, span 4, and the table is [0 1 -1 2]. A query 8 reads slot 3, and 7 finds -1.
             self._table = np.full(self._span, -1, dtype=np.intp)
             self._table[self.values - np.int64(self._base)] = np.arange(len(self.values))
         return self._table

@@ -99,11 +99,15 @@ class Consumed:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         offset, flags = reads["log_offset"][rows], reads["flags"][rows]
         # A reach ends where a span ends, unless the client goes on where it was.
+        # Example: a client reads 3 5, is closed, and begins anew at 8: two reaches, 3–5 and 8–8. If its second span goes on
+        # where the first one ended, they are one, 3–8, and 6 was come by, too.
         other_span = differs_from_previous(reads["span"][rows]) & ((flags & ReadFlag.GOES_ON.value) == 0)
         starts = np.flatnonzero(other_span | differs_from_previous(reads["client"][rows]))
         least = np.where((flags & ReadFlag.FROM_START.value) != 0, NONE, offset)
+        # `reduceat` reduces each reach to a number: from its start to before the next start.
         first, last = np.minimum.reduceat(least, starts), np.maximum.reduceat(offset, starts)
         order = np.argsort(first, kind="stable")
+        # With the greatest end so far, the last reach that begins below an offset answers for all before it.
         return first[order], np.maximum.accumulate(last[order])
 
 
@@ -129,6 +133,7 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     owed = index.consumed.sends | (sends["outcome"] == Outcome.OK.value)
     if (owed & ~index.marked(index.send_of_read[last])).any():
         return False
+    # Records of which no send was recorded are owed as well. Their identities alone say whether they came again.
     unsent = consumer[index.send_of_read[consumer] < 0]
     unsent = unsent[index.read_key[unsent] != UNREADABLE]
     if not len(unsent):
@@ -177,6 +182,7 @@ class ClientIndex(Indexed):
 
 def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
     """Returns bool[n]: is this one of a few rows, which ascend?"""
+    assert len(few), "there is one to compare with"
     slot = np.minimum(np.searchsorted(few, rows), len(few) - 1)
     return np.asarray(few[slot] == rows)
 
@@ -242,6 +248,7 @@ class PartitionIndex(Indexed):
 
     def _in_stretches(self, chosen: np.ndarray) -> np.ndarray:
         """Returns bool[reads]: is this in one of the chosen stretches?"""
+        # Example: stretches begin at 0 and 3, and there are 5 rows. [True False] is repeated 3 and 2 times: T T T F F.
         return np.repeat(chosen, np.diff(self._stretches[0]))
 
     def audit_rows(self, isolation: Isolation) -> np.ndarray:
@@ -366,6 +373,8 @@ class PartitionIndex(Indexed):
         """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, if that was acknowledged there;
         else -1, as the last entry is."""
         found, rows = np.full(len(self.log.rows) + 1, -1, dtype=np.intp), self.confirmed_sends
+        # The inverse of `send_position`: row → position becomes position → row. Position -1 reads the last entry, which is
+        # -1.
         found[taken(self.send_position, rows)] = rows
         return found
 
@@ -373,6 +382,7 @@ class PartitionIndex(Indexed):
     def send_in_log(self) -> np.ndarray:
         """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, wherever that was acknowledged;
         -1 where this partition has none, as the last entry is."""
+        # Where another record was acknowledged, or none was, the identity that the log shows is searched for.
         found = self.send_at
         if len(other := np.flatnonzero(found[:-1] < 0)):
             found = found.copy()
@@ -402,11 +412,13 @@ class PartitionIndex(Indexed):
             found = np.empty(len(self.reads["sender"]), dtype=np.intp)
             for one in self.alignment.stretches:
                 found[one.rows] = self.send_in_log[one.positions]
+        # First as if L(p) confirmed every read, by position alone; then the few that it does not are mended.
         found[other] = self.send_rows(self.keys_of_reads(other))
         return found
 
     def marked(self, rows: np.ndarray) -> np.ndarray:
         """Returns bool[sends]: is this one of these rows of `sends`? -1 stands for none."""
+        # One entry more than there are sends: row -1 marks that one, and it is cut off.
         marked = np.zeros(len(self.send_key) + 1, dtype=bool)
         marked[rows] = True
         return marked[:-1]
@@ -455,6 +467,7 @@ class PartitionIndex(Indexed):
         rows = self.confirmed_sends
         if len(rows) == len(self.log.key):  # all stand where they were acknowledged: `sends` has them in order
             position, client = taken(self.send_position, rows), taken(self.sends["client"], rows)
+            # `sends` is ordered by client: where positions go back, another client must begin, or the log is not in order.
             descents = np.flatnonzero(position[1:] < position[:-1])
             if (client[descents] != client[descents + 1]).all():
                 return LogIdentities(position, taken(self.send_key, rows))
@@ -528,6 +541,7 @@ class PartitionIndex(Indexed):
         """Returns when the sentinel at the end of L(p) was sent. What happened before that happened to the log that the
         audit read."""
         rows = np.arange(self.sentinel_sends)
+        assert (self.sends["client"][rows] == SENTINEL_CLIENT).all(), "the sentinels come first"
         at_end = rows[self.sends["log_offset"][rows] == self.audit_end.get(Isolation.READ_UNCOMMITTED, NONE)]
         rows = at_end if len(at_end) else rows
         return int(self.sends["invoked_ns"][rows].min()) if len(rows) else None
@@ -563,6 +577,7 @@ class PartitionIndex(Indexed):
         for one in self.alignment.stretches:
             if isinstance(own, slice) and one.first - one.position == own.start:
                 continue  # it is how the audit read L(p)
+            # Within a stretch the offsets agree already; what is compared is who stands there.
             found.append(one.first + rows_where(one.last - one.first, one.unlike(columns)))
         return np.sort(np.concatenate(found))
 
@@ -597,6 +612,7 @@ class PartitionIndex(Indexed):
         """Returns bool[k]: does L(p) have these records at these positions? -1 stands for nowhere."""
         if not len(self.log.key):
             return np.zeros(len(key), dtype=bool)
+        assert len(position) == len(key), f"{len(position)} positions, {len(key)} keys"
         agrees: np.ndarray = self.log.key[position] == key  # -1 takes the last one; the next line mends it
         agrees &= position >= 0
         return agrees
@@ -677,11 +693,14 @@ class PartitionIndex(Indexed):
         # Offset NONE is below any log start that moved; a log that still starts at 0 has lost nothing to retention.
         cleaned: np.ndarray = (offset < self.log_start) & (self.log_start > 0)
         if self.compacted and len(offset):
+            # Example: the log is [k1 k2 k1], and a record with key k1 was acknowledged at 0. The last k1 stands at 2, behind
+            # it: it may have been compacted. One with k2 at 1 has none behind it, and may not.
             ids = self.reads["key"][self.log.rows]
             order = np.argsort(ids, kind="stable")
             last = order[np.append(ids[order][1:] != ids[order][:-1], True)] if len(order) else order
             slot = Lookup(ids[last]).find(record_key)
             later = slot >= 0
+            # The mask on both sides: only where the key is in the log is its last offset compared.
             later[later] = self.log.offset[last[slot[later]]] > offset[later]
             cleaned |= (record_key != NONE) & (later | tombstone | self.tombstones.behind(record_key, offset))
         return cleaned
@@ -701,6 +720,7 @@ class PartitionIndex(Indexed):
         sentinel = self.sentinel_reads  # few
         if not len(sentinel):
             return before, before + 1
+        # Example: rows a b S S c, S a sentinel. The steps b→S, S→S and S→c go, and b→c takes their place.
         before = before[~(_among(before, sentinel) | _among(before + 1, sentinel))]
         apart = np.flatnonzero(np.diff(sentinel) != 1)
         # Around each stretch of sentinels.
@@ -723,6 +743,7 @@ class PartitionIndex(Indexed):
         holes = self.log.holes
         found = [self.alignment.elsewhere]
         for one in self.alignment.stretches:
+            # Holes are positions of the log, and become rows of `reads`: both count from the stretch's begin.
             low, high = np.searchsorted(holes, [one.position, one.position + one.last - one.first - 1])
             found.append(holes[low:high] - one.position + one.first)
             found.append(np.array([one.last - 1]))
@@ -741,6 +762,7 @@ class PartitionIndex(Indexed):
         is -1."""
         if not len(self.log.rows):
             return {}
+        # Position -1 reads the record at 0, which `where` then replaces.
         there, slot = position >= 0, np.maximum(position, 0)
         row = self.log.rows[slot]
         columns = {"other_client": self.reads["sender"][row], "other_sequence": self.reads["sequence"][row]}
@@ -757,6 +779,7 @@ class PartitionIndex(Indexed):
         `among`: the only rows that can matter, if the caller knows. O(rows · log k).
         """
         rows = np.flatnonzero(self.by_consumer) if among is None else among[self.read_by_consumer(among)]
+        # Each record is looked for once, however often `key` names it; the last lines give all of its witnesses the answer.
         wanted = distinct(key)
         slot = Lookup(wanted).find(self.keys_of_reads(rows))
         rows, slot = rows[slot >= 0], slot[slot >= 0]
@@ -765,6 +788,7 @@ class PartitionIndex(Indexed):
         # Rows are sorted by record and time: the first row of each record is when it was first received.
         new = differs_from_previous(slot)
         first = np.full(len(wanted), -1, dtype=np.intp)
+        assert len(rows) == len(slot), "a record for each row"
         first[slot[new]] = rows[new]
         first[wanted == UNREADABLE] = -1
         found: np.ndarray = first[np.searchsorted(wanted, key)]

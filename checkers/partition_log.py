@@ -30,6 +30,7 @@ class Log:
         """The offset of the sentinel. None: the audit is not complete."""
         offset = taken(reads["log_offset"], rows)
         if strictly_ascends(offset):
+            # The usual case: the audit read each offset once, in order. The log is what it read before the sentinel's offset.
             cut = len(rows) if end is None else int(np.searchsorted(offset, end))
             self.behind = rows[cut:][offset[cut:] > end] if cut < len(rows) else rows[:0]
             """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
@@ -38,6 +39,7 @@ class Log:
                 rows, offset = np.delete(rows, dropped), np.delete(offset, dropped)
         else:
             rows, offset = self._last_reads(reads, rows, offset)
+        assert len(rows) == len(offset), f"{len(rows)} rows, {len(offset)} offsets"
         self.key = keys(stretch(rows))
         """int64[n]: the identity of each record."""
         self.rows = rows
@@ -73,6 +75,8 @@ class Log:
 
 def slots_of(few: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns at which indices of some rows, which strictly ascend, there is one of a few others."""
+    # Example: rows 3 5 9, and 5 and 7 of the others. They would stand in slots 1 and 2; in slot 1 is 5 itself, so 1 is
+    # returned.
     slot = np.searchsorted(rows, few)
     inside = slot < len(rows)
     slot, few = slot[inside], few[inside]
@@ -97,7 +101,10 @@ class LogIdentities:
             position, key = grouped[order], key[order]
             first = differs_from_previous(key)
             self.first, self.extra, key = position[first], position[~first], key[first]
+            # `first` is [True False True] in the example, its cumsum [1 1 2]: the extra copy is of record 1 - 1 = 0.
             self.extra_first = self.first[np.cumsum(first)[~first] - 1]
+        assert len(self.first) == len(key), "each record stands somewhere first"
+        assert len(self.extra) == len(self.extra_first), "a further copy has a first one"
         self._keys = Lookup(key)
 
     @staticmethod
@@ -112,6 +119,7 @@ class LogIdentities:
 
     def find(self, key: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the position of the first copy of each record, -1 if the log does not have it."""
+        # Two steps: the key's slot among the different keys, then the position of that record's first copy.
         slot = self._keys.find(key)
         found = np.full(len(key), -1, dtype=np.intp)
         hit = slot >= 0

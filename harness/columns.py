@@ -43,6 +43,8 @@ class Clustered:
         starts = np.flatnonzero(
             np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])
         )
+        # Example: partitions 7 3 7. The order is 1 0 2, the values 3 7, the bounds 0 1 3: the rows of 7 are order[1:3], 0 and
+        # 2.
         self._values, self._bounds = ordered[starts], np.append(starts, len(ordered))
 
     def rows_of(self, partition: int) -> np.ndarray:
@@ -87,6 +89,7 @@ def stretch(rows: np.ndarray) -> np.ndarray | slice:
 
 def taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns `values[rows]`, for rows that strictly ascend. It copies nothing if they follow one another without a gap."""
+    assert not len(rows) or 0 <= int(rows[0]) <= int(rows[-1]) < len(values), "rows of the column"
     chosen: np.ndarray = values[stretch(rows)]
     return chosen
 

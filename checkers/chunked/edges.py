@@ -114,10 +114,13 @@ class Chains:
         rows, transaction = index.shown_by(0)
         keep = committed[transaction]
         rows, rank = rows[keep], index.transactions.in_time[transaction[keep]]
+        # Example: the last part has the breaks 10 and 20, and this one records at 3, 5 and 12. They are in the gaps 0 0 1:
+        # two chains, from 3 to 5, and 12 alone.
         starts = differs_from_previous(gap_numbers(index, 0, rows))
         ends = np.append(starts[1:], True)[: len(starts)]
         offset = index.partitions[0].reads["log_offset"][rows[starts]].astype(np.int64)
         row, records = _whole_rows(index, rows[ends]), _records_at(index, rows[ends])
+        assert len(offset) == len(row) == len(records.send), "one entry for each chain"
         return Chains(offset, rank[starts], rank[ends], row, records)
 
 
@@ -130,6 +133,7 @@ def seams_of(parts: Sequence[Chains]) -> NearEdges:
     assert len(begin) == len(row) == len(send), "one entry for each chain"
     order = np.argsort(begin, kind="stable")  # the chains of all parts, in the order of the log
     before, after = order[:-1], order[1:]
+    # A seam within one transaction is no edge.
     differ = last[before] != first[after]
     before, after = before[differ], after[differ]
     level = np.full(len(before), Isolation.NOT_A_READER, dtype=np.int8)

@@ -88,6 +88,7 @@ def _several(key: np.ndarray) -> np.ndarray:
     """Returns the indices of the keys that are there several times."""
     order = np.argsort(key, kind="stable")
     single = differs_from_previous(key[order])
+    # Of equal keys the first differs from the one before it, and the next one does not: both are several.
     single[:-1] &= single[1:]
     return np.asarray(order[~single])
 
@@ -100,7 +101,9 @@ def ranges_of(keys: np.ndarray, most: int) -> np.ndarray:
     gap = np.diff(keys)
     apart = np.flatnonzero(gap > 1)
     if len(apart) >= most:
+        # Example: keys 1 2 9 11 50, and at most 2 ranges. The gaps are 7, 2, 39, and the widest one stays: 1–11 and 50–50.
         apart = np.sort(apart[np.argsort(gap[apart], kind="stable")[len(apart) - most + 1 :]])
+    assert (gap > 0).all(), "keys ascend, each once"
     return np.stack([keys[np.append(0, apart + 1)], keys[np.append(apart, len(keys) - 1)]])
 
 
@@ -114,6 +117,7 @@ def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
     at, depth = at[order], np.cumsum(change[order])
     last = np.append(at[1:] != at[:-1], True)[: len(at)]  # of several changes at one key
     at, several = at[last], depth[last] > 1
+    # Where the depth rises above 1 a shared range begins, and where it falls again one has ended just before.
     begins, ends = (np.flatnonzero(np.diff(several.astype(np.int8), prepend=0) == step) for step in (1, -1))
     return np.stack([at[begins], at[ends] - 1])
 
@@ -123,6 +127,7 @@ def within(keys: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     slot = np.searchsorted(ranges[0], keys, side="right") - 1
     if not ranges.shape[1]:
         return np.zeros(len(keys), dtype=bool)
+    assert (ranges[0][1:] > ranges[0][:-1]).all(), "ranges ascend"
     return np.asarray((slot >= 0) & (keys <= ranges[1][slot]))
 
 

@@ -125,7 +125,11 @@ def remainders(
                 assert isinstance(result, KeptRows), result
                 left[job.partition].kept[job.arguments[0]] = result
         # A record whose send has been found now may be late, or make others late: look once more.
+        # Example: the log of piece 0 has a further copy of a, whose send was acknowledged in piece 2. The second look at
+        # piece 2 keeps that send; then when a was sent is known, and a third look at piece 0 finds whether its copy is out of
+        # time.
         still = {p: open_keys(left[p].residues, [kept.sent for kept in left[p].kept]) for p in asking if p not in found}
+        # Only as long as a look finds sends: each round has fewer keys than the one before, and so it ends.
         asking = {p: still[p] for p in still if len(still[p]) < len(asking[p])}
     steps = {p: left[p].processed for p in left if p not in found and REPROCESSED in wanted[p]}
     copied, unreadable = _copied(cuts, steps, each)
@@ -155,6 +159,7 @@ def _copied(
         else:
             assert isinstance(result, tuple), result
             steps[job.partition].append(result)
+    assert all(len(cuts[p].offsets) == len(pieces[p]) + 1 for p in pieces), "a piece between two cuts"
     copied = {p: copied_steps(steps[p], [piece.records.copied for piece in pieces[p]]) for p in pieces}
     return copied, unreadable
 
@@ -323,6 +328,7 @@ def _concerns(context: PieceContext, low: int, high: int, done_ns: Mapping[int, 
     if len(context.keys) or len(context.doubtful):
         return True
     for offsets in (context.offsets, context.log_offset):
+        assert low < high, (low, high)
         inside = np.searchsorted(offsets, [low, high])
         if inside[1] > inside[0] or (high == UNBOUNDED and len(offsets) and offsets[-1] >= low):
             return True
@@ -361,6 +367,7 @@ def _survey_block(
     and what they received in sequence. `bounds` are the first offsets of pieces."""
     rows = source.sends if table == "sends" else source.reads
     columns, numbers = rows.by_row(first, last)
+    assert len(numbers) == len(columns["log_offset"]), "each row has its number"
     nowhere = np.flatnonzero(columns["log_offset"] < 0)
     chosen = {name: values[nowhere] for name, values in columns.items()} if len(nowhere) else source.empty(table)
     numbers = numbers[nowhere]

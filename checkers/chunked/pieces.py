@@ -118,6 +118,7 @@ class Piece:
         acknowledged = np.full(len(self.plain), -1, dtype=np.intp)
         there = np.flatnonzero(self.send_position >= 0)
         acknowledged[self.send_position[there]] = there
+        assert len(acknowledged) == len(log.key), "one entry for each record of the piece's log"
         self.send = np.where(self.plain, acknowledged, -1)
         """intp[L(p)]: the row of `sends` of each plain record, -1 for others."""
 
@@ -128,6 +129,7 @@ class Piece:
         # Every read of its offset shows this record, which was sent here, and has no mark.
         wrong = ~index.agrees(self.read_position, index.read_key) | (reads["flags"] != 0)
         wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
+        # One wrong read is enough: whoever else read that offset rightly does not make its record plain again.
         plain[self.read_position[wrong & (self.read_position >= 0)]] = False
         plain[index.unshown] = False
         changed = self.read_position[index.wrong_keys]
@@ -137,6 +139,8 @@ class Piece:
         well &= (sends["code"] == 0) & ~index.sent_with(acks=0)
         well[short_of_replicas(self.history).rows] = False
         there = self.send_position >= 0  # not two sends that name one offset
+        # Example: a and x were both acknowledged at the offset of position 0, and b at that of 1. The counts are 2 1: a is
+        # not plain.
         plain &= np.bincount(self.send_position[there], minlength=len(plain)) == 1
         good = np.zeros(len(plain), dtype=bool)
         good[self.send_position[well]] = True
@@ -152,6 +156,7 @@ class Piece:
         doubtful = left_sends[sends["outcome"][left_sends] == Outcome.INFO.value]
         doubtful = doubtful[sends["transaction"][doubtful] != NONE]
         clock = self._clock(self.send)
+        # The last send of each clock among the plain records: a record of a later piece may have been acknowledged before it.
         newest = {
             value: int(sends["invoked_ns"][self.send[clock == value]].max())
             for value in np.unique(clock[self.plain]).tolist()
@@ -182,6 +187,7 @@ class Piece:
             asked = self._asked(context)
             keep |= asked
             self._keep_steps(keep, distinct(np.concatenate([context.offsets, self._uneven()])))
+            assert asked.shape == keep.shape, "one entry for each record"
             self._keep_order(keep, asked | ~self.plain)
             self._keep_times(keep, context)
         return keep & self.plain
@@ -223,6 +229,8 @@ class Piece:
             mine = same[(level == Isolation.READ_COMMITTED) == (isolation is Isolation.READ_COMMITTED)]
             at, to = (log.positions.find(reads["log_offset"][rows]) for rows in (mine, mine + 1))
             breaks = _epoch_breaks(reads["leader_epoch"][mine], after=reads["leader_epoch"][mine + 1])
+            # Example: a transaction's marker stands at 2. A step from offset 1 to 3 leads from position 1 to position 2 of
+            # the log: even.
             apart[mine[(at >= 0) & (to == at + 1) & ~breaks]] = False
         return _beside(reads["log_offset"], apart)
 
@@ -244,6 +252,8 @@ class Piece:
         positions = self.index.log.positions
         for log in (self.index.log, self.index.visible):
             if len(log.offset):
+                # Beside what is asked for, the first record of the piece (the 0 that is appended): a step may begin before
+                # the piece.
                 behind = np.minimum(np.searchsorted(log.offset, offsets, side="right"), len(log.offset) - 1)
                 slot = positions.find(log.offset[np.append(behind, 0)])
                 keep[slot[slot >= 0]] = True
@@ -278,6 +288,9 @@ class Piece:
         clock, any_ns = self._clock(self.send), sent_ns.copy()
         slot = index.log.positions.find(context.log_offset)
         inside = slot >= 0
+        assert len(context.log_offset) == len(context.invoked_ns) == len(context.clock), (
+            "three arrays about the same records"
+        )
         any_ns[slot[inside]], clock[slot[inside]] = context.invoked_ns[inside], context.clock[inside]
         done = np.flatnonzero((self.send_position >= 0) & (sends["completed_ns"] != MISSING))
         given = np.flatnonzero(self.read_position >= 0)
@@ -295,9 +308,12 @@ class Piece:
             carried = max(int(earlier.max(initial=_LEAST)), context.newest.get(value, _LEAST))
             newest = np.maximum(np.maximum.accumulate(np.where(mine, any_ns, _LEAST)), carried)
             late = sent_elsewhere.copy()
+            # An event at a position is late if something up to there was sent after it.
             late[where[(event_clock == value) & (newest[where] > when_ns)]] = True
             plain = np.maximum.accumulate(np.where(mine, sent_ns, _LEAST))
             keep |= late
+            # Where the running maximum of plain sends first had the value that it has at a late record, that send's record
+            # stands.
             keep[np.searchsorted(plain, np.append(plain[late], plain[-1]))] = True
 
     def _clock(self, send: np.ndarray) -> np.ndarray:
@@ -326,6 +342,7 @@ def uneven_offsets(reads: Mapping[str, np.ndarray], bounds: Sequence[int]) -> np
     pieces."""
     offset = reads["log_offset"]
     piece = np.searchsorted(np.asarray(bounds), offset, side="right")
+    # `searchsorted` of the bounds numbers the pieces from 1 on; 0 is below all of them, where rows have no offset.
     within = (piece[1:] == piece[:-1]) & (piece[1:] > 0)
     return _beside(offset, _apart(reads) & ~within)
 
@@ -360,6 +377,7 @@ def _beside(offset: np.ndarray, apart: np.ndarray) -> np.ndarray:
     """Returns the offsets, ascending, of the rows on both sides of these indices between rows."""
     if not len(offset):
         return _NOTHING
+    # Example: rows 0 1 2 3, apart between 1 and 2, so apart is F T F. Shifted to both sides: rows 1 and 2.
     return distinct(offset[np.append(apart, False) | np.append(False, apart)])
 
 
@@ -393,6 +411,7 @@ def counts_of(
     """Returns how much plain records add to what kernels judged. `plain` is bool[L(p)]; `send` and `clock` belong to
     each record; `read` (bool[reads]) says which reads show plain records."""
     reader_clock = of_clients(client_clock, index.reads["client"], unknown=NONE)
+    assert len(plain) == len(send) == len(clock), "one entry for each record"
     acks = of_clients(index.client_acks, index.sends["client"][send[plain]], unknown=0)
     return {
         "records": int(np.count_nonzero(plain)),
@@ -424,6 +443,7 @@ def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.nda
     log_offset, log_key = (
         np.concatenate([getattr(one, name) for one in residues]) for name in ("log_offset", "log_key")
     )
+    assert len(known.values) == len(invoked_ns) == len(clock), "each record's send once"
     slot = known.find(log_key)
     log_offset, slot = log_offset[slot >= 0], slot[slot >= 0]
     of_all = PieceContext(
@@ -437,6 +457,7 @@ def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.nda
     )
     newest: dict[int, int] = {}
     for residue in residues:
+        # Each piece is given what the pieces before it sent last, and then adds its own for those behind it.
         yield replace(of_all, newest=dict(newest))
         for value, time_ns in residue.newest.items():
             newest[value] = max(newest.get(value, _LEAST), time_ns)

@@ -51,6 +51,7 @@ def runs_of(reads: Mapping[str, np.ndarray]) -> list[Run]:
     starts = np.flatnonzero(differs_from_previous(client)).tolist()
     runs = []
     for first, last in zip(starts, [*starts[1:], len(client)] if starts else (), strict=True):
+        assert last > first, (first, last)
         silent = first + np.flatnonzero(np.diff(times_ns[first:last]) >= STALLED_NS)
         silences = [(int(times_ns[n]), int(times_ns[n + 1]), int(offset[first : n + 1].max())) for n in silent.tolist()]
         reached, records = int(offset[first:last].max()), int(record[first:last].max())
@@ -68,6 +69,8 @@ def join_runs(runs: Sequence[Run]) -> list[Run]:
             found.append(run)
             continue
         before = found[-1]
+        # Example: a block ends with a record of client 7 at 10 s, and the next one begins with one of client 7 at 40 s.
+        # Between them it was silent, and had reached what the first run reached.
         edge = ((before.end_ns, run.begin_ns, before.reached),) if run.begin_ns - before.end_ns >= STALLED_NS else ()
         later = tuple((begin, end, max(reached, before.reached)) for begin, end, reached in run.silences)
         found[-1] = Run(
@@ -107,6 +110,7 @@ def late_in(cell: CellHistory, piece: Piece, left_out: np.ndarray) -> KernelResu
     """Returns what `late` finds of the plain records of a piece that are left out (bool[L(p)])."""
     there = piece.send_position >= 0
     among = np.zeros(len(piece.send_position), dtype=bool)
+    assert len(left_out) == len(piece.plain), "one entry for each record of the piece's log"
     among[there] = left_out[piece.send_position[there]]
     return late_of(cell, piece.history, among)
 

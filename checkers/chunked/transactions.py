@@ -183,6 +183,7 @@ def _fill(
     filled = _looks({cell: shares for cell, shares in missing.items() if shares}, each, stage, arguments)
     for cell, results in filled.items():
         rest = iter(results)
+        assert len(results) == sum(part is None for part in parts[cell]), "a result for each share that was asked"
         parts[cell][:] = [next(rest) if part is None else part for part in parts[cell]]
 
 
@@ -222,6 +223,7 @@ def _first_of(
     slot, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
     partition = np.repeat([share.partition for share in shares], [len(part[0]) for part in parts])
     order = np.lexsort((sequence, partition, slot))
+    assert len(slot) == len(sequence) == len(partition), "one entry for each transaction of a share"
     first = order[differs_from_previous(slot[order])]
     return slot[first], sequence[first], offset[first]
 
@@ -232,6 +234,7 @@ def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
     ranks, numbers = part.in_doubt
     if not len(ranks):
         return part
+    # Bit n of packed bits is in byte n // 8, and counts from the highest bit of that.
     refused = Lookup(ranks[(proven[numbers >> 3] >> (7 - (numbers & 7)) & 1) == 0])
 
     def kept(writer: np.ndarray, reader: np.ndarray) -> np.ndarray:
@@ -248,8 +251,11 @@ def _spans(parts: Sequence[Candidates]) -> np.ndarray:
     """Returns int64[2, n]: the first and the last rank of each span of time that edges lead back over. No cycle leaves
     one: where it passes a moment forwards it must come back."""
     writer, reader = np.concatenate([part.backwards for part in parts], axis=1).astype(np.int64)
+    assert (reader < writer).all(), "these edges lead back in time"
     order = np.argsort(reader, kind="stable")
     begin, end = reader[order], np.maximum.accumulate(writer[order])
+    # Example: edges lead back from 5 to 2, from 4 to 3, and from 9 to 7. By their earlier ends these are 2–5, 3–4, 7–9, with
+    # the greatest later ends 5 5 9. Only 7 is behind all ends before it: the spans are 2–5 and 7–9.
     apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
     first = np.concatenate([np.zeros(min(1, len(begin)), dtype=np.intp), apart])
     return np.stack([begin[first], np.append(end[apart - 1], end[-1:])])
@@ -260,6 +266,7 @@ def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.nda
     if not spans.size:
         return np.zeros(len(writer), dtype=bool)
     number = np.searchsorted(spans[0], writer, side="right") - 1
+    assert (spans[0] <= spans[1]).all(), "a span ends at or after its begin"
     low, high = spans[:, number]
     found: np.ndarray = (number >= 0) & (writer <= high) & (reader >= low) & (reader <= high)
     return found
@@ -347,6 +354,7 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
         pairs, times = np.unique(_pair(rank[read.writer[unsure]], rank[read.reader[unsure]]), return_counts=True)
         count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), times])
     # Equal edges in sequence count once: cycles have each once.
+    assert len(rank) == len(index.transactions), "each transaction has a rank"
     new = differs_from_previous(read.writer) | differs_from_previous(read.reader) | differs_from_previous(read.level)
     read, written = read.chosen(np.flatnonzero(new & _is_near(read, rank))), written.chosen(_is_near(written, rank))
     near = NearEdges.of(index, read.and_those(written))

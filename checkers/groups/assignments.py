@@ -46,6 +46,7 @@ class Members:
         """The client ids of the members, ascending."""
         self.complete = (clients["complete"][rows] == 1) & np.isin(clients["exit_code"][rows], (0, NONE))
         """Whether the member ended by itself and in order, with every row written. A member that was fenced did not."""
+        assert not len(self.ids) or (self.ids[1:] >= self.ids[:-1]).all(), "members ascend by their ids"
         self.twins = dict(zip(self.ids.tolist(), clients["planned"][rows].tolist(), strict=True))
         """For each member the planned client whose place, and group.instance.id, it has."""
         beats = history.tables["heartbeats"]
@@ -62,6 +63,8 @@ class Members:
         """Returns intp[n]: the index of each client among the members, -1 if it is none of them."""
         if not len(self.ids):
             return np.full(len(client), -1, dtype=np.intp)
+        # The first id that is not less, which is the client itself if it is a member; behind the last id the last one
+        # differs.
         slot = np.minimum(np.searchsorted(self.ids, client), len(self.ids) - 1)
         return np.asarray(np.where(self.ids[slot] == client, slot, -1))
 
@@ -85,6 +88,7 @@ class MemberEvents:
         found = np.full(len(client), END_OF_TIME_NS, dtype=np.int64)
         for one, times in self._times.items():
             mine = np.flatnonzero(client == one)
+            assert len(time_ns) == len(client), "a time for each client"
             index = np.searchsorted(times, time_ns[mine])
             there = index < len(times)
             found[mine[there]] = times[index[there]]
@@ -120,6 +124,8 @@ class Ownership:
         followed = np.zeros(len(rows), dtype=bool)
         followed[:-1] = client[1:] == client[:-1]
         end_ns = members.ended_ns[members.row(client)] if len(rows) else np.empty(0, dtype=np.int64)
+        # Example: one member's events are ASSIGN at 10 s, REVOKE at 30 s. The ASSIGN ends where the next event begins, at 30
+        # s; the REVOKE has none behind it, and would end with the member. Only ASSIGN rows are kept below.
         end_ns[followed] = table["started_ns"][rows[1:]][followed[:-1]]
         begin_ns = table["done_ns"][rows]
         kept = (event == ASSIGN) & (begin_ns != MISSING) & (end_ns > begin_ns)
@@ -159,8 +165,11 @@ def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: 
             (polled, group.max_poll_interval_ms * NS_PER_MS),
         )
         for seen, limit_ns in limits:
+            # Example: heartbeats at 0, 1, 9, 10 s, and a session of 5 s. From 1 to 9 it was silent: it may have been evicted
+            # at 6 s.
             longest = np.diff(seen) >= limit_ns
             silent, back = seen[:-1][longest], seen[1:][longest]
+            # The first silence that ended after the assignment began, less what may have waited in the backlog.
             index = np.searchsorted(back, begin_ns[mine] - BACKLOG_NS)
             there = index < len(silent)
             cut_ns[mine[there]] = np.minimum(cut_ns[mine[there]], silent[index[there]] + limit_ns)
@@ -208,6 +217,7 @@ def thinned(times: np.ndarray, silence: int) -> np.ndarray:
     first, last = int(times[0]) // silence, int(times[-1]) // silence
     if last - first >= len(times):  # more stretches than times
         return times
+    # Where each stretch of that length begins among the times; the time before it is the last one of the stretch before.
     begins = np.searchsorted(times, np.arange(first + 1, last + 1) * silence)
     kept: np.ndarray = times[distinct(np.concatenate([[0], begins - 1, begins, [len(times) - 1]]))]
     return kept
@@ -232,6 +242,7 @@ def spans_of(positions: Mapping[str, np.ndarray], partition: int) -> tuple[np.nd
     first = np.ones(len(key), dtype=bool)
     first[1:] = key[1:] != key[:-1]
     sought = positions["event"][rows][first] == 2
+    assert len(sought) == int(np.count_nonzero(first)), "an entry for each span"
     return key[first], positions["time_ns"][rows][first], sought
 
 

@@ -53,6 +53,8 @@ class Commits:
 
     def greatest_before(self, time_ns: np.ndarray) -> np.ndarray:
         """Returns int64[n]: the greatest offset that was acknowledged before each time, -1 for none."""
+        # Example: offsets 3, 7, 5 were acknowledged at 1, 2 and 4 s, so `reached` is 3, 7, 7. Before 3 s the last commit is
+        # the second one, and the greatest offset 7; before 1 s there is none.
         last = self.last_before(time_ns)
         if not len(self.reached):
             return np.full(len(time_ns), _BEFORE_ALL, dtype=np.int64)
@@ -63,6 +65,7 @@ class Commits:
         under way that may have taken effect after it? (librdkafka has several automatic commits under way at once, and
         sends again what timed out.)"""
         covered = self.greatest_before(time_ns) > offset
+        assert len(offset) == len(time_ns), "a time for each offset"
         first = np.minimum(np.searchsorted(self.reached, offset, side="right"), max(0, len(self.rows) - 1))
         tried = self.tried
         for moment in np.unique(time_ns[covered]).tolist():  # beginnings of spans: few
@@ -85,6 +88,7 @@ class Commits:
         ends_ns, invoked_ns = self._ends(tried), self.table["invoked_ns"][tried]
         for moment in np.unique(after_ns).tolist():
             mine, later = np.flatnonzero(after_ns == moment), np.flatnonzero(ends_ns > moment)
+            # Commits in the order in which they were tried: the running minimum up to `before_ns` answers for all of them.
             lowest = np.minimum.accumulate(self.table["log_offset"][tried[later]])
             index = np.searchsorted(invoked_ns[later], before_ns[mine], side="left") - 1
             found[mine[index >= 0]] = lowest[index[index >= 0]]
@@ -131,6 +135,8 @@ def commit_regression(history: CellHistory) -> KernelResult:
 def _regressing(history: CellHistory, partition: int, commits: Commits) -> np.ndarray:
     table = commits.table
     invoked_ns = table["invoked_ns"][commits.rows]
+    # Three steps: which commits are lower than what was acknowledged before they were made; which commit had reached that
+    # first; and whether nothing as low was tried between the two, so that this is the one that went back.
     fell = np.flatnonzero(commits.greatest_before(invoked_ns) > commits.offset)
     greater = _first_reaching(commits, commits.last_before(invoked_ns[fell]))
     first = commits.lowest_between(commits.completed_ns[greater], invoked_ns[fell]) > commits.offset[fell]
@@ -189,9 +195,11 @@ def _lowest_after(ends_ns: np.ndarray, offset: np.ndarray, time_ns: np.ndarray) 
     is none."""
     order = np.argsort(ends_ns, kind="stable")
     # Sorted by end, with the least offset from here to the last commit.
+    assert len(ends_ns) == len(offset), "each commit has an end"
     lowest = np.minimum.accumulate(offset[order][::-1])[::-1] if len(order) else offset
     index = np.searchsorted(ends_ns[order], time_ns, side="right")
     found = np.full(len(time_ns), END_OF_TIME_NS, dtype=np.int64)
+    # Example: commits of 9, 4, 6 ended at 1, 2, 3 s, so `lowest` is 4, 4, 6. After 2 s only the 6 may still take effect.
     found[index < len(lowest)] = lowest[index[index < len(lowest)]]
     return found
 
@@ -258,6 +266,7 @@ def _two_owners(history: CellHistory, partition: PartitionHistory, members: Memb
     commits = Commits(history, partition.partition)
     both = [(i, j) for i, j in believed if (i, j) not in set(overlaps) and _both_committed(owned, commits, i, j)]
     pairs = np.array([*overlaps, *both], dtype=np.intp).reshape(-1, 2)
+    assert pairs.shape == (len(overlaps) + len(both), 2), pairs.shape
     later, earlier = pairs[:, 0], pairs[:, 1]
     case = np.full(len(pairs), GroupCase.BOTH_COMMITTED, dtype=np.int32)
     twins = members.twins if one_instance_may_be_two(history) else {}
@@ -301,6 +310,8 @@ def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> l
     for later in (np.flatnonzero(begin_ns[1:] < reach[:-1]) + 1).tolist():
         if end_ns[later] <= begin_ns[later]:  # it may have been over before it began
             continue
+        # Example: intervals 0–9 of member 1, 2–3 of member 2, 5–6 of member 1. The third lies within the greatest end so far,
+        # 9, which is its own member's: no pair. The second one lies in the first, of another member: the pair (1, 0).
         others = np.flatnonzero((client[:later] != client[later]) & (end_ns[:later] > begin_ns[later]))
         found += [(later, int(earlier)) for earlier in others[:1]]
     return found
@@ -334,6 +345,7 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
     owned = Ownership(history, members, partition.partition)
     if ((owned.begin_ns <= end_ns) & (owned.known_end_ns >= end_ns)).any():
         return no_witnesses(), 1, None
+    # Nobody owned it at the end: who had it last, and since when it had been without an owner?
     last = int(np.argmax(owned.known_end_ns)) if len(owned.client) else -1
     since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
     died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])

@@ -53,6 +53,7 @@ class RetryPartition:
         key, origin = self._index.read_key, self._index.reads["origin"]
         rows = np.flatnonzero((key >= 0) & (origin >= 0))
         rows = rows[np.argsort(key[rows], kind="stable")]
+        assert len(rows) == 0 or int(key[rows[0]]) >= 0, "only readable records have an origin"
         rows = rows[differs_from_previous(key[rows])]
         self._keys, self._origin = Lookup(key[rows]), origin[rows]
 
@@ -103,6 +104,8 @@ class RetryPartition:
         order = np.lexsort((table["done_ns"][rows], origin))
         order = order[origin[order] >= 0]
         one, other = order[:-1], order[1:]
+        # Steps of one record side by side, by when they were done. Two in its own partition repeat an offset: they are found
+        # without this. Here at least one of the two came from the retry topic.
         again = np.flatnonzero((origin[one] == origin[other]) & (from_retry[one] | from_retry[other]))
         before, after = order[again], order[again + 1]
         outcome = self._index.sends["outcome"]
@@ -140,8 +143,12 @@ class RetryPartition:
         time_ns = np.concatenate([table["started_ns"][tried], sent_ns])
         query = np.arange(len(client)) >= len(tried)
         order = np.lexsort((query, time_ns, key, client))
+        # Example: attempts of record 5 by member 1 at 1 s and 4 s, and it sent 5 to the retry topic at 6 s. In order these
+        # are attempt, attempt, query; the running maximum of the attempts' indices is 0, 1, 1: the query's attempt is that at
+        # 4 s.
         last = np.maximum.accumulate(np.where(query[order], -1, np.arange(len(order))))
         before = order[np.maximum(last, 0)] if len(order) else order
+        # What is carried on may be of another member or of another record, which then tried this one never.
         fits = (last >= 0) & (client[before] == client[order]) & (key[before] == key[order]) & ~query[before]
         found = np.full(len(client), NONE, dtype=np.intp)
         found[order[fits]] = before[fits]
@@ -199,6 +206,8 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     commits = Commits(history, partition.partition)
     top = commits.greatest()
     start = group_start(history, partition.partition)
+    # Positions of the log between the two offsets: it has no record at a transaction's marker, so offsets do not say how
+    # many.
     low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
     processed = history.tables["processed"]
     done = _Done.of(processed, partition, log)
@@ -213,6 +222,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
         slot = slot[~handed.has(index.read_key[log.rows[slot]], level)]
     offset = log.offset[slot]
     member, seen_ns = _last_delivered(partition, members, offset)
+    assert len(slot) == len(offset) == len(member), "an entry for each record that is owed"
     case = _why_not(history, commits, members, offset, member, seen_ns)
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
@@ -267,8 +277,11 @@ class _Done:
             known &= named != NONE
         other &= known
         rightly = np.zeros(len(log.offset), dtype=bool)
+        # A step that names what stands there, or leaves open what it names, may have processed it. Only where no such step is
+        # do the others count as mistaken, each position once.
         rightly[position[~other]] = True
         wrong = np.flatnonzero(other)
+        assert len(other) == len(position), "each step has a position"
         wrong = wrong[~rightly[position[wrong]]]
         wrong = wrong[np.argsort(position[wrong], kind="stable")]
         wrong = wrong[differs_from_previous(position[wrong])]
@@ -453,6 +466,8 @@ def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.nda
         order = np.argsort(key, kind="stable")
     key = key[order]
     # Equal keys side by side are copies of one record: each with the copy in front of it.
+    # Example: keys in order are 3 5 5 5 8. `copy` is 2 and 3: the second 5 after the first one, and the third after the
+    # second.
     copy = np.flatnonzero(key[1:] == key[:-1]) + 1
     return single[order[copy - 1]], single[order[copy]]
 
@@ -477,6 +492,7 @@ def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarr
         rows, offset = rows[order], offset[order]
     repeated = ~differs_from_previous(offset)
     repeated[:-1] |= repeated[1:]
+    # Of an offset that comes twice both rows are marked: the second differs from none before it, and marks the one before it.
     again = np.flatnonzero(repeated)
     rows = rows.copy()
     several = rows[again]
@@ -492,6 +508,7 @@ def _record_named(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.n
     starts = np.flatnonzero(differs_from_previous(processed["log_offset"][rows]))
     if not len(starts):
         return np.empty(0, dtype=np.int64)
+    # The least of a group of truths is whether all are true: does every step of the offset name its record?
     named = np.minimum.reduceat((sender != NONE) & (sequence != NONE), starts)
     length = np.diff(np.append(starts, len(rows)))
     return np.where(np.repeat(named, length), identity_keys(sender, sequence), NONE)
@@ -526,6 +543,7 @@ def _why_again(
     key_before, key = span_keys(one, table["span"][before]), span_keys(other, table["span"][after])
     slot = Lookup(keys).find(key)
     known = slot >= 0
+    assert len(before) == len(after) == len(key), "pairs of steps"
     span_ns = np.where(known, began_ns[slot], MISSING) if len(keys) else np.full(len(after), MISSING)
     released = MemberEvents(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
     lost = MemberEvents(assignments, partition, (LOST,))
@@ -553,6 +571,7 @@ def _why_again(
 def _same_member(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
     """Returns bool[n]: do the two members have the same index in the group, and so one group.instance.id?"""
     clients, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
+    # A client that is no member gets a number that no planned client has, and that is its own.
     slots = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
     return np.asarray(slots[numbers[: len(one)]] == slots[numbers[len(one) :]])
 

@@ -65,6 +65,8 @@ def _judged(index: PartitionIndex) -> int:
 def _outside_transactions(index: PartitionIndex, slot: np.ndarray) -> np.ndarray:
     """Returns bool[k]: did certainly no transaction write the records at these positions of L(p)?"""
     row = index.send_in_log[slot]
+    # Example: three positions: a send outside of transactions; a send in one; none, and a replica's batch is transactional.
+    # Only the first is outside for certain.
     sent, outside = row >= 0, np.zeros(len(slot), dtype=bool)
     outside[sent] = index.sends["transaction"][row[sent]] == NONE
     # A send of ours says it by itself. Otherwise a batch of a replica must say no, and none may say yes.
@@ -95,9 +97,11 @@ def _fewer_than_stored(index: PartitionIndex, history: PartitionHistory) -> str 
     if stored is None:
         return None
     audited = index.sentinel_reads[~index.read_by_consumer(index.sentinel_reads)]
+    # Earlier sentinels are records of the replicas, too, and no records of L(p): they are counted apart.
     sentinels = index.reads["log_offset"][audited][
         index.client_isolation[index.reads["client"][audited]] == Isolation.READ_UNCOMMITTED.value
     ]
+    assert history.left_out >= 0, history.left_out
     given = int(np.count_nonzero(index.log.offset >= low)) + history.left_out
     given += int(np.count_nonzero((sentinels >= low) & (sentinels < end)))
     if given >= stored:

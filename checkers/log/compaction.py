@@ -37,6 +37,7 @@ def compacted_away(history: PartitionHistory) -> KernelResult:
     latest = _latest_acknowledged(index)
     rows = latest.rows[index.sends["size"][latest.rows] != NONE]
     last = _last_in_log(index, rows)
+    # NONE is below every offset: a key of which the log has nothing is gone as well.
     gone = last < index.sends["log_offset"][rows]
     maybe = gone & (index.tombstones.behind(index.sends["key"][rows], index.sends["log_offset"][rows]))
     gone &= ~maybe
@@ -82,6 +83,8 @@ def _latest_acknowledged(index: PartitionIndex) -> _Latest:
     rows = _acknowledged(index)
     latest = _last_of_each_key(index, rows)
     # Which superseded ones are gone: all that were superseded, less those that stand where they were acknowledged.
+    # Example: a b c of one key, and the log has b and c. Superseded are a and b: 2. Confirmed are 2 of 3, of which c is the
+    # latest: one superseded one is still there, so 1 was removed.
     there = int(np.count_nonzero(index.send_confirmed[rows]))
     kept = int(np.count_nonzero(index.send_confirmed[latest]))
     superseded = len(rows) - len(latest)
@@ -127,6 +130,7 @@ def _last_in_log(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     key, offset = key[order], offset[order]
     last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
     key, offset = key[last], offset[last]
+    assert len(key) == len(offset), "each key has its last offset"
     slot = Lookup(key).find(index.sends["key"][rows])
     found = np.full(len(rows), NONE, dtype=np.int64)
     found[slot >= 0] = offset[slot[slot >= 0]]

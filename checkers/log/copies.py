@@ -102,6 +102,8 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
     """Returns witnesses, and how many batches were compared."""
     assert history.copies, "there is something to compare"
     low = max(copy.log_start for copy in history.copies.values())
+    # Example: copies 1 and 2 are [0 5 9], copy 3 is [0 5 8]. 1 and 2 are alike, so each differs from one other copy, and 3
+    # from two: 1 is the reference, and all findings are of 3.
     copies = _copies(history, low, _watermark(history))
     first = next(iter(copies.values()), {})
     # Nearly always all copies are equal to the first one, and then no two have to be compared again.
@@ -171,6 +173,7 @@ def _differences(
         return _NO_DIFFERENCE
     # Both copies side by side, at every base offset that one of them has: example [0, 3] and [0, 5] at 0, 3, 5.
     offsets = distinct(np.concatenate([one["base_offset"], other["base_offset"]]))
+    assert (offsets[1:] > offsets[:-1]).all(), "each base offset once"
     here, there = _slots(offsets, one["base_offset"]), _slots(offsets, other["base_offset"])
     both = np.flatnonzero((here >= 0) & (there >= 0))
     unlike = np.zeros(len(both), dtype=bool)
@@ -197,6 +200,7 @@ def _behind_once(
     lacking = (case == MISSING_THERE) & (offset >= log_end)
     if not lacking.any():
         return offset, case, sequence, other_sequence
+    assert len(offset) == len(case) == len(sequence) == len(other_sequence), "differences"
     first = np.argmax(lacking)  # offsets ascend
     kept = ~lacking
     kept[first] = True
@@ -217,6 +221,7 @@ def _slots(wanted: np.ndarray, among: np.ndarray) -> np.ndarray:
     """Returns intp[k]: where each wanted value is in `among` (ascending), -1 if it is not there."""
     if not len(among):
         return np.full(len(wanted), -1, dtype=np.intp)
+    # The first that is not less is the wanted one, or it is not there.
     slot = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
     return np.asarray(np.where(among[slot] == wanted, slot, -1))
 
@@ -330,10 +335,12 @@ def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> 
     producers = distinct(np.concatenate([states.producer, entries["producer_id"]]))
     # Every pair there could be, in the order (producer, offset): a key of its own for each.
     key = np.arange(len(producers) * len(offsets))
+    # Example: producers 7 and 9, snapshots of 10 and 20. The keys 0 1 2 3 are (7, 10), (7, 20), (9, 10), (9, 20).
     rank, of = key // max(1, len(offsets)), key % max(1, len(offsets))
     here = states.at(producers[rank], offsets[of])
     there = np.full(len(key), -1, dtype=np.intp)
     slot = np.searchsorted(producers, entries["producer_id"]) * len(offsets)
+    assert len(slot) == len(mine), "each entry of a snapshot has its producer"
     there[slot + np.searchsorted(offsets, entries["snapshot_offset"])] = np.arange(len(mine))
     known = np.flatnonzero((here >= 0) | (there >= 0))
     case = _cases(states, entries, here[known], there[known], log_start=copy.log_start)
@@ -404,6 +411,8 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     batch = {name: replicas[name][rows] for name in replicas}
     count, slot = len(rows), np.arange(len(rows))
     first = differs_from_previous(batch["producer_id"])
+    # Each line below is a running maximum of indices: it carries the latest index of some kind on to the rows behind it.
+    # Example: batches of two producers, [a a b b b], `first` is T F T F F, and `begins` is 0 0 2 2 2.
     begins = np.maximum.accumulate(np.where(first, slot, 0))
     control = (batch["attributes"] & _CONTROL) != 0
     # The last batch of records: of the same epoch, or it is forgotten.
@@ -414,6 +423,8 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     marker = np.maximum.accumulate(np.where(control, slot, -1)) if count else slot
     marked = marker >= begins
     begun = np.where((batch["attributes"] & (_TRANSACTIONAL | _CONTROL)) == _TRANSACTIONAL, slot, count)
+    # The other way round, from the end: at each row the first batch in a transaction from there on; `count`: there is none.
+    # Example: [data data marker data], begun 0 1 4 3, so 0 1 3 3 4. The last row has a marker at 2 before it: opened at 3.
     next_begun = np.append(np.minimum.accumulate(begun[::-1])[::-1], count)
     opened = next_begun[np.where(marked, marker + 1, begins)]
     # The sequence of the last record: that of the first, and one more for each further record.

@@ -69,6 +69,7 @@ def _batches(history: PartitionHistory) -> tuple[np.ndarray, int]:
     # The sort is stable, so the batches of each copy keep the order of its log.
     order = order[table["leader_epoch"][order] >= 0]
     epoch, copy = table["leader_epoch"][order], copy[order]
+    assert len(epoch) == len(copy) == len(order), "columns of one length"
     fell = np.flatnonzero((epoch[1:] < epoch[:-1]) & (copy[1:] == copy[:-1]))
     before, after = order[fell], order[fell + 1]
     behind = table["base_offset"][after] > table["last_offset"][before]
@@ -99,6 +100,7 @@ def _reads(history: PartitionHistory) -> tuple[np.ndarray, int]:
     unknown = epoch[after] < 0
     if unknown.any():  # the next of which it is known
         known = np.append(np.flatnonzero(epoch >= 0), len(epoch))
+        # Example: epochs 5 ? 4. Row 1 says nothing, so row 0 is compared with row 2: a fall from 5 to 4.
         after[unknown] = known[np.searchsorted(known, after[unknown])]
         before, after = before[after < len(epoch)], after[after < len(epoch)]
     fell = (epoch[after] < epoch[before]) & (reads["log_offset"][after] > reads["log_offset"][before])

@@ -61,6 +61,7 @@ def lost(history: PartitionHistory) -> KernelResult:
     witnesses = no_witnesses()
     if count:
         reads, gap = index.reads, np.full(len(acknowledged), -1, dtype=np.intp)
+        assert len(seen_row) == len(seen_send), "a read that proves a record has its send, or -1"
         row, read = np.concatenate([acknowledged, seen_send]), np.concatenate([gap, seen_row])
         row, read = row[:WITNESSES_MAX], read[:WITNESSES_MAX]
         by_send = read < 0
@@ -148,6 +149,7 @@ class _NeverGiven(Indexed):
 
 
 def _pick(first: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    assert len(values) + len(others) == len(first), "each index gets one value"
     picked = np.empty(len(first), dtype=np.int64)
     picked[first], picked[~first] = values, others
     return picked
@@ -218,6 +220,7 @@ def _lost_proven(
     # Only reads prove these: the send was never recorded, or nobody knows how it ended, or at which offset.
     proven = ~sent
     proven[sent] = sends["outcome"][send[sent]] == Outcome.INFO.value
+    # `doubtful` was acknowledged, and nobody knew where: a reader that received it knows, and resolves it.
     located = Lookup(doubtful).find(send) >= 0
     resolved = len(distinct(send[located]))
     proven |= located
@@ -302,6 +305,7 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     transactional[transactional] = index.sends["transaction"][row[transactional]] != NONE
     if transactional.any():
         reason = reason or index.incomplete(Isolation.READ_COMMITTED)
+        assert len(extra) == len(first) == len(transactional), "a further copy has a first one"
         visible = _visible_copies(index, extra[transactional], first[transactional])
         extra = np.concatenate([extra[~transactional], visible[0]])
         first = np.concatenate([first[~transactional], visible[1]])
@@ -341,6 +345,7 @@ def _visible_copies(index: PartitionIndex, extra: np.ndarray, first: np.ndarray)
     key = log.key[position]
     new = differs_from_previous(key)
     starts = position[new]
+    # Example: V shows a at 2 and at 5, not its first copy at 0. Then 2 is the first, and 5 the only further copy.
     return position[~new], starts[np.cumsum(new)[~new] - 1]
 
 
@@ -365,6 +370,8 @@ def reordered(history: PartitionHistory) -> KernelResult:
     is_first[found.first] = True
     is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
     # One line of first copies for each client, one line after the other, each in the order of the log.
+    # Example: log [a1 b1 a3 a2 b2]. Grouped it is a1 a3 a2 | b1 b2; from a3 to a2 the key descends, and from a2 to b1 it
+    # ascends.
     line = found.grouped[is_first[found.grouped]]
     key = log.key[line]  # clients come in ascending order, so keys descend only within one
     descent = np.flatnonzero(key[1:] < key[:-1])
@@ -451,6 +458,7 @@ def _unconfirmed(index: PartitionIndex, acknowledged: np.ndarray) -> _Observatio
     read = index.unmatched_reads
     sent = acknowledged[~index.send_confirmed[acknowledged]]
     offset = np.concatenate([reads["log_offset"][read], sends["log_offset"][sent]])
+    # Each position once, however many observers disagree with the record there; -1 (the log has none) goes.
     position = np.sort(log.positions.find(offset))
     position = position[differs_from_previous(position)]
     position = position[position >= 0]
@@ -478,10 +486,12 @@ def _conflicting(seen: _Observations) -> _Observations:
     order = np.lexsort((seen.key, seen.offset))
     offset, key = seen.offset[order], seen.key[order]
     same_offset = ~differs_from_previous(offset)
+    # Example: sorted, the pairs (offset, record) are 6a 7a 7a 7b. Only from 7a to 7b the record alone changes.
     conflict = offset[same_offset & differs_from_previous(key)]  # ascending
     if not len(conflict):
         return seen.take(order[:0])
     conflict = conflict[differs_from_previous(conflict)]
+    # Is the offset of an observation one of those with a conflict? Compare it with the first that is not less.
     slot = np.minimum(np.searchsorted(conflict, seen.offset), len(conflict) - 1)
     seen = seen.take(np.flatnonzero(conflict[slot] == seen.offset))
     return seen.take(np.lexsort((seen.time_ns, seen.rank, seen.key, seen.offset)))
@@ -489,6 +499,9 @@ def _conflicting(seen: _Observations) -> _Observations:
 
 def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, int]:
     """Returns one witness for each offset and each record there other than the one that stands, and how many there are."""
+    # Example: at offset 7 the log has a; the audit read a, a consumer b, and an acknowledgement names b, too. Groups are (7,
+    # a) with rank _IN_LOG and (7, b) with rank _ACKNOWLEDGEMENT. a stands; b is the witness. A consumer saw b, so the case is
+    # CONSUMER_AGAINST_AUDIT, though an acknowledgement is the stronger evidence.
     starts = np.flatnonzero(differs_from_previous(seen.key) | differs_from_previous(seen.offset))
     stops = np.append(starts[1:], len(seen.offset))
     # The first observation of each (offset, record) is its strongest; among equals the latest stands.
@@ -497,6 +510,7 @@ def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, 
     standing = differs_from_previous(seen.offset[starts[order]])
     # Each other record of an offset, beside the one that stands: the latest True of `standing` up to it.
     other = starts[order][np.flatnonzero(standing)[np.cumsum(standing) - 1]][~standing]
+    # From the strongest observation of the record to the weakest one: a consumer, if one is among them, comes last.
     first, last = starts[order][~standing], stops[order][~standing] - 1
     count = len(first)
     first, last, other = first[:WITNESSES_MAX], last[:WITNESSES_MAX], other[:WITNESSES_MAX]

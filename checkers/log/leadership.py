@@ -84,6 +84,8 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     if not short.any():
         return Short(rows[:0], time_ns[:0], in_sync[:0], judged, None)
     # For each row: since when, and until when, the ISR has been short without a break.
+    # Example: short is F T T F T. It began to be short at 1 and at 4, so `began` is 0 1 1 1 4. Times at which enough were in
+    # sync again are taken from the end: the next one for rows 1 and 2 is that of row 3, and row 4 has none.
     began = np.maximum.accumulate(np.where(short & ~np.append(False, short[:-1]), np.arange(len(truth)), 0))
     enough = np.append(np.where(short, _FOREVER, time_ns), _FOREVER)
     ends_ns = np.minimum.accumulate(enough[::-1])[::-1][1:]
@@ -91,6 +93,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     end_ns = sends["completed_ns"][rows] + history.metadata_error_ns + LEARNS_NS
     # The change that held when the send began. It counts if too few were in sync from there to the end of the send.
     slot = np.searchsorted(time_ns, begin_ns, side="right") - 1
+    assert len(began) == len(ends_ns) == len(time_ns), "an entry for each change"
     found = np.flatnonzero((slot >= 0) & short[slot] & (ends_ns[slot] > end_ns))
     rows, slot = rows[found], slot[found]
     return Short(rows, time_ns[began[slot]], in_sync[slot], judged, None)
@@ -126,7 +129,9 @@ def unclean(history: PartitionHistory) -> KernelResult:
     removed = table["replicas"][before] & ~table["replicas"][rows[elected]] != 0
     eligible = table["isr"][before] | table["elr"][before] | np.where(removed, table["isr"][rows[elected]], 0)
     last_known = (table["isr"][before] == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
+    # Example: isr 0b110 is brokers 1 and 2. Shifted by 3, the lowest bit is 0: broker 3 was not among them.
     outside = elected[(eligible >> leader[elected] & 1 == 0) & ~last_known]
+    # Who led last before an election, where nobody led for a while in between.
     led = np.maximum.accumulate(np.where(leader != NONE, np.arange(len(rows)), 0))
     columns: dict[str, np.ndarray | int] = {
         "partition": history.partition,
@@ -202,6 +207,7 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     answer = np.searchsorted(times, metrics["time_ns"]) << 32 | metrics["node"]
     epochs = epochs[np.argsort(answer[epochs], kind="stable")]
     epochs = epochs[differs_from_previous(answer[epochs])]
+    # Moment and node as one number: the moment's rank in the high half, the node in the low one.
     slot = Lookup(answer[epochs]).find(answer[own])
     own, slot = own[slot >= 0], slot[slot >= 0]
     return (
@@ -265,6 +271,7 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     if not len(rows):
         return KernelResult(no_witnesses(), count=0, judged=0)
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+    assert (np.diff(seen["time_ns"][rows]) >= 0).all(), "answers in the order of time"
     rows, life = _of_lives(history, rows)
     time_ns, value, node, epoch = (seen[name][rows] for name in ("time_ns", "value", "node", "leader_epoch"))
     asked_after = _previous_of_node(node)
@@ -279,6 +286,7 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
         known = asked_after[mine]
         last_known = np.searchsorted(time_ns[earlier], np.where(known >= 0, time_ns[known], MISSING), side="right") - 1
         fell = (last_known >= 0) & (reached[last_known] > value[mine])
+        # The running maximum first had that value where the answer is that was as great.
         first = np.searchsorted(reached, reached[last_known[fell]], side="left")
         before[mine[fell]] = earlier[first]
     later = np.flatnonzero(before >= 0)
@@ -320,5 +328,6 @@ def _previous_of_node(node: np.ndarray) -> np.ndarray:
     order = np.argsort(node, kind="stable")
     previous = np.full(len(node), -1, dtype=np.intp)
     same = ~differs_from_previous(node[order])
+    # Example: answers of the nodes 1 2 1. By node they are 0 2 | 1: answer 2 has 0 before it, the others none.
     previous[order[same]] = order[np.flatnonzero(same) - 1]
     return previous

@@ -71,6 +71,7 @@ def time_travel(history: PartitionHistory) -> KernelResult:
 def _behind(newest_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:
     """Returns the indices of records that were completed before one was invoked that stands before them."""
     following_ns = completed_ns[1:]
+    assert len(newest_ns) == len(completed_ns), "two times for each record"
     return 1 + rows_where(len(following_ns), lambda rows: newest_ns[rows] > following_ns[rows])
 
 
@@ -84,6 +85,7 @@ def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
         if len(rows):
             found = found.copy()
     # The rows that are left stand elsewhere than they were acknowledged, or were not acknowledged: they are searched for.
+    assert len(found) == len(index.log.key), "an entry for each position"
     position = index.identities.find(index.send_key[rows])
     found[position[position >= 0]] = rows[position >= 0]
     return found
@@ -118,6 +120,7 @@ def _certainly_there(index: PartitionIndex, row: np.ndarray) -> np.ndarray:
 def _for_each_position(at: np.ndarray, newest_ns: np.ndarray, length: int) -> np.ndarray:
     """Returns int64[length]: the running maximum at every position of L(p), of one that is known at some."""
     found = np.full(length, _LEAST)
+    # Positions between two known ones take over the maximum of the one before: nothing that is known was sent there.
     found[at] = newest_ns
     return np.maximum.accumulate(found, out=found)
 
@@ -181,6 +184,7 @@ class _Readers:
         there = index.agrees(at, key) & (key != UNREADABLE)
         rows, at, key = rows[there], at[there], key[there]
         unsent = self._before_its_send(rows)
+        # The running maximum has its value for the first time where the record stands that was sent last.
         other = np.where(unsent, -1, np.searchsorted(newest_ns, newest_ns[at]))
         case = np.where(unsent, int(RealTimeCase.READ_UNSENT), int(RealTimeCase.READ))
         return _Found(index.log.offset[at], key, case, rows, other)
@@ -241,6 +245,7 @@ def _result(index: PartitionIndex, parts: list[_Found], judged: int) -> KernelRe
     found = _Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Found.__slots__))
     reads = index.reads
     read_ns = np.where(found.read >= 0, reads["read_ns"][found.read], MISSING) if len(reads["read_ns"]) else found.read
+    # By offset, record, rank of the case, then time: the first of each (offset, record) is its witness.
     found = found.take(np.lexsort((found.read, read_ns, _RANK[found.case], found.key, found.offset)))
     # One witness for each record and offset, the first: they are sorted by rank, then by time.
     found = found.take(np.flatnonzero(differs_from_previous(found.offset) | differs_from_previous(found.key)))

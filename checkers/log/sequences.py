@@ -48,6 +48,7 @@ def out_of_sequence(history: PartitionHistory) -> KernelResult:
     columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
     order = np.lexsort((columns["reader"], columns["producer_id"], columns["log_offset"]))
     columns = {name: values[order] for name, values in columns.items()}
+    assert len(order) == len(columns["case"]), "columns of one length"
     first = differs_from_previous(columns["log_offset"]) | differs_from_previous(columns["producer_id"])
     count = int(np.count_nonzero(first))
     invoked_ns = history.sends["invoked_ns"]
@@ -77,6 +78,7 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
     before = np.append(-1, last_data[:-1])[: len(rows)]
     before = np.where(before >= begins, before, -1)
     chosen = np.flatnonzero(~control & ~new)
+    # Index -1 takes row 0; `follows` says below where that means nothing.
     one, other = rows[chosen], rows[np.maximum(before[chosen], 0)]
     follows = before[chosen] >= 0
     base = replicas["base_sequence"][one].astype(np.int64)
@@ -107,6 +109,8 @@ def _newest_before(epoch: np.ndarray, new: np.ndarray) -> np.ndarray:
     another producer begin."""
     if not len(epoch):
         return epoch.astype(np.int64)
+    # Example: epochs 0 2 1 | 0 of two producers. With 4 and 8 added they are 4 6 5 | 8, the running maximum 4 6 6 | 8; each
+    # row takes that of the row before it, less its own producer's 4 or 8: -1 0 2 | -1.
     apart = np.cumsum(new) * (int(epoch.max()) + 2)  # each producer's numbers are above those of all before
     greatest = np.maximum.accumulate(apart + epoch)
     return np.where(new, -1, np.append(0, greatest[:-1]) - apart)

@@ -44,6 +44,7 @@ def waits_of(sends: Columns, bound_ns: int) -> SendWaits:
     """
     alone = sends["transaction"] == NONE
     acknowledged = alone & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
+    assert bound_ns > 0, bound_ns
     took_ns = sends["completed_ns"] - sends["invoked_ns"]  # of what never ended it overflows, and is not looked at
     least_ns = np.where(acknowledged, bound_ns, LONG_NS)
     waiting = np.flatnonzero(alone & ((sends["completed_ns"] == MISSING) | (took_ns >= least_ns)))
@@ -83,6 +84,7 @@ def _busy(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray, bound_ns
         client[np.append(0, edges)].tolist(), np.split(begin_ns, edges), np.split(end_ns, edges), strict=True
     ):
         reached = np.maximum.accumulate(ends)
+        assert len(begins) == len(ends), "a span has two ends"
         apart = np.flatnonzero(begins[1:] - reached[:-1] >= bound_ns)
         found[owner] = np.stack([begins[np.append(0, apart + 1)], reached[np.append(apart, len(ends) - 1)]], axis=1)
     return found
@@ -163,10 +165,13 @@ def _vain(begin_ns: np.ndarray, end_ns: np.ndarray, busy: np.ndarray) -> list[Sp
         return []
     order = np.argsort(begin_ns, kind="stable")
     begin_ns, reached = begin_ns[order], np.maximum.accumulate(end_ns[order])
+    # Waits that overlap, or follow one another at once, are one: something was under way all the time.
     apart = np.flatnonzero(begin_ns[1:] - reached[:-1] > LONG_NS)
     waits = zip(
         begin_ns[np.append(0, apart + 1)].tolist(), reached[np.append(apart, len(reached) - 1)].tolist(), strict=True
     )
+    # Silences are what lies between the busy spans, before the first of them and after the last. Example: busy 1–3 and 90–91
+    # s, and a send that waited from 10 to 60 s: it waited in vain from 10 to 60 s, within the silence 3–90 s.
     silences = list(zip([-(2**62), *busy[:, 1].tolist()], [*busy[:, 0].tolist(), 2**62], strict=True))
     return [(max(a, since), min(b, until)) for a, b in waits for since, until in silences if a < until and since < b]
 

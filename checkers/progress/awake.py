@@ -20,8 +20,10 @@ def longest_awake(beats: np.ndarray, begin_ns: int, end_ns: int) -> tuple[int, i
     Example: beats at 0, 1, 2, 9, 10 s. For [0, 10] it is [0, 2]: from 2 to 9 the process stood still.
     """
     inside = beats[np.searchsorted(beats, begin_ns, side="right") : np.searchsorted(beats, end_ns, side="left")]
+    assert begin_ns <= end_ns, (begin_ns, end_ns)
     edges = np.concatenate([[begin_ns], inside, [end_ns]])
     still = np.flatnonzero(np.diff(edges) > BEAT_GAP_NS)
+    # In the example the edges are 0 1 2 9 10, still from 2 to 9. It was awake from 0 until 2, and from 9 until 10.
     since, until = np.append(begin_ns, edges[still + 1]), np.append(edges[still], end_ns)
     longest = int(np.argmax(until - since))
     return int(since[longest]), int(until[longest])

@@ -51,6 +51,7 @@ def stale_controller(history: CellHistory) -> KernelResult:
         mine = np.flatnonzero((node == claimant) & (time_ns > replaced_ns))  # ascending
         ends = (leader[mine] != claimant) | (epoch[mine] != claimed)
         ends |= np.diff(time_ns[mine], prepend=replaced_ns) > ANSWERS_APART_NS
+        # Answer after answer it went on as what it was, until the first that ends the stretch.
         last = int(np.argmax(ends)) if ends.any() else len(mine)
         if not last or int(time_ns[mine[last - 1]]) - replaced_ns <= REPLACED_NS:
             continue
@@ -84,6 +85,7 @@ def answers(metrics: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, 
     )
     leaders, of_leaders = leaders[differs_from_previous(of_leaders)], of_leaders[differs_from_previous(of_leaders)]
     epochs, of_epochs = epochs[differs_from_previous(of_epochs)], of_epochs[differs_from_previous(of_epochs)]
+    assert len(leaders) == len(of_leaders), "each answer has its key"
     _, mine, theirs = np.intersect1d(of_leaders, of_epochs, assume_unique=True, return_indices=True)
     leaders, epochs = leaders[mine], epochs[theirs]
     return (

@@ -69,6 +69,7 @@ def _ends(clients: Columns, heartbeats: Columns) -> dict[int, int]:
     shows when they were awake."""
     order = np.lexsort((heartbeats["time_ns"], heartbeats["client"]))
     client, time_ns = heartbeats["client"][order], heartbeats["time_ns"][order]
+    # In the order of clients and times, the last heartbeat of a client stands before the first one of the next client.
     final = np.flatnonzero(np.append(client[1:] != client[:-1], True)[: len(client)])
     last = dict(zip(client[final].tolist(), time_ns[final].tolist(), strict=True))
     ended = np.flatnonzero((clients["ended_ns"] != MISSING) & np.isin(clients["client"], client[final]))
@@ -79,6 +80,8 @@ def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
     """Returns the calls of clients that are known to have lived, in the order of clients and times: arrays of one length."""
     order = np.lexsort((rows["begun_ns"], rows["client"]))
     client, begun_ns, transaction = (rows[name][order] for name in ("client", "begun_ns", "transaction"))
+    # Example: client 3 made calls at 1 s and 9 s. The first one never returned, so it lasted until 9 s, when the next one
+    # began; the second one lasts until the client was last known to live.
     following = np.append(client[1:] == client[:-1], False)[: len(order)]
     next_ns = np.where(following, np.append(begun_ns[1:], 0)[: len(order)], np.iinfo(np.int64).max)
     caller, slot = np.unique(client, return_inverse=True)
@@ -93,6 +96,7 @@ def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
         ProgressCase.INITIALISATION,
         np.where(rows["ended_by"][order] == ABORT, ProgressCase.ABORT, ProgressCase.COMMIT),
     )
+    assert len(begin_ns) == len(end_ns) == len(case), "an entry for each call"
     made = (begin_ns != MISSING) & (lived_ns != MISSING)
     columns = {
         "client": client,

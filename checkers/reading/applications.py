@@ -94,6 +94,8 @@ def silences_of(
     read_ns, offset = partition.reads["read_ns"][rows], partition.reads["log_offset"][rows]
     found = []
     for stretch in stretches_of(history, client, partition.partition):
+        # Example: held from 0 to 60 s from offset 7 on, given 7 at 5 s. The times are 0 5 60, and the reader wants 7, then 8:
+        # in the gap from 5 to 60 s it was not given 8.
         first, last = np.searchsorted(read_ns, [stretch.begin_ns, stretch.end_ns])
         times = [stretch.begin_ns, *read_ns[first:last].tolist(), stretch.end_ns]
         # Before each gap: the offset that the reader wants next.

@@ -48,6 +48,8 @@ class Stillness:
         order = np.argsort(begin_ns, kind="stable")
         # Keyed by begin, with the greatest end so far: a span begins anew where it begins behind all ends before it.
         begin, reach = begin_ns[order], np.maximum.accumulate(end_ns[order])
+        # Example: 0–5, 2–9, 12–14 by begin. The greatest ends so far are 5 9 14: 2 is not behind 5, and 12 is behind 9. The
+        # spans are 0–9 and 12–14, and the sums of stillness 0 9 11: until 13 it is 9 + 1.
         first = np.flatnonzero(np.concatenate([[True], begin[1:] > reach[:-1]])[: len(begin)])
         self.begin_ns = begin[first]
         self.end_ns = reach[np.append(first[1:], len(reach)) - 1] if len(reach) else reach
@@ -66,6 +68,7 @@ class Stillness:
             return np.zeros(len(time_ns), dtype=np.int64)
         last = np.searchsorted(self.begin_ns, time_ns, side="right") - 1
         at = np.maximum(last, 0)
+        assert len(self._before) == len(self.begin_ns) + 1, "a sum before each span, and one of all"
         inside = np.clip(time_ns - self.begin_ns[at], 0, self.end_ns[at] - self.begin_ns[at])
         return np.where(last >= 0, self._before[at] + inside, 0)
 
@@ -113,6 +116,7 @@ def _nobody(started_ns: np.ndarray, ended_ns: np.ndarray) -> Stillness:
     order = np.argsort(started_ns, kind="stable")
     began, reach = started_ns[order], np.maximum.accumulate(ended_ns[order])
     # Lives by begin: nobody lived from the greatest end so far to the next begin.
+    assert len(started_ns) == len(ended_ns), "a life has a begin and an end"
     since = np.concatenate([[BEFORE], reach[:-1]])[: len(began)]
     gone = began > since
     return Stillness(since[gone].astype(np.int64), began[gone].astype(np.int64))
@@ -258,6 +262,7 @@ def _sent(
         owed &= (offset == NONE) | (offset >= group_start(history, index.partition))
     receipts = [Receipts(index, recipient.clients) for recipient in recipients]
     given_ns = _last_given(index, receipts, rows)
+    # Nearly all were given in time to the last recipient, and so to all. Only of the others each recipient is asked.
     beyond = rows_where(len(rows), lambda some: given_ns[some] - bound.latency_ns > invoked_ns[some])
     state, reader = np.zeros(len(rows), dtype=np.int8), np.full(len(beyond), -1, dtype=np.intp)
     worst, its_ns = state[beyond], np.full(len(beyond), BEFORE)
@@ -270,6 +275,7 @@ def _sent(
         worse = (became > worst) | ((became == worst) & (seen_ns > its_ns))
         reader[worse], its_ns[worse], worst[worse] = first[worse], seen_ns[worse], became[worse]
     state[beyond] = worst
+    assert len(worst) == len(reader) == len(beyond), "a state for each record that is beyond the bound"
     gone = beyond[owed[beyond] & (given_ns[beyond] == NEVER)]
     owed[gone[_cleaned(index, rows[gone])]] = False
     assert len(rows) == len(owed) == len(given_ns) == len(state), "one entry for each send"
@@ -282,6 +288,7 @@ def _last_given(index: PartitionIndex, receipts: Sequence[Receipts], rows: np.nd
     given_at = receipts[0].given_at
     for receipt in receipts[1:]:
         given_at = np.maximum(given_at, receipt.given_at)
+    # Odd are records that stand elsewhere than they were acknowledged, or that a recipient got elsewhere.
     odd = ~taken(index.send_confirmed, rows)
     for receipt in receipts:
         odd[slots_of(receipt.others, rows)] = True
@@ -309,6 +316,8 @@ def _became(
     for client in distinct(producer[beyond]).tolist():
         still = recipient.still | stillness_of(history.tables["heartbeats"], client)
         mine = beyond[producer[beyond] == client]
+        # The later of these lines wins: missing or late; unless a client stood still for most of the wait; or the reader
+        # ended.
         begin_ns, missing = invoked_ns[mine], seen_ns[mine] == NEVER
         state[mine] = np.where(missing, DeliveryState.MISSING, DeliveryState.LATE)
         state[mine[_awake_ns(still, begin_ns, np.minimum(seen_ns[mine], recipient.end_ns)) <= bound.latency_ns]] = (
@@ -342,6 +351,7 @@ def _witnesses(
     never = reader < 0
     reader_of = np.empty(len(reader), dtype=np.int64)
     reader_of[never], reader_of[~never] = last[-1 - reader[never]], index.reads["client"][reader[~never]]
+    assert len(rows) == len(state) == len(reader_of), "a witness for each record"
     case = np.full(len(rows), LateCase.LATE, dtype=np.int32)
     case[state == DeliveryState.UNMEASURED] = LateCase.STOOD_STILL
     case[state == DeliveryState.MISSING] = LateCase.UNAUDITED if index.incomplete() else LateCase.MISSING
@@ -378,11 +388,13 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     starts = np.append(0, changes + 1)
     number = invoked_ns[starts] // length
     numbers = distinct(number)
+    # Example: sent at 1 2 7 8 3 s, and windows of 5 s: stretches begin at 0, 2, 4, in the windows 0, 1, 0, of length 2, 2, 1.
     window, lengths = Lookup(numbers).find(number), np.diff(starts, append=len(invoked_ns))
     # Records of which the same is true are counted at once: nearly all were acknowledged, and received in time.
     kinds = 1 << _FACTS
     of_kind = np.zeros((len(numbers), kinds), dtype=np.int64)
     # First count all records as ordinary, and then move the few that are not.
+    # `add.at` adds again where a window occurs twice, which an assignment would not.
     np.add.at(of_kind[:, _ORDINARY], window, lengths)
     odd = ~sent.owed
     odd[sent.beyond] = True
@@ -407,6 +419,7 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     if len(odd_rows):
         kept = sent.owed & (sent.given_ns != NEVER)
         latency_ns, slot = latency_ns[kept], slot[kept]
+        assert len(latency_ns) == len(slot), "a window for each latency"
         starts = np.flatnonzero(differs_from_previous(slot))
         window = slot[starts]
     binned = bin_latencies(numbers, slot, latency_ns)
@@ -414,6 +427,7 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     if len(starts):
         np.maximum.at(max_ns, window, np.maximum.reduceat(latency_ns, starts))
     latencies = percentiles(numbers, binned, max_ns)
+    assert all(len(count) == len(numbers) for count in counts.values()), "a count for each window"
     return make_windows({"number": numbers, **counts, **latencies, "max_ns": max_ns}), binned
 
 

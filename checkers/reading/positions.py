@@ -124,6 +124,7 @@ def skipped(history: PartitionHistory) -> KernelResult:
     ]
     before, after, over = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     count = len(after)
+    assert len(before) == len(after) == len(over), "a record for each jump"
     order = np.argsort(after, kind="stable")[:WITNESSES_MAX]
     before, after, over = before[order], after[order], over[order]
     columns = {
@@ -160,9 +161,11 @@ def _jumps(
         at, to = index.positions_of_reads(before), index.positions_of_reads(after)
     else:
         at, to = (log.positions.find(index.reads["log_offset"][rows]) for rows in (before, after))
+    # Example: the log is at 0 1 3 4. A step from 1 to 3 leads from position 1 to position 2, the next one: no jump.
     far = np.flatnonzero((at < 0) | (to != at + 1))
     before, after = before[far], after[far]
     # `first`: the first record of the log behind the read before. It jumped if that one stands in front of the read after.
+    assert len(before) == len(after), "a step has two ends"
     first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
     jumps = np.searchsorted(log.offset, index.reads["log_offset"][after], side="left") > first
     if (
@@ -315,8 +318,11 @@ def _silences(
     if not len(silent):
         return []
     # Before each gap: the greatest offset that the reader had been given. -1 before its first record.
+    # Example: assigned at 0 s, records 5 and 6 at 1 s and 2 s, ended at 60 s. The times are 0 1 2 60, the gap is from 2 to
+    # 60, and before it 6 was reached: the first unread record is the first of the log behind 6.
     reached = np.concatenate([[-1], np.maximum.accumulate(partition.reads["log_offset"][first:last])])
     log = partition.log if life.level is Isolation.READ_UNCOMMITTED else partition.visible
+    assert len(reached) == len(times) - 1, "an offset before each gap"
     since_ns = _visible_since(partition, log)
     found = []
     for gap in silent.tolist():
@@ -376,6 +382,7 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
     if not len(slot):
         return -NEVER
     columns = transactions.columns
+    # A transaction holds readers back until it ended, but no longer than its coordinator leaves it open.
     limit_ns = columns["begun_ns"][slot] + cell.transaction.transaction_timeout_ms * 1_000_000 + SCAN_NS
     ended = (columns["completed_ns"][slot] != MISSING) & (columns["outcome"][slot] != Outcome.INFO.value)
     return int(np.where(ended, np.minimum(columns["completed_ns"][slot], limit_ns), limit_ns).max())
@@ -414,6 +421,7 @@ def _stable_offsets(history: CellHistory, index: CellIndex, partition: Partition
     if not len(stable) or not len(high):
         return no_witnesses()
     # Times at which the value stayed the same: from each first report of a value to its last.
+    # Example: reported were 7 7 7 9. The values begin at 0 and 3, and last until 2 and 3.
     new = np.flatnonzero(np.concatenate([[True], stable[1:] != stable[:-1]]))
     last = np.concatenate([new[1:], [len(stable)]]) - 1
     long = np.flatnonzero(stable_ns[last] - stable_ns[new] >= STALLED_NS)

@@ -32,6 +32,7 @@ class Receipts:
         if alignment is None:
             return None
         begins, ends = np.array(self._runs, dtype=np.intp).reshape(-1, 2).T
+        # The run that begins last before a stretch; the stretch is this client's if it begins before the run ends.
         run = np.searchsorted(begins, [one.first for one in alignment.stretches], side="right") - 1
         mine = [
             one
@@ -39,6 +40,7 @@ class Receipts:
             if number >= 0 and one.first < ends[number]
         ]
         mine.sort(key=lambda one: one.position)
+        # Stretches that overlap show a record twice, and then time decides which receipt was the first.
         apart = all(one.positions.stop <= other.position for one, other in pairwise(mine))
         return mine if apart else None
 
@@ -70,6 +72,7 @@ class Receipts:
             return found
         confirmed = np.ones(len(index.reads["client"]), dtype=bool)
         confirmed[index.unconfirmed_reads] = False
+        # Backwards, so that of several receipts of one record the earliest is written last.
         rows = self._rows[confirmed[self._rows]][::-1]
         found[index.read_position[rows]] = rows  # of several numpy keeps the last, which is the earliest
         return found
@@ -88,6 +91,7 @@ class Receipts:
         found = np.full(length, NEVER)
         for one in self._stretches:
             found[one.positions] = index.reads["read_ns"][one.rows]
+        assert sum(one.last - one.first for one in self._stretches) <= length, "stretches do not overlap"
         found[unconfirmed] = NEVER
         return found
 
@@ -111,6 +115,7 @@ class Receipts:
             np.lexsort((row, index.reads["read_ns"][row])) if len(self._runs) > 1 else np.argsort(row, kind="stable")
         )
         row, send = row[order][::-1], send[order][::-1]
+        assert len(row) == len(send), "a receipt for each send"
         first = np.full(len(index.sends["client"]), -1, dtype=np.intp)
         first[send] = row
         send = distinct(send)
@@ -129,6 +134,7 @@ class Receipts:
         others, other = self._other_first
         if not len(others):
             return np.asarray(found)
+        # Two candidates for each send: where it was acknowledged, and elsewhere. The earlier of the two counts.
         slot = np.minimum(np.searchsorted(others, sends), len(others) - 1)
         other = np.where(others[slot] == sends, other[slot], -1)
         if len(self._runs) <= 1:

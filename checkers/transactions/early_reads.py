@@ -132,6 +132,9 @@ def _fenced_from(transactions: Transactions, rows: np.ndarray) -> np.ndarray:
         mine = np.flatnonzero(name == number)
         later = first + np.searchsorted(returned[first:last], own[mine], side="right")
         # Instances by when their init returned: of all that returned later than this one, when the first was called.
+        assert (returned[first:last][1:] >= returned[first:last][:-1]).all(), (
+            "instances in the order in which they were ready"
+        )
         least = np.append(np.minimum.accumulate(called[first:last][::-1])[::-1], never)
         found[mine] = least[later - first]
     return found
@@ -166,6 +169,7 @@ def open_records(index: CellIndex, position: int, rows: np.ndarray) -> OpenRecor
     """Returns the records of open transactions at these positions of L(p), which ascend, of partition number `position`."""
     partition = index.partitions[position]
     transaction = _transactions_in_log(index, position)[rows]
+    assert len(transaction) == len(rows), "each record has its transaction"
     send = partition.send_in_log[rows]
     return OpenRecords(
         partition.log.offset[rows].astype(np.int64),
@@ -185,6 +189,7 @@ def open_records_of_part(index: CellIndex) -> OpenRecords:
     records = open_records(index, 0, rows)
     gap = np.searchsorted(index.part.breaks, records.offset)
     clock = of_clients(index.clocks[0], records.client, unknown=NONE)
+    # Of each clock, case and gap the record that was open for longest comes first: it alone can matter to other parts.
     order = np.lexsort((records.offset, -records.until_ns, gap, records.case, clock))
     new = differs_from_previous(gap[order]) | differs_from_previous(records.case[order])
     first = order[new | differs_from_previous(clock[order])]
@@ -238,12 +243,15 @@ def _behind_open(index: CellIndex, position: int) -> Iterator[np.ndarray]:
         left = those
         for case in _KINDS:
             mine = np.flatnonzero((clock_of == clock) & (records.case == case))
+            # Example: open records at the offsets 5 and 8 until 20 s and 9 s. A read of offset 9 at 18 s has both in front of
+            # it: the running maximum of the ends is 20 20, and 18 is earlier: it was behind the record at 5, which is named.
             newest_ns, leader = _greatest_so_far(records.until_ns[mine])
             slot = np.searchsorted(records.offset[mine], partition.reads["log_offset"][left]) - 1
             early = np.zeros(len(left), dtype=bool)
             inside = slot >= 0
             early[inside] = newest_ns[slot[inside]] > partition.reads["read_ns"][left[inside]]
             rows, other = np.append(rows, left[early]), np.append(other, mine[leader[slot[early]]])
+            # What one case explains is not looked at by the next one.
             left = left[~early]
     for case in _KINDS:
         mine = np.flatnonzero(records.case[other] == case)
@@ -254,6 +262,7 @@ def _greatest_so_far(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the running maximum, and for each index the first one at which it was reached."""
     newest = np.maximum.accumulate(values) if len(values) else values
     new = differs_from_previous(newest)
+    # Example: 4 2 6 5 has the maxima 4 4 6 6, which were first reached at 0 0 2 2.
     return newest, np.flatnonzero(new)[np.cumsum(new) - 1]
 
 
@@ -302,6 +311,7 @@ def _read_by(client: np.ndarray, clients: np.ndarray, rows: np.ndarray) -> np.nd
 def _raise(newest_ns: np.ndarray, offset: np.ndarray, records: OpenRecords) -> None:
     """Raises each running maximum to that of these records in front of it."""
     before = np.searchsorted(records.offset, offset) - 1
+    assert (records.offset[1:] >= records.offset[:-1]).all(), "records ascend by offset"
     more = np.maximum.accumulate(records.until_ns)
     np.maximum(newest_ns, np.where(before >= 0, more[np.maximum(before, 0)], _NOT_OPEN), out=newest_ns)
 

@@ -49,6 +49,7 @@ def not_exactly_once(history: CellHistory) -> KernelResult:
     by_content = cell.carriers[1] == "content"
     source, copy = _source(sources, by_content=by_content), _copies(copies)
     committed = _final_commits(history, sources)
+    assert len(source.key) == len(source.which) == len(source.offset), "the records of one side"
     below = source.offset < committed[source.which]
     unknown = [
         *(r for index in sources if (r := index.incomplete())),
@@ -120,11 +121,13 @@ class _Counted:
         ordered = np.sort(keys[keys != NONE])
         first = np.flatnonzero(differs_from_previous(ordered))
         self._keys = Lookup(ordered[first])
+        # Example: 3 7 7 7 begins anew at 0 and 1: 3 stands there once, 7 three times.
         self._counts = np.diff(np.append(first, len(ordered)))
 
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Returns int64[k]: how often each of these keys stands there; 0 for NONE."""
         slot = self._keys.find(keys)
+        assert len(slot) == len(keys), "a slot for each key"
         found = np.zeros(len(keys), dtype=np.int64)
         found[slot >= 0] = self._counts[slot[slot >= 0]]
         found[keys == NONE] = 0
@@ -136,6 +139,8 @@ def _rank(keys: np.ndarray) -> np.ndarray:
     order = np.argsort(keys, kind="stable")
     first = np.flatnonzero(differs_from_previous(keys[order]))
     rank = np.empty(len(keys), dtype=np.int64)
+    # Example: keys 7 3 7 7. In order 3 7 7 7, groups begin at 0 and 1, so the ranks in order are 0 0 1 2, and 0 0 1 2 again
+    # as they stood: the second 7 has one before it, the third two.
     rank[order] = np.arange(len(keys)) - np.repeat(first, np.diff(np.append(first, len(keys))))
     return rank
 
@@ -146,6 +151,7 @@ def _missing(
     """Returns source records below the committed offset that have fewer copies than there are such records."""
     chosen = np.flatnonzero(below & (source.key >= 0))
     rank = _rank(source.key[chosen])
+    # Of n equal source records and k copies, those of rank k and above have none.
     chosen = chosen[rank >= _Counted(copy.key).of(source.key[chosen])]
     parts = []
     for slot, index in enumerate(sources):

@@ -104,6 +104,7 @@ class CellIndex(Indexed):
             slot = self.transactions_of(position)[rows]
             # A record that produce() refused has failed although its transaction has not.
             failed = np.zeros(len(rows), dtype=bool)
+            assert len(slot) == len(rows), "each send has a transaction, or -1"
             known = slot >= 0
             failed[known] = self.transactions.columns["outcome"][slot[known]] == Outcome.FAIL.value
             part = (sends["outcome"][rows] != Outcome.FAIL.value) | failed
@@ -149,6 +150,7 @@ class CellIndex(Indexed):
 
         def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
             send = index.send_of_read[index.visible.rows]
+            # Row of `sends` → position in V. One entry more, for records of which this partition has no send (-1).
             at = np.full(len(index.send_key) + 1, -1, dtype=np.intp)
             at[send[::-1]] = np.arange(len(send))[
                 ::-1
@@ -213,10 +215,12 @@ class CellIndex(Indexed):
         transactions. NONE: V shows none of it."""
         if self.known:
             which, *columns = self.known.first
+            # Each column gets one entry NONE at its end, which slot -1 reads.
             slot = Lookup(which).find(transactions)
             found = [np.append(column, NONE)[slot] for column in columns]
             return found[0], found[1]
         shown = np.flatnonzero(self.visible_at >= 0)
+        # Records come partition by partition, so the first index of a transaction is its first record by partition.
         which, first = np.unique(self.transaction[shown], return_index=True)
         rows = np.append(shown[first], -1)[Lookup(which).find(transactions)]
         sequence = np.append(self.of_sends("sequence"), NONE)[rows]
@@ -351,6 +355,9 @@ def reading_transactions(index: CellIndex, client: np.ndarray, read_ns: np.ndarr
     if not len(client) or not len(columns["client"]):
         return np.full(len(client), -1, dtype=np.intp)
     # What one poll gave has one client and one time.
+    # Example: client 7 began transactions at 1 s and 5 s, and client 8 one at 3 s. The begins in order are 1 3 5. A read of 7
+    # at 4 s comes behind two begins, so its key is (7, 2); the transactions have the keys (7, 1), (7, 3), (8, 2). The last
+    # one that is not greater is (7, 1): the one of 1 s was open, if it had not ended.
     new = differs_from_previous(client) | differs_from_previous(read_ns)
     starts = np.flatnonzero(new)
     ordered_ns, keys = index.begun_keys
@@ -431,6 +438,7 @@ class Transactions:
         self.columns: Columns = _Chosen(table, rows[order])
         self._rows_by_key = Lookup(key[order])
         self.instances: Columns = _Chosen(table, np.flatnonzero(table["transaction"] == NONE))
+        assert len(order) == len(rows), "each transaction is once in the order"
         key = self._rows_by_key.values
         self._once_each = not len(key) or bool(key[0] >= 0 and (key[1:] > key[:-1]).all())
         self._of_clients: dict[int, tuple[int, Lookup]] = {}
@@ -504,6 +512,7 @@ class Transactions:
         over; of one that never was: when it began). A read at read_committed leads forward in this order, unless it is an
         early one, or somebody crashed."""
         rank = np.empty(len(self), dtype=np.int32)
+        # The inverse of a permutation: by_rank [2 0 1] says that 2 came first, so the ranks are [1 2 0].
         rank[self.by_rank] = np.arange(len(self))
         return rank
 
@@ -531,6 +540,8 @@ class Transactions:
         for number in np.unique(of_id):  # as many as there are producers
             first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
             # From each instance on, the one that returned first.
+            # Example: instances returned at 3, 9 and 5 s. From the first on 3 was first, from the second on 5, from the third
+            # on 5: [3 5 5]. A transaction of the first instance is superseded at 5 s, by the third one.
             backwards = returned[first:last][::-1]
             least = np.minimum.accumulate(backwards)[::-1]
             rows = np.flatnonzero((table["transactional_id"] == number) & (table["initialised_ns"] != MISSING))
@@ -601,6 +612,7 @@ class KnownTransactions:
 
 def pack_bits(flags: np.ndarray) -> np.ndarray:
     """Returns the bits of a bool array."""
+    assert flags.dtype == np.bool_, f"{flags.dtype} has more than one bit"
     return np.packbits(flags)
 
 
@@ -611,6 +623,7 @@ _SORTED_PART = 16
 def distinct_below(numbers: np.ndarray, length: int) -> np.ndarray:
     """Returns the different ones of these numbers below `length`, int32, ascending. What this costs depends on how many
     there are, and not on `length`: there may be thousands of partitions with a few transactions each."""
+    assert not len(numbers) or 0 <= numbers.min() <= numbers.max() < length, f"a number is not below {length}"
     if len(numbers) * _SORTED_PART < length:
         return distinct(numbers).astype(np.int32)
     there = np.zeros(length, dtype=bool)
@@ -620,4 +633,5 @@ def distinct_below(numbers: np.ndarray, length: int) -> np.ndarray:
 
 def unpack_bits(bits: np.ndarray, length: int) -> np.ndarray:
     """Returns bool[length]: the array that these bits were made from."""
+    assert len(bits) == -(-length // 8), f"{len(bits)} bytes for {length} transactions"
     return np.unpackbits(bits, count=length).astype(bool)

@@ -161,6 +161,8 @@ def finding_of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> Kerne
         level = of_clients(partition.client_isolation, reads["client"][rows], unknown=Isolation.READ_UNCOMMITTED)
         case = np.where(level == Isolation.READ_COMMITTED.value, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
         audit = ~partition.read_by_consumer(rows)
+        # By level, then record, then consumers before the audit, then time: the first row of each (level, record) is the
+        # witness.
         order = np.lexsort((reads["read_ns"][rows], audit, partition.read_key[rows], case))
         rows, case, audit = rows[order], case[order], audit[order]
         new = differs_from_previous(partition.read_key[rows]) | differs_from_previous(case)
@@ -261,6 +263,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
     written, judged = _written(index)
     inside, number = cyclic(index, _read(index)[0].and_those(written))
     by_write = inside.level == Isolation.NOT_A_READER.value
+    # G0 is looked for within the edges of writes alone; a set that has such a cycle shows that one.
     alone = np.full(len(number), -1, dtype=np.intp)
     alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
     counted = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
@@ -363,6 +366,7 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
         rows, transaction = index.shown_by(position)
         keep = committed[transaction]
         rows, transaction = rows[keep], transaction[keep]
+        # Example: V has records of transactions [1 1 2 2 1]. Neighbours change at 2 and at 4: the edges 1 → 2 and 2 → 1.
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
         if index.part is not None:  # what stands between those two is in another part
             slot = gap_numbers(index, position, rows)
@@ -388,12 +392,14 @@ def cyclic(index: CellIndex, edges: Edges) -> tuple[Edges, np.ndarray]:
     span = time_spans(edges.writer, edges.reader, index.transactions.in_time)
     edges = edges.chosen(entangled(edges.writer, edges.reader, span))
     number = components(edges.writer, edges.reader)
+    assert len(number) == len(edges.writer), "each edge has a component, or -1"
     return edges.chosen(number >= 0), number[number >= 0]
 
 
 def _groups(number: np.ndarray, *, below: int) -> list[np.ndarray]:
     """Returns the rows of each number that is less than `below`, ascending."""
     order = np.argsort(number, kind="stable")
+    # Example: numbers 1 0 1 in order are 0 1 1, and their bounds 0 1 3: the rows [1] and [0 2].
     bounds = np.searchsorted(number[order], np.arange(min(below, int(number.max(initial=-1)) + 1) + 1))
     return [order[low:high] for low, high in pairwise(bounds)]
 
@@ -406,6 +412,7 @@ def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.
         commit_ns = index.transactions.commit_invoked_ns[edges.writer[edge]]
         return bool(edges.level[edge] != Isolation.NOT_A_READER.value and reads["read_ns"][edges.row[edge]] < commit_ns)
 
+    assert cycle, "a cycle has edges"
     at = next((slot for slot, edge in enumerate(cycle) if early(edge)), 0)
     edge, following = cycle[at], cycle[(at + 1) % len(cycle)]
     partition, row = index.partitions[int(edges.position[edge])], edges.row[[edge]]
@@ -448,11 +455,13 @@ def time_spans(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarr
     ranks are right; the better they order the edges, the shorter the spans are. O(nodes + edges).
     """
     assert len(tail) == len(head), "an edge has two ends"
+    assert not len(rank) or len(rank) == rank.max() + 1, "ranks are a permutation"
     back = rank[tail] > rank[head]
     # Example: ranks 0 to 4 and an edge back from 3 to 1. From 1 up to 3 a moment is passed backwards: the spans are 0,
     # 1–3, 4.
     begin, end = (np.bincount(rank[of[back]], minlength=len(rank)) for of in (head, tail))
     uncut = np.cumsum(begin - end) > 0  # does an edge lead back from behind each index to it, or to one before it?
+    # In the example begin - end is [0 1 0 -1 0], its sum [0 1 1 0 0]: uncut behind 1 and 2. The numbers are 0 1 1 1 2.
     number = np.cumsum(np.concatenate([[0], ~uncut[:-1]])) if len(rank) else np.empty(0, dtype=np.int64)
     found: np.ndarray = number[rank]
     return found
@@ -465,6 +474,7 @@ def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
     assert len(tail) == len(head), "an edge has two ends"
     found = np.full(len(tail), -1, dtype=np.intp)
     nodes = distinct(np.concatenate([tail, head]))
+    # Nodes 4 7 9 become 0 1 2: the graph is as large as what is left, and not as the cell.
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
     rows = _leading_on(tail, head, len(nodes))
     if not len(rows):
@@ -475,6 +485,7 @@ def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
     _, label = connected_components(_graph(tail, head, len(nodes)), directed=True, connection="strong")
     inside = (label[tail] == label[head]) & (tail != head)
     order = np.argsort(label, kind="stable")  # the first of each label is its least node
+    # scipy numbers components in no order that we know: each is named by its least node instead.
     starts = differs_from_previous(label[order])
     least = np.zeros(len(nodes), dtype=np.intp)
     least[label[order[starts]]] = order[starts]
@@ -492,6 +503,7 @@ def _leading_on(tail: np.ndarray, head: np.ndarray, size: int) -> np.ndarray:
     that are in cycles, and few others. Where nothing is left there is no cycle."""
     rows = np.arange(len(tail))
     for _ in range(_TRIMS):
+        # Example: edges 0→1, 1→2, 2→1. No edge leads to 0, so 0→1 goes; 1 and 2 have edges both ways, and stay.
         on = (np.bincount(tail[rows], minlength=size) > 0) & (np.bincount(head[rows], minlength=size) > 0)
         keep = on[tail[rows]] & on[head[rows]]
         if keep.all():
@@ -516,6 +528,7 @@ def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None)
         leads_back[tail[head == begin]] = True
         leads_back[begin] = False
         end = int(order[leads_back[order]][0])  # found nearest first
+    # `before` leads back from each node to the one that it was found from: the path is read from its end.
     path = [end]
     while path[-1] != begin:
         path.append(int(before[path[-1]]))
@@ -533,5 +546,6 @@ def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> "csr_matrix":
     # Each edge once, as one number, ascending: by tail, then by head, as a sparse matrix has its rows.
     key = distinct(tail.astype(np.int64) * size + head)
     tail, head = key // max(1, size), key % max(1, size)
+    # The rows of a CSR matrix: edges of node n are from first[n] to first[n + 1]. Example: tails 0 0 2 → [0 2 2 3].
     first = np.searchsorted(tail, np.arange(size + 1))
     return csr_matrix((np.ones(len(key), dtype=np.int8), head, first), shape=(size, size))

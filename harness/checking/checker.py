@@ -119,8 +119,11 @@ def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:
         return None
     number = -(-sum(lengths) * PIECES_AT_LEAST // max(rows_max, PIECES_AT_LEAST))
     low, high = _offsets_of(files, partition)
+    # Example: 13 million rows, at most 6 million in a task, offsets 0 to 6 million: 5 pieces of 1.2 million offsets each. An
+    # offset has about two rows, a send and a read, more with more readers.
     inner = [low + (high - low) * n // number for n in range(1, number)]
     sends, reads = (tuple(length * n // number for n in range(number + 1)) for length in lengths)
+    assert low <= high, f"offsets from {low} to {high}"
     return Cuts((0, *sorted({bound for bound in inner if bound > 0}), UNBOUNDED), sends, reads)
 
 

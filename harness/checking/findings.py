@@ -63,7 +63,9 @@ def _nested(findings: Sequence[Finding], name: str) -> pa.Array:
         fields=_fields(stacked.dtype),
     )
     lengths = np.array([len(getattr(f.result, name)) for f in findings], dtype=np.int32)
+    # The i-th list has the structs from offsets[i] to offsets[i + 1]. Example: lengths 2 0 3, offsets 0 2 2 5.
     offsets = np.concatenate((np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)))
+    assert int(offsets[-1]) == len(structs), "each struct is in one list"
     return pa.ListArray.from_arrays(from_numpy(offsets), structs).cast(kind)
 
 
@@ -81,6 +83,7 @@ def _unnested(nested: pa.ListArray, dtype: np.dtype) -> list[np.ndarray]:
     columns = {
         name: pa.chunked_array([c]) for name, c in zip(dtype.names or (), nested.flatten().flatten(), strict=True)
     }
+    assert len({len(column) for column in columns.values()}) <= 1, "columns of one length"
     ends = np.cumsum(nested.value_lengths().to_numpy(zero_copy_only=False))
     return np.split(_from_columns(columns, dtype), ends)[:-1]
 
@@ -96,6 +99,7 @@ def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
     for name, table in _NESTED.items():
         stacked = _stack(findings, name)
         numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(getattr(f.result, name)) for f in findings])
+        assert len(numbers) == len(stacked), f"{len(numbers)} numbers for {len(stacked)} rows of {name}"
         own = [from_numpy(stacked[column]) for column in stacked.dtype.names or ()]
         write_whole(
             run.findings / f"{name}.parquet",
@@ -146,6 +150,7 @@ def _read_nested(run: RunDirectory, name: str, *, rows: int) -> list[np.ndarray]
     dtype = _NESTED[name].entry
     table = _read(run.findings / f"{name}.parquet", schema_of(_NESTED[name]))
     values = _from_columns({column: table.column(column) for column in dtype.names or ()}, dtype)
+    # The column ascends: the rows of finding n are from the first that is not less than n to the first above it.
     bounds = np.searchsorted(to_numpy(table.column("finding")), np.arange(rows + 1))
     return [values[bounds[n] : bounds[n + 1]] for n in range(rows)]
 
@@ -171,6 +176,7 @@ def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
 
 
 def _from_columns(columns: dict[str, pa.ChunkedArray], dtype: np.dtype) -> np.ndarray:
+    assert columns.keys() == set(dtype.names or ()), columns.keys()
     made = np.empty(len(next(iter(columns.values()))), dtype=dtype)
     for name, values in columns.items():
         made[name] = to_numpy(values)

@@ -91,6 +91,7 @@ def gather_known(
                 unknown[cell.cell] = failed
             else:
                 cells[cell.cell] = _shares(history, cell, left)
+        assert not cells.keys() & unknown.keys(), "a cell is asked about, or unknown"
         asked = [checker.anomaly for checker in asking]
         gathered = _gathered(partial(facts.gather, each=each, anomalies=asked), cells) if cells else {}
         # A cell that is too large is not given to kernels as a whole: what could not be found out of it is unknown.
@@ -109,6 +110,7 @@ def _shares(history: History, cell: Cell, left: Mapping[int, PartitionRemainder]
         shares += [CellShare(partition, part.rows, part) for part in parts]
         if partition not in left:
             shares.append(CellShare(partition, history.rows_of(partition)))
+    assert [share.partition for share in shares] == sorted(share.partition for share in shares), "shares ascend"
     return shares
 
 

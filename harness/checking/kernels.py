@@ -101,6 +101,7 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
     of_partition: dict[int, list[KernelResult]] = {}
     for finding in sorted(parts, key=lambda finding: finding.partition):
         of_partition.setdefault(finding.partition, []).append(finding.result)
+    assert of_partition, f"no part of {checker.anomaly}"
     results = [
         of_partition[p][0] if len(of_partition[p]) == 1 else _of_parts(sharing, of_partition[p]) for p in of_partition
     ]
@@ -400,6 +401,8 @@ def shared_out(costs: Sequence[int], groups: int) -> list[list[int]]:
     the things, the costliest group first. The same costs give the same groups: the costliest thing goes first, and each
     to the group that has the least so far."""
     shared: list[list[int]] = [[] for _ in range(groups)]
+    assert groups > 0, groups
+    # Example: costs 5 3 3 1 and two groups. 5 goes to the first, 3 and 3 to the second, 1 to the first: [5 1] and [3 3].
     heap = [(0, number) for number in range(groups)]
     for cost, thing in sorted(((cost, thing) for thing, cost in enumerate(costs)), reverse=True):
         filled, number = heapq.heappop(heap)
@@ -435,6 +438,7 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
     try:
         result = run()
         assert result.witnesses.dtype == WITNESS, result.witnesses.dtype
+        assert result.judged >= 0 <= result.count, (result.count, result.judged)
         assert (result.windows.dtype, result.latencies.dtype) == (WINDOW, BINNED), result.windows.dtype
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
@@ -470,6 +474,7 @@ def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
     away."""
     if history.run.tables is not None:
         return [[unit] for unit in units]
+    assert all(unit.rows >= 0 for unit in units), "an amount of work"
     small = [unit for unit in units if unit.partition is not None and unit.rows <= FEW_ROWS]
     large = [unit for unit in units if unit.partition is None or unit.rows > FEW_ROWS]
     return [*([unit] for unit in large), *([small] if small else [])]

@@ -46,6 +46,7 @@ _OR = np.array([[FALSE, TRUE, UNKNOWN], [TRUE, TRUE, TRUE], [UNKNOWN, TRUE, UNKN
 
 
 def _and(left: Truth | np.int8, right: Truth | np.int8) -> Truth:
+    # Index -1 is the last row, or column, of the table: that of unknown.
     return np.asarray(_AND[np.asarray(left, dtype=np.int8), np.asarray(right, dtype=np.int8)])
 
 

@@ -175,6 +175,7 @@ def count_rows(run: RunDirectory, table: Table, client: int) -> tuple[np.ndarray
     sources, torn = _sources(run, table, [client])
     counted = [_counted(source.rows["partition"]) for source in sources]
     partitions, index = np.unique(np.concatenate([_NO_CLIENTS, *(found for found, _ in counted)]), return_inverse=True)
+    assert len(counted) == len(sources), "each source is counted"
     counts = np.zeros(len(partitions), dtype=np.int64)
     np.add.at(counts, index, np.concatenate([np.empty(0, dtype=np.int64), *(count for _, count in counted)]))
     return partitions, counts, torn
@@ -331,6 +332,7 @@ def _in_sequence(own: Sequence[_Rows]) -> Sequence[_Rows]:
 def _gather(rows: np.ndarray, index: np.ndarray) -> np.ndarray:
     # Copied as words, not as structures: numpy copies a structure field by field, words row by row.
     words = rows.view(np.int64).reshape(len(rows), -1)
+    assert rows.dtype.itemsize % 8 == 0, f"{rows.dtype.itemsize} bytes are no whole words"
     return np.take(words, index, axis=0).view(rows.dtype).reshape(-1)
 
 
@@ -346,6 +348,7 @@ def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     keys = (partition.astype(np.int64) - low).astype(np.uint16) if narrow else partition
     order = np.argsort(keys, kind="stable").astype(np.uint32)
     clustered = partition[order]
+    # Example: partitions 2 0 2 1. The order is 1 3 0 2, clustered 0 1 2 2, and the bounds are 0 1 2 4.
     starts = np.concatenate(([0], np.flatnonzero(clustered[1:] != clustered[:-1]) + 1))
     return order, clustered[starts], np.append(starts, len(partition))
 
@@ -368,6 +371,7 @@ def _columns(table: Table, group: Sequence[_Rows], start_ns: int) -> dict[str, n
         values = np.concatenate([s.rows[column.name] for s in group] or [np.empty(0, dtype=kind)])
         if column.unit == "ns":
             values = np.where(values == MISSING, MISSING, values - start_ns)
+        assert len(values) == len(columns["client"]), f"{table.name}.{column.name} has {len(values)} rows"
         columns[column.name] = values
     return columns
 

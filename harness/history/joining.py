@@ -51,6 +51,7 @@ class FilePart:
         begin, stop, count = footer.row_groups
         edits, at = [], begin
         for first, last, value, kind in footer.moving:
+            assert first >= at, "numbers in the order of the footer"
             edits.append((footer.content[at:first], value, kind))
             at = last
         return FilePart(path, footer.rows, count, end - 8 - length - len(MAGIC), tuple(edits), footer.content[at:stop])
@@ -59,6 +60,7 @@ class FilePart:
         """Returns its row groups in the footer of a file in which they begin `offset` bytes and `ordinal` row groups
         later."""
         shifts = {_OFFSET: offset, _ORDINAL: ordinal}
+        assert offset >= 0 <= ordinal, (offset, ordinal)
         moved_footer = [b for kept, value, kind in self.footer for b in (kept, _zigzag(value + shifts[kind]))]
         return b"".join([*moved_footer, self.tail])
 
@@ -71,6 +73,8 @@ def join_files(parts: Sequence[FilePart], empty: bytes, file: BinaryIO) -> None:
     file.write(MAGIC)
     at, ordinal, described = len(MAGIC), 0, []
     for part in parts:
+        # Example: two files with 100 and 80 bytes of row groups. The second one's begin at 4 in its file and at 104 in this
+        # one: every offset in its footer grows by 100, and its row groups get the ordinals behind those of the first.
         described.append(part.moved(offset=at - len(MAGIC), ordinal=ordinal))
         at, ordinal = at + part.size, ordinal + part.row_groups
         with part.path.open("rb") as source:
@@ -164,6 +168,7 @@ class _Footer:
     def _unsigned(self) -> int:
         content, value, shift = self.content, 0, 0
         while (byte := content[self._at]) >= 0x80:
+            # Seven bits at a time, the lowest first; the highest bit of a byte says that more follow. Example: AC 02 is 300.
             value |= (byte & 0x7F) << shift
             self._at, shift = self._at + 1, shift + 7
         self._at += 1
@@ -171,6 +176,7 @@ class _Footer:
 
     def _number(self) -> int:
         value = self._unsigned()
+        # Zigzag: 0 1 2 3 4 mean 0 -1 1 -2 2.
         return (value >> 1) ^ -(value & 1)
 
 

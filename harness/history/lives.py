@@ -33,6 +33,7 @@ class TransactionsAtHand:
             return np.full(len(client), -1)
         key = self._key(client, transaction)
         index = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
+        assert len(client) == len(transaction), "a number for each client"
         return np.asarray(np.where(self._keys[index] == key, self._order[index], -1))
 
     @staticmethod
@@ -58,6 +59,7 @@ class Lives:
         are of none of them."""
         if self._first is None:
             return np.zeros(len(client), dtype=bool)
+        assert len(client) == len(time_ns), "a time for each client"
         index = np.minimum(np.searchsorted(self._client, client), len(self._client) - 1)
         known = self._client[index] == client
         early = np.where(known, time_ns < self._started[index], since & (time_ns < self._first))

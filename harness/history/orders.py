@@ -47,6 +47,7 @@ def _in_order(phase: np.ndarray, time_ns: np.ndarray) -> bool:
     there = [t for one in (FaultPhase.JOURNALED, FaultPhase.APPLIED, FaultPhase.VERIFIED) if (t := least_and_most(one))]
     applied, undone = least_and_most(FaultPhase.APPLIED), least_and_most(FaultPhase.UNDONE)
     healed = least_and_most(FaultPhase.UNDO_VERIFIED)
+    assert len(phase) == len(time_ns), "a time for each phase"
     fine = all(before[0] <= after[0] and before[1] <= after[1] for before, after in pairwise(there))
     fine &= applied is None or undone is None or applied[1] <= undone[0]
     return fine and (undone is None or healed is None or (undone[0] <= healed[0] and undone[1] <= healed[1]))
@@ -79,6 +80,7 @@ class KnownEpochs:
         partition, epoch = rows["partition"][starts], rows["leader_epoch"][starts]
         wrong = (epoch != NONE) & among(partition.astype(np.int64), self._partitions)
         wrong &= ~among(_pairs(partition, epoch), self._pairs)
+        # Each run of equal rows is asked about once, and its answer is repeated for all of them.
         return np.repeat(wrong, np.diff(np.append(starts, len(rows["partition"]))))
 
 

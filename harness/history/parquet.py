@@ -229,6 +229,8 @@ class TableFile:
         groups = [group for group, _, _ in stretches] if whole else list(dict.fromkeys(g for g, _, _ in stretches))
         values = self._of_groups(decoded, groups) if decoded else {}
         if not whole:
+            # The row groups are decoded one behind the other: each stretch is found from where its row group begins among
+            # them.
             begins = dict(zip(groups, accumulate((self._group_lengths[g] for g in groups), initial=0), strict=False))
             chosen = [slice(begins[group] + first, begins[group] + last) for group, first, last in stretches]
             values = {n: _joined([column[rows] for rows in chosen], column[:0]) for n, column in values.items()}
@@ -418,6 +420,7 @@ class PartitionRows:
 
     def _chosen(self, chosen: list[tuple[int, int, np.ndarray]]) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         numbers = np.concatenate([np.empty(0, dtype=np.int64), *(first + rows for _, first, rows in chosen)])
+        assert (numbers[1:] > numbers[:-1]).all(), "numbers of rows ascend"
         return _ChosenColumns(self._file, [(part, rows) for part, _, rows in chosen]), numbers
 
 
@@ -487,6 +490,7 @@ def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
         for chunk in column.chunks
         if len(chunk)
     ]
+    assert column.null_count == 0, f"{column.null_count} nulls in a column of integers"
     array = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
     array.setflags(write=False)
     return array
@@ -504,6 +508,7 @@ def from_strings(values: Sequence[str | None]) -> pa.Array:
     encoded = [(value or "").encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     there = np.packbits(np.array([value is not None for value in values], dtype=bool), bitorder="little")
+    assert len(ends) == len(values) + 1, "a text ends where the next begins"
     buffers = [pa.py_buffer(there), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
@@ -536,6 +541,8 @@ def rows_into(writer: pq.ParquetWriter, table: Table, columns: Mapping[str, np.n
     """Writes rows as one row group, or as several if they are very many, and returns how many there are. `columns` has every
     column of the Parquet form, `client` included, all of one length."""
     schema = parquet_schema(table)
+    lengths = {len(columns[name]) for name in schema.names}
+    assert len(lengths) == 1, f"{table.name}: columns of {sorted(lengths)} rows"
     arrays = pa.table([from_numpy(columns[name]) for name in schema.names], schema=schema)
     if arrays.num_rows:
         writer.write_table(arrays, row_group_size=min(arrays.num_rows, ROW_GROUP_MAX))
@@ -545,6 +552,7 @@ def rows_into(writer: pq.ParquetWriter, table: Table, columns: Mapping[str, np.n
 def parts_into(run: RunDirectory, table: Table, parts: Sequence[FilePart], *, start_ns: int, torn_rows: int) -> None:
     """Makes a table of files that `writer_to` opened, in their order: the same file, byte for byte, that a TableWriter would
     have written. StorageFull if there is no room."""
+    assert table.partitioned, f"{table.name} is not clustered: it is written by a TableWriter"
     rows = sum(part.rows for part in parts)
     empty = pa.BufferOutputStream()
     with writer_to(empty, table) as writer:

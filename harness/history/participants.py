@@ -172,6 +172,7 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
         )
     acks[ids[restarted]] = acks[rows["planned"][restarted]]
     # A client that did not close its files may have issued more than it could record: nothing is stated of those.
+    assert len(role) == len(isolation) == len(issued) == len(acks) == len(clock) == size, "facts by client id"
     issued[ids] = np.where(rows["complete"] == 1, rows["issued"], NONE)
     issued[(role == Role.MEMBER.value) & ~_sending(plan, rows, size)] = 0
     reported_until_ns = _reported_until_ns(plan, rows, size)
@@ -183,6 +184,7 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
         )
     for array in (role, isolation, issued, acks, clock, reported_until_ns):
         array.setflags(write=False)
+    assert len(role) == len(isolation) == len(issued) == len(acks) == len(clock), "facts by client id"
     return ClientFacts(role, isolation, issued, acks, clock, reported_until_ns)
 
 
@@ -295,6 +297,7 @@ class _Revealed:
     def of(self, read: np.ndarray, sent: np.ndarray) -> np.ndarray:
         """Returns a column of these records, from that of `reads` and that of `sends`."""
         found = np.empty(len(self.row), dtype=np.result_type(read, sent))
+        assert len(self._read) + len(self._sent) == len(self.row), "each record is shown by one of the two"
         found[self._read], found[self._sent] = read[self.row[self._read]], sent[self.row[self._sent]]
         return found
 
@@ -334,8 +337,10 @@ def _last_at(
         latest_ns = np.full(high - low + 1, np.iinfo(np.int64).min)
         np.maximum.at(latest_ns, index, time_ns)
         last = time_ns == latest_ns[index]
+        # Reads come second, and so take an offset over from acknowledgements.
         row[index[last]] = part[last]  # of several at one time numpy keeps the last
         by_read[index] = number == 1
+    assert len(row) == high - low + 1, "an entry for each offset in between"
     there = row >= 0
     return by_read[there], row[there]
 
@@ -346,6 +351,8 @@ def _last_at_sparse(
     row, offset, time_ns = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     by_read = np.arange(len(row)) >= len(parts[0][0])
     order = np.lexsort((time_ns, by_read, offset))
+    # Example: offset 5 was acknowledged at 3 s, and read at 1 s and 2 s. In order these are the acknowledgement and the two
+    # reads; the last one, read at 2 s, shows what stands there.
     last = order[np.append(offset[order][1:] != offset[order][:-1], True)]
     return by_read[last], row[last]
 

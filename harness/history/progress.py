@@ -59,6 +59,7 @@ class SendsTail:
         count = len(right) if right.all() else int(np.argmin(right))
         fresh = np.arange(first, first + count, dtype=np.int64)
         self.issued += np.bincount(rows["partition"][fresh], minlength=len(self.issued))
+        assert count > 0, "the first row is new"
         self._open[number] = np.concatenate([self._open[number], fresh])
         self._seen += count
         if self._seen == self._start + segment_rows(number):
@@ -84,6 +85,7 @@ def progress_of(tails: Sequence[SendsTail], dead: Collection[int], *, partitions
         issued += tail.issued
         completed += tail.completed
         if index in dead:
+            assert (tail.issued >= tail.completed.sum(axis=0)).all(), "more sends are over than were made"
             abandoned += tail.issued - tail.completed.sum(axis=0)
     return {
         partition: Progress(

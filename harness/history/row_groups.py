@@ -72,6 +72,8 @@ def _parts_of_group(group: pq.RowGroupMetaData, number: int, column: int, runs: 
         raise NotClustered(f"row group {number}")
     bounds, rows = (int(statistics.min), int(statistics.max)), int(group.num_rows)
     runs = [(bounds[0], rows)] if runs is None else runs
+    # Example: runs (3, 10) and (5, 4) end at the rows 10 and 14. The statistics say 3 to 5, and the row group has 14 rows:
+    # right.
     lasts = list(accumulate(count for _, count in runs))
     ascending = all(one[0] < other[0] for one, other in pairwise(runs))
     if not lasts or (runs[0][0], runs[-1][0]) != bounds or lasts[-1] != rows or not ascending:

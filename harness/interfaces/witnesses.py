@@ -116,8 +116,11 @@ def bin_latencies(numbers: np.ndarray, index: np.ndarray, latency_ns: np.ndarray
     """
     if not len(latency_ns):
         return no_latencies()
+    assert len(index) == len(latency_ns), "a window for each latency"
     least, most = (int(_bins(end.reshape(1))[0]) for end in (latency_ns.min(), latency_ns.max()))
     width = most - least + 1
+    # A cell of a table with a row for each window, and a column for each bin from the least to the most: row · width +
+    # column.
     cell = np.multiply(index, width, dtype=np.int64)
     for first in range(0, len(cell), _BINNED_AT_ONCE):
         some = slice(first, first + _BINNED_AT_ONCE)
@@ -130,6 +133,7 @@ def bin_latencies(numbers: np.ndarray, index: np.ndarray, latency_ns: np.ndarray
     else:
         cell, counts = np.unique(cell, return_counts=True)
     made = np.empty(len(cell), dtype=BINNED)
+    assert int(counts.sum()) == len(latency_ns), "each latency is in one bin"
     made["number"], made["bin"], made["count"] = numbers[cell // width], least + cell % width, counts
     return made
 
@@ -163,6 +167,7 @@ def percentiles(numbers: np.ndarray, binned: np.ndarray, max_ns: np.ndarray) -> 
     A percentile is the upper end of the first bin up to which so many of the latencies lie, but never more than the
     greatest latency. MISSING means that there are none. `numbers` and `max_ns` belong to the windows, which ascend.
     """
+    assert len(numbers) == len(max_ns), "a greatest latency for each window"
     first, last = (np.searchsorted(binned["number"], numbers, side=side) for side in ("left", "right"))
     until = np.concatenate([[0], np.cumsum(binned["count"])])
     total = until[last] - until[first]
@@ -170,6 +175,8 @@ def percentiles(numbers: np.ndarray, binned: np.ndarray, max_ns: np.ndarray) -> 
     found = {}
     for name, share in _SHARES.items():
         rank = np.maximum(np.ceil(total * share).astype(np.int64), 1)
+        # Example: bins with 3, 5 and 2 latencies, so until is 0 3 8 10. The median has the rank 5, and is in the second bin,
+        # the first up to whose end there are 5.
         bins = binned["bin"][np.searchsorted(until[1:], (until[first] + rank)[there])]
         found[name] = np.full(len(numbers), MISSING)
         upper_ns = np.ceil(((bins + 1) << _SHIFT).view(np.float64)).astype(np.int64) - 1

@@ -24,6 +24,7 @@ def cover(rows: Sequence[Row], axes: Sequence[str], strength: int) -> list[int]:
     1, and the rows `xa`, `xb`, `ya`, `yb`: each row brings two values, and row 0 is taken. Then row 1 brings only b, and
     row 2 only y, but row 3 still brings two. Rows 0 and 3 have all values.
     """
+    assert strength > 0, strength
     new = [combinations_of(row, axes, strength) for row in rows]
     # Each row's count of new combinations only ever falls. An old count is therefore at least the true one: if the row
     # with the greatest old count still brings as many, no other row brings more, and none of the others is counted.
@@ -32,6 +33,8 @@ def cover(rows: Sequence[Row], axes: Sequence[str], strength: int) -> list[int]:
     chosen: list[int] = []
     covered_so_far: set[Combination] = set()
     while heap:
+        # In the example: row 0 is taken with 2 new values. Row 1 was counted with 2 as well, has 1 by now, and goes back; so
+        # does row 2; row 3 still has 2, and is taken. Rows 1 and 2 have nothing new any more, and are dropped.
         count, number = heappop(heap)
         new[number] -= covered_so_far
         if len(new[number]) < -count:
@@ -39,6 +42,7 @@ def cover(rows: Sequence[Row], axes: Sequence[str], strength: int) -> list[int]:
         elif new[number]:
             chosen.append(number)
             covered_so_far |= new[number]
+    assert len(set(chosen)) == len(chosen), "a row is taken once"
     return sorted(chosen)
 
 

@@ -116,6 +116,7 @@ def java_hash(text: str) -> int:
 def partition_for(key: str, count: int) -> int:
     """Returns which of `count` partitions of a coordinator's topic keeps this group or transactional.id.
     [GroupCoordinatorService, partitionFor: Utils.abs of the hash, which is 0 for the least number]"""
+    assert count > 0, count
     number = java_hash(key)
     return 0 if number == -(1 << 31) else abs(number) % count
 
@@ -123,6 +124,7 @@ def partition_for(key: str, count: int) -> int:
 def recorded_as(number: int) -> int:
     """Returns the value of `metadata.partition` for this partition of an internal topic. It is less than every dense
     id."""
+    assert number >= 0, number
     return _FIRST - number
 
 

@@ -35,6 +35,8 @@ class MetricSeries:
         float64 and bool, both of the grid's shape."""
         if not len(self.time_s):
             return np.full(grid_s.shape, np.nan), np.full(grid_s.shape, not self.ends)
+        # The last sample up to each time. Example: samples at 0 and 5 s, held for 3 s. At 2 s the first one holds; at 4 s it
+        # is too old, and the value is not known.
         index = np.searchsorted(self.time_s, grid_s, side="right") - 1
         safe = np.maximum(index, 0)
         fresh = (index >= 0) & (grid_s - self.time_s[safe] <= self.held_s)
@@ -47,6 +49,7 @@ class MetricSeries:
         """Returns the rate of a counter per second: each sample says how fast the counter grew since the sample before.
         A counter that fell began anew at zero, with its process. The rate is not known at the first sample, and after an
         absence."""
+        assert len(self.time_s) == len(self.value), "a value for each time"
         before, value = np.concatenate([[np.nan], self.value[:-1]]), self.value
         took_s = np.diff(self.time_s, prepend=np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -108,6 +111,7 @@ class MetricTable:
             mine = rows["node"] == answers["node"][0]
             value = np.where(answers["absent"] == 1, np.nan, 0.0)
             where = np.searchsorted(answers["time_ns"], rows["time_ns"][mine])
+            assert len(value) == len(answers["time_ns"]), "a value for each answer"
             value[where] = rows["value_micro"][mine] / MICRO
             found.append(MetricSeries(answers["time_ns"] / NS_PER_S, value, metric.held_s))
         return found

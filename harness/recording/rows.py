@@ -97,6 +97,7 @@ class RowWriter:
         """Appends many rows at once. `columns` has every column, all of one length."""
         self._unseal()
         length = len(next(iter(columns.values())))
+        assert {len(values) for values in columns.values()} == {length}, f"{self.table.name}: columns of one length"
         done = 0
         while done < length:
             if self.count == self._end:
@@ -120,6 +121,7 @@ class RowWriter:
         assert int(indices.max()) < self.count, (int(indices.max()), self.count)
         if indices.min() >= self._starts[-1]:
             return _set(self._views[-1], indices - self._starts[-1], columns, slice(None))
+        assert int(indices.min()) >= 0, int(indices.min())
         of = np.searchsorted(self._starts, indices, side="right") - 1
         for number in np.unique(of).tolist():
             chosen = np.flatnonzero(of == number)
@@ -168,6 +170,7 @@ class RowWriter:
             os.close(descriptor)
         proof = SegmentProof(mapping, self.table, self.client, number, rows)
         making.rename(path)
+        assert len(mapping) == rows * self._size + PROOF_BYTES, f"{path} has {len(mapping)} bytes"
         self._segments.append(mapping)
         self._views.append(np.frombuffer(mapping, dtype=row_dtype(self.table), count=rows))
         self._proofs.append(proof)
@@ -230,6 +233,8 @@ def read_segments(directory: Path, table: Table, client: int) -> tuple[list[np.n
             else np.empty(0, dtype=row_dtype(table))
         )
         valid = rows["mark"] == np.arange(start + 1, start + whole + 1)
+        # Example: the marks are 1 2 0 4 0 0. Rows 0, 1 and 3 are valid; row 2 is torn, being before the last valid one; 4 and
+        # 5 were never written.
         last = int(np.flatnonzero(valid)[-1]) + 1 if valid.any() else 0
         torn += int((~valid[:last]).sum()) + int((rows["mark"][last:] != 0).sum())
         parts.append(rows[:last] if valid[:last].all() else rows[:last][valid[:last]])

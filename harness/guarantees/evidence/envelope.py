@@ -100,6 +100,9 @@ class AppendedBatches:
         both_of = np.concatenate([markers, index])
         who = np.stack([self.producer_id[both_of], self.producer_epoch[both_of].astype(np.int64)], axis=1)
         number = np.unique(who, axis=0, return_inverse=True)[1].reshape(-1)
+        # Markers and batches of one producer and epoch have one number; with the index behind it, keys ascend in the order of
+        # the log. Example: batches of P at 0 and 2, its marker at 3, of ten batches: keys 0 2 3, and the first marker above 0
+        # is 3.
         key = number * len(self.base_offset) + both_of  # ascending in the markers' own order
         own, asked = key[: len(markers)], key[len(markers) :]
         found = np.searchsorted(own, asked, side="right") if behind else np.searchsorted(own, asked, side="left") - 1
@@ -114,6 +117,7 @@ class AppendedBatches:
         transactional = np.flatnonzero((self.attributes & TRANSACTIONAL) != 0)
         marker = (self.attributes[transactional] & CONTROL) != 0
         ids, of = np.unique(self.producer_id[transactional], return_inverse=True)
+        assert len(of) == len(transactional), "each batch has its producer"
         last_marker = np.full(len(ids), NONE, dtype=np.int64)
         np.maximum.at(last_marker, of[marker], self.base_offset[transactional[marker]])
         left = transactional[~marker & (self.base_offset[transactional] > last_marker[of])]
@@ -127,6 +131,7 @@ def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, App
     order = np.lexsort((replicas["base_offset"][rows], replicas["node"][rows], replicas["partition"][rows]))
     rows = rows[order]
     partition, node, last = (replicas[name][rows] for name in ("partition", "node", "last_offset"))
+    assert len(partition) == len(node) == len(last), "columns of one length"
     starts = np.flatnonzero(np.r_[True, (partition[1:] != partition[:-1]) | (node[1:] != node[:-1])][: len(rows)])
     ends = np.append(starts[1:], len(rows))
     furthest: dict[int, tuple[int, int, int]] = {}
@@ -154,6 +159,8 @@ def older_epoch_from(replicas: Mapping[str, np.ndarray], partition: int, epoch_s
     # From each epoch on, the least start of it and of those above.
     least = np.append(np.minimum.accumulate(starts[::-1])[::-1], np.iinfo(np.int64).max)
     newer = least[np.searchsorted(epochs, replicas["leader_epoch"][rows], side="right")]
+    # Example: epoch 5 begins at 100. A batch of epoch 4 that ends at 120 stands where epoch 5 had begun: from 100 on it is
+    # wrong.
     wrong = replicas["last_offset"][rows] >= newer
     return int(np.maximum(replicas["base_offset"][rows], newer)[wrong].min()) if wrong.any() else NONE
 
@@ -289,6 +296,9 @@ def wiped_moments(timeline: Timeline, faults: Sequence[FaultRecord], *, seen: bo
             continue
         isr = int(timeline.isr[row])
         eligible = isr | int(timeline.elr[row])
+        # Example: brokers 1 and 2 are in sync, and 1 is wiped at 5 s. It is `gone`; 2 is intact, so this is no moment. At 6 s
+        # 1 leaves the ISR (`left`), at 9 s it is back in it, copied from 2, and counts as intact. Had 2 been wiped at 7 s,
+        # nobody intact would have been left from 7 s on.
         back = {node for node in left if isr >> node & 1}
         gone = {node: wiped_ns for node, wiped_ns in gone.items() if node not in back}
         gone |= {node: made_ns for begin_ns, made_ns, node in wipes if begin_ns == moment}

@@ -236,6 +236,7 @@ class Timeline:
         leads no more."""
         if not self.known:
             return np.full(np.shape(time_ns), NONE)
+        # The row of the last leader up to each row. Example: leaders 1, none, 2 → rows 0 0 2.
         led = np.maximum.accumulate(np.where(self.leader != NONE, np.arange(len(self.leader)), 0))
         index = self.index_at(time_ns)
         return np.where(index >= 0, self.leader[led[index]], NONE)
@@ -245,6 +246,8 @@ class Timeline:
         not in it then, FOREVER where it never leaves."""
         inside = (self.isr >> node & 1).astype(bool)
         leaves = np.append(np.where(inside, FOREVER, self.time_ns), FOREVER)
+        # Example: the ISR has the node from 0 s, not from 10 s, and again from 20 s on. It leaves at FOREVER, 10 s, FOREVER,
+        # and the next time from each row on is 10 s, 10 s, FOREVER. From 5 s on it stays until 10 s; at 12 s it is not in it.
         next_leave = np.minimum.accumulate(leaves[::-1])[::-1]
         index = self.index_at(time_ns)
         return np.where((index >= 0) & inside[index], next_leave[index], -FOREVER)
@@ -409,6 +412,7 @@ def _proven(rows: Columns) -> tuple[SampledElection, ...]:
         before = (epoch == new - 1) & ~led
         if np.any((epoch == new - 1) & led) or np.any(led & (epoch == new) & (leader != who)):
             continue  # brokers do not agree on whether it had one, or who it is: nothing is proven
+        # The ISR and ELR under the epoch before, when nobody led: whoever was in neither could be elected only uncleanly.
         outside = np.flatnonzero(before & (eligible >> who & 1 == 0))
         if len(outside):
             proven.append(SampledElection(int(new), who, int(rows["time_ns"][outside[0]]), when_ns))

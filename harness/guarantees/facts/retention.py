@@ -53,6 +53,7 @@ def log_start_passed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         np.minimum(witnesses["log_offset"], witnesses["other_offset"]),
     )
     passed = (position != NONE) & (int(values.max()) > position)
+    assert len(times) == len(values), "a value for each time"
     reached = np.maximum.accumulate(values)
     last = np.searchsorted(times, or_never(witnesses["end_ns"]) + envelope.error_ns, side="right") - 1
     by_then = (last >= 0) & (reached[np.maximum(last, 0)] > position)
@@ -126,6 +127,7 @@ def of_each_life(envelope: Envelope, witnesses: np.ndarray, fact: Callable[[Enve
     """A fact of each witness in the life of the topic that it speaks of; unknown where several are possible and differ."""
     if len(envelope.lives) == 1:
         return fact(envelope, witnesses)
+    # One row for each topic of the name, one column for each witness: what holds in all topics that it may be of is certain.
     may = _may_be_of(envelope, witnesses)
     found = np.stack([np.broadcast_to(fact(life, witnesses), len(witnesses)) for life in envelope.lives])
     some_so, some_not = (may & (found != FALSE)).any(axis=0), (may & (found != 1)).any(axis=0)

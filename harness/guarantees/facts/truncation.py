@@ -57,6 +57,8 @@ class _Logged:
             return None
         epoch, start = np.array(sorted(envelope.epoch_starts.items()), dtype=np.int64).reshape(-1, 2).T
         # No epoch begins behind a later one: some copy learned of it late.
+        # Example: epochs 3 4 6 begin at 0, 50, 40. Epoch 4 cannot begin behind 6, so the starts are 0 40 40, and 4 has no
+        # offset.
         return _Logged(epoch, np.minimum.accumulate(start[::-1])[::-1])
 
     def at(self, offset: np.ndarray) -> np.ndarray:
@@ -115,6 +117,8 @@ def cut_from_any_epoch(
         cut = _cut(logged, unclean, np.full(len(offset), epoch), offset)
         some_cut |= may & (cut != FALSE)
         some_not |= may & (cut != TRUE)
+    # True: it is cut in the epoch of every leader that may have taken it; false: in that of none; unknown: it depends on
+    # which.
     known = offset != NONE
     return np.where(known & ~some_cut, FALSE, np.where(known & ~some_not, TRUE, UNKNOWN)).astype(np.int8)
 

@@ -54,7 +54,12 @@ def evaluate(guarantee: Guarantee, fact: Callable[[str], Truth], length: int) ->
     judgement = np.full(length, Judgement.FORBIDDEN, dtype=np.int8)
     decided_by, possible = np.full(length, -1, dtype=np.int64), np.zeros(length, dtype=np.int64)
     for index, rule in enumerate(guarantee.rules):
+        # Example, three witnesses and two rules that permit. Rule 0 holds for the first, is unknown for the second, and does
+        # not hold for the third; rule 1 holds for all. The first is permitted by rule 0. The second is unknown, with rule 0
+        # in doubt, and rule 1 is not asked any more. The third is permitted by rule 1. Had rule 0 named a defect, which
+        # excuses nothing, the second would be permitted by rule 1, too.
         holds = np.broadcast_to(condition(rule, fact), (length,))
+        assert decided_by.shape == judgement.shape, "one entry for each witness"
         undecided = decided_by == -1
         judgement[undecided & (holds == TRUE)] = _OF_EFFECT[rule.effect]
         decided = holds == TRUE
@@ -191,6 +196,7 @@ def tally_of(
         if not len(result.witnesses):
             continue
         judged = evaluation(partition, result.witnesses)
+        assert len(judged.judgement) == len(result.witnesses), "a judgement for each witness"
         judgement = judged.judgement
         if why := uncertain.get(partition) or (guarantee.absence and result.incomplete):
             judgement = np.full(len(judgement), Judgement.UNKNOWN, dtype=np.int8)
@@ -213,6 +219,7 @@ def tally_of(
 
 def windows_judged(bound: DeliveryBound, tally: Tally) -> tuple[WindowJudged, ...]:
     """Returns what became of the witnesses of `late`, window by window; ascending."""
+    assert len(tally.judgement) == len(tally.witnesses), "a judgement for each witness"
     numbers, window = np.unique(tally.witnesses["begin_ns"] // bound.window_ns, return_inverse=True)
     counts = {
         judgement: np.bincount(window[tally.judgement == judgement], minlength=len(numbers)).tolist()

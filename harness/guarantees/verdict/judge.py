@@ -320,10 +320,12 @@ def results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding
         return {}
     witnesses, first = whole.result.witnesses, cell.partitions[0]
     where = np.where(np.isin(witnesses["partition"], cell.partitions), witnesses["partition"], first)
+    assert set(np.unique(where).tolist()) <= set(cell.partitions), "witnesses of the cell"
     shown = {p: witnesses[where == p] for p in np.unique(where).tolist()}
     nothing = replace(whole.result, witnesses=witnesses[:0], count=0, judged=0)
     parts = dict.fromkeys(cell.partitions, nothing)
     parts |= {p: replace(nothing, witnesses=mine, count=len(mine)) for p, mine in shown.items()}
+    assert sum(part.count for part in parts.values()) == len(witnesses), "each witness is in one partition"
     beyond = whole.result.count - len(witnesses)
     parts[first] = replace(parts[first], count=parts[first].count + beyond, judged=whole.result.judged)
     return parts
