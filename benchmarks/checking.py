@@ -102,8 +102,8 @@ def _length(run: RunDirectory) -> int:
 def _back_to_rows(run: RunDirectory, history: History, table: Table) -> None:
     """Turns Parquet into the files that clients write, partition by partition, with a writer for each client."""
     file, writers = history.files[table.name], {}
-    for parts in file.parts.values() if table.partitioned else [None]:
-        columns = file.read(table.column_names, parts)
+    for row_ranges in file.row_ranges.values() if table.partitioned else [None]:
+        columns = file.read(table.column_names, row_ranges)
         for client in np.unique(columns["client"]).tolist():
             writer = writers.setdefault(client, None) or RowWriter(run.rows, table, max(client, 0))
             writers[client] = writer

@@ -73,33 +73,33 @@ _of_errors = partial(CellChecker, traits=frozenset({"errors"}))
 _of_group = partial(CellChecker, traits=frozenset({"group"}))
 _of_transactions = partial(CellChecker, traits=frozenset({"transactions"}))
 _ALONE = ByPartition()
-_IN_PAIRS_OR_PIECES = ByPartition(but_in_pairs=True, in_pieces=True)
+_IN_PAIRS_OR_PIECES = ByPartition(whole_cell_if_retry_topic=True, in_pieces=True)
 _BY_CASE = ByPartition(by_case=True, in_parts=True)
 _FOR_THE_CELL = ByPartition(judges_cell=True, in_parts=True)
 
 _OWN: dict[str, Checker] = {
     checker.anomaly: checker
     for checker in (
-        PartitionChecker(anomaly="lost", kernel=lost, counts_of_plain=("records",)),
-        PartitionChecker(anomaly="duplicate", kernel=duplicate, counts_of_plain=("records",)),
-        PartitionChecker(anomaly="reordered", kernel=reordered, counts_of_plain=("records",)),
-        PartitionChecker(anomaly="offset-conflict", kernel=offset_conflict, counts_of_plain=("acks_all", "reads")),
-        PartitionChecker(anomaly="phantom", kernel=phantom, counts_of_plain=("reads",)),
-        PartitionChecker(anomaly="corrupt", kernel=corrupt, counts_of_plain=("reads",)),
-        PartitionChecker(anomaly="misplaced", kernel=misplaced, counts_of_plain=("reads",)),
-        PartitionChecker(anomaly="resurrected", kernel=resurrected, counts_of_plain=()),
-        PartitionChecker(anomaly="dirty-read", kernel=dirty_read, counts_of_plain=("consumed",)),
-        PartitionChecker(anomaly="invisible", kernel=invisible, counts_of_plain=("of_no_transaction",)),
-        PartitionChecker(anomaly="skipped", kernel=skipped, counts_of_plain=("consumed",)),
-        PartitionChecker(anomaly="rewound", kernel=rewound, counts_of_plain=("reads",)),
-        PartitionChecker(anomaly="unreported", kernel=unreported, counts_of_plain=()),
+        PartitionChecker(anomaly="lost", kernel=lost, judged_when_plain=("records",)),
+        PartitionChecker(anomaly="duplicate", kernel=duplicate, judged_when_plain=("records",)),
+        PartitionChecker(anomaly="reordered", kernel=reordered, judged_when_plain=("records",)),
+        PartitionChecker(anomaly="offset-conflict", kernel=offset_conflict, judged_when_plain=("acks_all", "reads")),
+        PartitionChecker(anomaly="phantom", kernel=phantom, judged_when_plain=("reads",)),
+        PartitionChecker(anomaly="corrupt", kernel=corrupt, judged_when_plain=("reads",)),
+        PartitionChecker(anomaly="misplaced", kernel=misplaced, judged_when_plain=("reads",)),
+        PartitionChecker(anomaly="resurrected", kernel=resurrected, judged_when_plain=()),
+        PartitionChecker(anomaly="dirty-read", kernel=dirty_read, judged_when_plain=("consumed",)),
+        PartitionChecker(anomaly="invisible", kernel=invisible, judged_when_plain=("of_no_transaction",)),
+        PartitionChecker(anomaly="skipped", kernel=skipped, judged_when_plain=("consumed",)),
+        PartitionChecker(anomaly="rewound", kernel=rewound, judged_when_plain=("reads",)),
+        PartitionChecker(anomaly="unreported", kernel=unreported, judged_when_plain=()),
         PartitionChecker(anomaly="diverged", kernel=diverged),
         PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
-        PartitionChecker(anomaly="time-travel", kernel=time_travel, counts_of_plain=("timed", "timed_reads")),
+        PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
-        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, counts_of_plain=("epochs",)),
-        PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, counts_of_plain=("acks_all",)),
+        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
+        PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
         PartitionChecker(anomaly="unclean", kernel=unclean),
         PartitionChecker(anomaly="compacted-away", kernel=compacted_away),
         PartitionChecker(anomaly="tombstone-lost", kernel=tombstone_lost),
@@ -149,9 +149,9 @@ def _accept(name: str, value: object) -> Checker:
         raise plugins.NotAccepted(f"has anomaly = {value.anomaly!r}, and not the name of its entry point, {name!r}")
     if not value.fact:
         raise plugins.NotAccepted("has fact = False, and nothing says what Kafka promises of it. Set fact = True")
-    if value.counts_of_plain is not None:
+    if value.judged_when_plain is not None:
         raise plugins.NotAccepted(
-            "has counts_of_plain, which only prozess's own tests can show to be right. Leave it out"
+            "has judged_when_plain, which only prozess's own tests can show to be right. Leave it out"
         )
     if "<" in getattr(value.kernel, "__qualname__", "<"):
         raise plugins.NotAccepted("has a kernel that is no function of a module. Spark's workers are sent its name")

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.history.convert import count_rows, write_part
-from prozess.harness.history.joining import FilePart
-from prozess.harness.history.parquet import parts_into
+from prozess.harness.history.convert import count_rows, write_share
+from prozess.harness.history.joining import FileToJoin
+from prozess.harness.history.parquet import join_into
 from prozess.harness.recording.rows import rows_in
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from prozess.spark_checkers.session import Batches
 
-PART_ROWS_MAX = 64_000_000
+SHARE_ROWS_MAX = 64_000_000
 """About the most rows that one task writes. It holds 8 bytes for each of them in memory, and the largest partition."""
-PART_ROWS_MIN = 1_000_000
+SHARE_ROWS_MIN = 1_000_000
 """The fewest rows for which it is worth to start another task."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,8 +54,8 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePart:
-    """Describes a part of a table: which partitions, from which clients."""
+class TableShare:
+    """Describes a share of a table: which partitions, from which clients."""
 
     table: str
     clients: tuple[int, ...]
@@ -76,17 +76,17 @@ def write_clustered(
     what = f"rows of {', '.join(clients)}: {sum(job.rows for job in jobs):,}"
     tasks = tasks_of([job.rows for job in jobs], tasks_max=TASKS_PER_WORKER * workers)
     counted = _on_workers(session, f"{run.name}: counting {what}", lambda job: _count(run, job), jobs, tasks)
-    folder = run.history / f"parts-{uuid.uuid4().hex}"
+    folder = run.history / f"shares-{uuid.uuid4().hex}"
     folder.mkdir()
     try:
         shares = [share for table in clients for share in _shares(table, jobs, counted, folder, workers)]
         order = sorted(range(len(shares)), key=lambda number: -shares[number].rows)
         described_as = f"{run.name}: writing {what}, parts: {len(shares)}"
-        parts = _on_workers(
+        written = _on_workers(
             session, described_as, lambda share: _write(run, share, start_ns), shares, [[number] for number in order]
         )
         for table in clients:
-            own = [part for share, part in zip(shares, parts, strict=True) if share.table == table]
+            own = [file for share, file in zip(shares, written, strict=True) if share.table == table]
             torn = sum(found[2] for job, found in zip(jobs, counted, strict=True) if job.table == table)
             _join(run, table, own, start_ns=start_ns, torn_rows=torn)
     finally:
@@ -110,20 +110,20 @@ def _count(run: RunDirectory, job: Recorded) -> tuple[np.ndarray, np.ndarray, in
     return count_rows(run, TABLES[job.table], job.client)
 
 
-def _write(run: RunDirectory, share: TablePart, start_ns: int) -> FilePart:
-    """Runs on a worker: writes one part of a table."""
-    part = write_part(run, TABLES[share.table], share.clients, share.within, share.path, start_ns=start_ns)
-    if part.rows != share.rows:
+def _write(run: RunDirectory, share: TableShare, start_ns: int) -> FileToJoin:
+    """Runs on a worker: writes one share of a table."""
+    written = write_share(run, TABLES[share.table], share.clients, share.within, share.path, start_ns=start_ns)
+    if written.rows != share.rows:
         raise HistoryUnreadable(
-            f"on {socket.gethostname()}, table {share.table} has {part.rows:,} rows in partitions {share.within[0]} to "
+            f"on {socket.gethostname()}, table {share.table} has {written.rows:,} rows in partitions {share.within[0]} to "
             f"{share.within[1]}, and {share.rows:,} were counted before: {run.rows} has changed meanwhile"
         )
-    return part
+    return written
 
 
-def _join(run: RunDirectory, table: str, parts: Sequence[FilePart], *, start_ns: int, torn_rows: int) -> None:
+def _join(run: RunDirectory, table: str, files: Sequence[FileToJoin], *, start_ns: int, torn_rows: int) -> None:
     try:
-        parts_into(run, TABLES[table], parts, start_ns=start_ns, torn_rows=torn_rows)
+        join_into(run, TABLES[table], files, start_ns=start_ns, torn_rows=torn_rows)
     except FileNotFoundError as error:
         raise HistoryUnreadable(
             f"table {table}: Spark's workers have written {error.filename}, and it is not here. They must see the run "
@@ -137,9 +137,9 @@ def _shares(
     counted: Sequence[tuple[np.ndarray, np.ndarray, int]],
     folder: Path,
     workers: int,
-) -> Iterator[TablePart]:
-    """Yields the parts of a table, in the order of their partitions. Parts are of about equal rows. There is one for each
-    worker, because each part costs a look at every row of the clients that it is from."""
+) -> Iterator[TableShare]:
+    """Yields the shares of a table, in the order of their partitions. Shares are of about equal rows. There is one for each
+    worker, because each share costs a look at every row of the clients that it is from."""
     mine = [(job.client, found) for job, found in zip(jobs, counted, strict=True) if job.table == table]
     partitions = np.unique(np.concatenate([found[0] for _, found in mine]))
     rows = np.zeros(len(partitions), dtype=np.int64)
@@ -148,14 +148,14 @@ def _shares(
     for number, (low, high) in enumerate(ranges_of(rows, workers)):
         first, last = int(partitions[low]), int(partitions[high - 1])
         writers = tuple(c for c, (own, _, _) in mine if ((own >= first) & (own <= last)).any())
-        yield TablePart(table, writers, (first, last), int(rows[low:high].sum()), folder / f"{table}.{number}.parquet")
+        yield TableShare(table, writers, (first, last), int(rows[low:high].sum()), folder / f"{table}.{number}.parquet")
 
 
 def ranges_of(rows: np.ndarray, workers: int) -> list[tuple[int, int]]:
     """Cuts partitions with so many rows, in their order, into ranges of about equal rows: (first, behind the last). There are
     as many as workers, unless they would have too many or too few rows."""
     total = int(rows.sum())
-    wanted = max(1, min(workers, total // PART_ROWS_MIN), -(-total // PART_ROWS_MAX))
+    wanted = max(1, min(workers, total // SHARE_ROWS_MIN), -(-total // SHARE_ROWS_MAX))
     before = np.concatenate([[0], np.cumsum(rows)])
     cuts = np.searchsorted(before, [total * n // wanted for n in range(1, wanted)])
     bounds = sorted({0, *cuts.tolist(), len(rows)})

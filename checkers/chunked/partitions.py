@@ -246,7 +246,7 @@ class Remainder:
         missing = {name: sum(one.counts.get(name, 0) for one in self.residues) - still[name] for name in still}
         left = replace(left, left_out=missing["records"])
         findings = check_partition(left, {name: checker.kernel for name, checker in checkers.items()})
-        counts = {name: checker.counts_of_plain or () for name, checker in checkers.items()}
+        counts = {name: checker.judged_when_plain or () for name, checker in checkers.items()}
         return [_with_judged(f, sum(missing[name] for name in counts[f.anomaly])) for f in findings]
 
     def check_cell(self, source: Source, anomalies: Sequence[str]) -> list[Finding]:

@@ -16,7 +16,14 @@ import numpy as np
 from prozess.harness.columns import empty_rows
 from prozess.harness.history.parquet import UNBOUNDED, PartitionRows, TableFile
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces.checking import CellHistory, CellKernel, Finding, Kernel, PartitionHistory, PartRows
+from prozess.harness.interfaces.checking import (
+    CellHistory,
+    CellKernel,
+    Finding,
+    Kernel,
+    PartitionHistory,
+    PartitionPartRows,
+)
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import TABLES
 
@@ -129,7 +136,7 @@ def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:
 
 def _offsets_of(files: list[TableFile], partition: int) -> tuple[int, int]:
     """Returns the least valid offset, and the offset behind the greatest, by the statistics of the files."""
-    bounds = [bound for file in files for part in file.parts.get(partition, ()) for bound in file.offsets_of(part)]
+    bounds = [bound for file in files for one in file.row_ranges.get(partition, ()) for bound in file.offsets_of(one)]
     return max(0, min(bounds, default=0)), max(bounds, default=0) + 1
 
 
@@ -150,7 +157,7 @@ class PartitionPart:
     rows: int
     """The amount of work."""
 
-    def of(self, source: "Source") -> tuple[PartitionHistory, PartRows]:
+    def of(self, source: "Source") -> tuple[PartitionHistory, PartitionPartRows]:
         """Returns the partition with the rows of this part alone."""
         left = source.reads.take(self.reads)
         if self.offsets is None:
@@ -158,7 +165,7 @@ class PartitionPart:
         else:
             sends, sends_rows = source.sends.by_offset(*self.offsets, self.sends)
             reads, reads_rows = source.reads.by_offset(*self.offsets, self.reads)
-        rows = PartRows(self.number, sends_rows, reads_rows, np.sort(left["log_offset"]))
+        rows = PartitionPartRows(self.number, sends_rows, reads_rows, np.sort(left["log_offset"]))
         return replace(source.history, sends=sends, reads=reads), rows
 
 
@@ -260,7 +267,7 @@ class PartitionChecker:
     of_cells: ClassVar[bool] = False
     anomaly: str
     kernel: Kernel
-    counts_of_plain: tuple[str, ...] | None = None
+    judged_when_plain: tuple[str, ...] | None = None
     """What the records that were left out add to `judged` (`prozess.checkers.chunked.pieces.counts_of`), if the kernel
     finds the same in what is left of a partition as in the whole. None: it is given every partition whole."""
     fact: bool = False
@@ -269,7 +276,7 @@ class PartitionChecker:
     @property
     def in_pieces(self) -> bool:
         """Returns whether the kernel may be given what is left of a partition."""
-        return self.counts_of_plain is not None
+        return self.judged_when_plain is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +284,7 @@ class ByPartition:
     """Says how a kernel over a cell is given one partition at a time, and how its findings become one. A cell that has
     only some of its partitions yields what concerns those, in their order."""
 
-    but_in_pairs: bool = False
+    whole_cell_if_retry_topic: bool = False
     """The kernel is given the whole cell if its group hands records on to a retry topic: a partition is checked together
     with its retry partition."""
     by_case: bool = False
@@ -320,8 +327,8 @@ class CellChecker:
         """Returns how the kernel may be given the partitions of this cell one by one. None: it may not."""
         if self.by_partition is None:
             return None
-        in_pairs = self.by_partition.but_in_pairs and cell.group is not None and cell.group.configuration.hands_on
-        return None if in_pairs else self.by_partition
+        hands_on = cell.group is not None and cell.group.configuration.hands_on
+        return None if self.by_partition.whole_cell_if_retry_topic and hands_on else self.by_partition
 
     def is_cut(self, cell: Cell, known: Known) -> bool:
         """Returns whether the kernel is given the partitions one by one, if this is known of all of them."""

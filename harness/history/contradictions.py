@@ -489,7 +489,7 @@ class _Sought:
 
 
 def _read(history: History, table: Table) -> Iterator[Columns]:
-    """Yields the rows of a table: of a clustered one a few parts at a time, and nothing of one that is too large."""
+    """Yields the rows of a table: of a clustered one a few ranges of rows at a time, and nothing of one that is too large."""
     file = history.files[table.name]
     if not file.rows or file.rows > ROWS_MAX:
         return
@@ -497,8 +497,8 @@ def _read(history: History, table: Table) -> Iterator[Columns]:
         yield history.table(table.name)
         return
     batch: list[int] = []
-    for part in file.intact:
-        batch.append(part)
+    for row_range in file.intact:
+        batch.append(row_range)
         if sum(map(file.length_of, batch)) >= AT_ONCE:
             yield file.read(table.column_names, batch)
             batch = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from prozess.harness.columns import row_dtype
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.history.joining import FilePart
+from prozess.harness.history.joining import FileToJoin
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, rows_into, table_path, writer_to
 from prozess.harness.history.reader import History
@@ -80,7 +80,7 @@ _AGAIN = "Make the run again: import or generate it."
 
 WriteClustered = Callable[[RunDirectory, Mapping[str, Sequence[int]], int], None]
 """Writes clustered tables of a run elsewhere than in this process: (run, the clients that recorded each table, the moment
-when the trial's clock started). It does so with `count_rows` and `write_part`."""
+when the trial's clock started). It does so with `count_rows` and `write_share`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,11 @@ def _counted(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (there + low).astype(np.int32), counts[there]
 
 
-def write_part(
+def write_share(
     run: RunDirectory, table: Table, clients: Sequence[int], within: tuple[int, int], path: Path, *, start_ns: int
-) -> FilePart:
-    """Writes the rows that these clients recorded for the partitions `within` (the first, and the last) as a file that is
-    part of a clustered table. All parts, in the order of their partitions, are the table (`parts_into`)."""
+) -> FileToJoin:
+    """Writes the rows that these clients recorded for the partitions `within` (the first, and the last) as a file: a
+    share of a clustered table. All shares, in the order of their partitions, are the table (`join_into`)."""
     sources, _ = _sources(run, table, clients)
     making = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
@@ -204,7 +204,7 @@ def write_part(
         making.replace(path)
     finally:
         making.unlink(missing_ok=True)
-    return FilePart.of(path)
+    return FileToJoin.of(path)
 
 
 _DENSE = 1 << 20

@@ -26,8 +26,8 @@ _NUM_ROWS, _ROW_GROUPS = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
-    """A Parquet file that is to be part of another. It can be pickled."""
+class FileToJoin:
+    """A Parquet file whose row groups are to be copied into another one. It can be pickled."""
 
     path: Path
     rows: int
@@ -40,7 +40,7 @@ class FilePart:
     """The bytes behind the last of these numbers."""
 
     @staticmethod
-    def of(path: Path) -> "FilePart":
+    def of(path: Path) -> "FileToJoin":
         """Returns what there is to know of a file that pyarrow has just written."""
         with path.open("rb") as file:
             end = file.seek(0, 2)
@@ -54,7 +54,9 @@ class FilePart:
             assert first >= at, "numbers in the order of the footer"
             edits.append((footer.content[at:first], value, kind))
             at = last
-        return FilePart(path, footer.rows, count, end - 8 - length - len(MAGIC), tuple(edits), footer.content[at:stop])
+        return FileToJoin(
+            path, footer.rows, count, end - 8 - length - len(MAGIC), tuple(edits), footer.content[at:stop]
+        )
 
     def moved(self, *, offset: int, ordinal: int) -> bytes:
         """Returns its row groups in the footer of a file in which they begin `offset` bytes and `ordinal` row groups
@@ -65,29 +67,29 @@ class FilePart:
         return b"".join([*moved_footer, self.tail])
 
 
-def join_files(parts: Sequence[FilePart], empty: bytes, file: BinaryIO) -> None:
+def join_files(files: Sequence[FileToJoin], empty: bytes, sink: BinaryIO) -> None:
     """Writes one file with the row groups of these, in their order. `empty` is a file without rows, with the schema and the
     key-value metadata of the result."""
     length = int.from_bytes(empty[-8:-4], "little")
     footer = _Footer(empty[-8 - length : -8])
-    file.write(MAGIC)
+    sink.write(MAGIC)
     at, ordinal, described = len(MAGIC), 0, []
-    for part in parts:
+    for file in files:
         # Example: two files with 100 and 80 bytes of row groups. The second one's begin at 4 in its file and at 104 in this
         # one: every offset in its footer grows by 100, and its row groups get the ordinals behind those of the first.
-        described.append(part.moved(offset=at - len(MAGIC), ordinal=ordinal))
-        at, ordinal = at + part.size, ordinal + part.row_groups
-        with part.path.open("rb") as source:
+        described.append(file.moved(offset=at - len(MAGIC), ordinal=ordinal))
+        at, ordinal = at + file.size, ordinal + file.row_groups
+        with file.path.open("rb") as source:
             source.seek(len(MAGIC))
-            _copy(source, file, part.size)
-    made = footer.filled(rows=sum(part.rows for part in parts), count=ordinal, row_groups=b"".join(described))
-    file.write(made + len(made).to_bytes(4, "little") + MAGIC)
+            _copy(source, sink, file.size)
+    made = footer.filled(rows=sum(file.rows for file in files), count=ordinal, row_groups=b"".join(described))
+    sink.write(made + len(made).to_bytes(4, "little") + MAGIC)
 
 
 def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
     while size:
         content = source.read(min(size, _COPY_BYTES))
-        assert content, "a part is shorter than its footer says"
+        assert content, "a file is shorter than its footer says"
         target.write(content)
         size -= len(content)
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, ValidationError
 
 from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
-from prozess.harness.history.row_groups import NotClustered, parts_of
+from prozess.harness.history.row_groups import NotClustered, row_ranges_of
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
 from prozess.harness.run_directory import LostRows, RunDirectory, is_within, write_whole
@@ -400,17 +400,16 @@ def _with_row_groups(path: Path, footer: pq.FileMetaData, proof: FileProof) -> F
     if table is None or not table.partitioned:
         return proof
     try:
-        parts = parts_of(footer, table)
+        row_ranges = row_ranges_of(footer, table)
     except NotClustered:
         return proof  # it is not what we write: then a damage concerns everything
     found = []
     with pa.OSFile(str(path)) as file:
-        for number, of_group in groupby(parts, lambda part: part.group):
+        for number, of_group in groupby(row_ranges, lambda one: one.group):
             begin, end = _extent(footer.row_group(number))
             digest = _sha256(file, begin, end - begin)
             found += [
-                RowGroupProof(partition=part.partition, begin=begin, size=end - begin, sha256=digest)
-                for part in of_group
+                RowGroupProof(partition=one.partition, begin=begin, size=end - begin, sha256=digest) for one in of_group
             ]
         return proof.model_copy(update={"row_groups": tuple(found), "rest": _rest(file, found, proof.size)})
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from prozess.harness.columns import empty_rows, stretch
 from prozess.harness.errors import HistoryUnreadable, StorageFull
-from prozess.harness.history.joining import FilePart, join_files
-from prozess.harness.history.row_groups import NotClustered, Part, Run, parts_of, runs_of, shared_metadata
+from prozess.harness.history.joining import FileToJoin, join_files
+from prozess.harness.history.row_groups import NotClustered, RowRange, Run, row_ranges_of, runs_of, shared_metadata
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
@@ -34,9 +34,9 @@ _TOGETHER: Mapping[str, Sequence[str]] = {
     "reads": ("log_offset", "sender", "sequence", "read_ns"),
 }
 """These columns, by table."""
-ROW_GROUPS_MANY, PARTS_FEW, WHOLE_ROWS_MAX = 32, 4, 1 << 20
-"""A table with many row groups and no more rows than this (100 MB) is decoded at once, when more than a few parts of it
-were asked for."""
+ROW_GROUPS_MANY, RANGES_FEW, WHOLE_ROWS_MAX = 32, 4, 1 << 20
+"""A table with many row groups and no more rows than this (100 MB) is decoded at once, when more than a few
+ranges of it were asked for."""
 SHARED_HELD = 8
 """At most this many row groups that several partitions share stay decoded: about a megabyte each."""
 UNBOUNDED = np.iinfo(np.int64).max
@@ -133,55 +133,57 @@ class TableFile:
         return int(self._fact("start_monotonic_ns"))
 
     @cached_property
-    def parts(self) -> dict[int, tuple[int, ...]]:
-        """Returns the parts of each partition of a partitioned table, by the footer. A part is known by its number, in the
-        order of the rows: it is a row group, or a partition's rows in one that is shared."""
+    def row_ranges(self) -> dict[int, tuple[int, ...]]:
+        """Returns the ranges of rows of each partition of a partitioned table, by the footer. A range of rows is known by
+        its number, in the order of the rows: it is a row group, or a partition's rows in one that is shared."""
         found: dict[int, list[int]] = {}
-        for number, part in enumerate(self._parts):
-            if part.partition not in self._lost:
-                found.setdefault(part.partition, []).append(number)
+        for number, row_range in enumerate(self._row_ranges):
+            if row_range.partition not in self._lost:
+                found.setdefault(row_range.partition, []).append(number)
         return {partition: tuple(numbers) for partition, numbers in sorted(found.items())}
 
     @cached_property
-    def _parts(self) -> list[Part]:
+    def _row_ranges(self) -> list[RowRange]:
         try:
-            return parts_of(self.metadata, self.table)
+            return row_ranges_of(self.metadata, self.table)
         except NotClustered as error:
             raise self._unreadable(f"is not clustered by partition ({error})") from error
 
     def rows_of(self, partition: int) -> int:
         """Returns how many rows a partition has."""
-        return sum(map(self.length_of, self.parts.get(partition, ())))
+        return sum(map(self.length_of, self.row_ranges.get(partition, ())))
 
-    def length_of(self, part: int) -> int:
-        """Returns how many rows a part has."""
-        one = self._parts[part]
+    def length_of(self, row_range: int) -> int:
+        """Returns how many rows a range of rows has."""
+        one = self._row_ranges[row_range]
         return one.last - one.first
 
-    def row_group_of(self, part: int) -> int:
-        """Returns the row group in which a part is."""
-        return self._parts[part].group
+    def row_group_of(self, row_range: int) -> int:
+        """Returns the row group in which a range of rows is."""
+        return self._row_ranges[row_range].group
 
-    def bounds_of(self, part: int, column: str) -> tuple[int, int] | None:
-        """Returns bounds of a column's values in a part, by the statistics of its row group. None: there are none."""
+    def bounds_of(self, row_range: int, column: str) -> tuple[int, int] | None:
+        """Returns bounds of a column's values in a range of rows, by the statistics of its row group. None: there are
+        none."""
         index = self.table.column_names.index(column)
-        statistics = self.metadata.row_group(self.row_group_of(part)).column(index).statistics
+        statistics = self.metadata.row_group(self.row_group_of(row_range)).column(index).statistics
         if statistics is None or not statistics.has_min_max:
             return None
         return int(statistics.min), int(statistics.max)
 
-    def offsets_of(self, part: int) -> tuple[int, int]:
-        """Returns bounds of `log_offset` in a part, by the statistics. If there are none, they include every offset."""
-        return self.bounds_of(part, "log_offset") or (NONE, int(np.iinfo(np.int64).max))
+    def offsets_of(self, row_range: int) -> tuple[int, int]:
+        """Returns bounds of `log_offset` in a range of rows, by the statistics. If there are none, they include every
+        offset."""
+        return self.bounds_of(row_range, "log_offset") or (NONE, int(np.iinfo(np.int64).max))
 
-    def read(self, columns: Sequence[str], parts: Sequence[int] | None = None) -> dict[str, np.ndarray]:
-        """Reads columns of some parts (None = all) as read-only arrays. HistoryUnreadable for a damaged page.
+    def read(self, columns: Sequence[str], row_ranges: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """Reads columns of some ranges of rows (None = all) as read-only arrays. HistoryUnreadable for a damaged page.
 
         A column that has one value in each of their row groups, by the footer's statistics, is not decoded, and takes no
         memory if it is the same one in all of them.
         """
-        chosen = self.intact if parts is None else parts
-        if parts is not None and (held := self._whole_if_small()) is not None:
+        chosen = self.intact if row_ranges is None else row_ranges
+        if row_ranges is not None and (held := self._whole_if_small()) is not None:
             return {name: self._slice(held[name], chosen) for name in columns}
         return self._decoded(columns, chosen)
 
@@ -194,30 +196,32 @@ class TableFile:
             return None
         with _DECODING:
             self._asked += 1
-            if self._whole is None and self._asked == PARTS_FEW:
+            if self._whole is None and self._asked == RANGES_FEW:
                 with contextlib.suppress(HistoryUnreadable):
-                    self._whole = self._decoded(self.table.column_names, range(len(self._parts)))
+                    self._whole = self._decoded(self.table.column_names, range(len(self._row_ranges)))
             return self._whole
 
-    def _slice(self, values: np.ndarray, parts: Sequence[int]) -> np.ndarray:
-        return _joined([values[self._starts[part] : self._starts[part + 1]] for part in parts], values[:0])
+    def _slice(self, values: np.ndarray, row_ranges: Sequence[int]) -> np.ndarray:
+        return _joined(
+            [values[self._starts[row_range] : self._starts[row_range + 1]] for row_range in row_ranges], values[:0]
+        )
 
     @cached_property
     def intact(self) -> Sequence[int]:
-        """The parts that are not damaged, in order."""
+        """The ranges of rows that are not damaged, in order."""
         if not self._lost:
-            return range(len(self._parts))
-        return sorted(part for parts in self.parts.values() for part in parts)
+            return range(len(self._row_ranges))
+        return sorted(row_range for row_ranges in self.row_ranges.values() for row_range in row_ranges)
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Returns the first row of each part, and the number of all rows."""
-        return [0, *accumulate(part.last - part.first for part in self._parts)]
+        """Returns the first row of each range of rows, and the number of all rows."""
+        return [0, *accumulate(row_range.last - row_range.first for row_range in self._row_ranges)]
 
-    def _decoded(self, columns: Sequence[str], parts: Sequence[int]) -> dict[str, np.ndarray]:
-        if not parts:
+    def _decoded(self, columns: Sequence[str], row_ranges: Sequence[int]) -> dict[str, np.ndarray]:
+        if not row_ranges:
             return {name: empty_rows(self.table)[name] for name in columns}
-        stretches = self._stretches(parts)
+        stretches = self._stretches(row_ranges)
         lengths = [last - first for _, first, last in stretches]
         if len(stretches) == 1 and lengths[0] < self._group_lengths[stretches[0][0]]:
             ((group, first, last),) = stretches
@@ -236,16 +240,16 @@ class TableFile:
             values = {n: _joined([column[rows] for rows in chosen], column[:0]) for n, column in values.items()}
         return {name: found[name] if name in found else values[name] for name in columns}
 
-    def _stretches(self, parts: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Returns which rows of which row groups these parts are. Parts that follow one another in a row group are one
-        stretch of rows."""
+    def _stretches(self, row_ranges: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Returns which rows of which row groups these ranges of rows are. Ranges that follow one another in a row group
+        are one stretch of rows."""
         found: list[tuple[int, int, int]] = []
-        for number in parts:
-            part = self._parts[number]
-            if found and found[-1][0] == part.group and found[-1][2] == part.first:
-                found[-1] = (part.group, found[-1][1], part.last)
+        for number in row_ranges:
+            row_range = self._row_ranges[number]
+            if found and found[-1][0] == row_range.group and found[-1][2] == row_range.first:
+                found[-1] = (row_range.group, found[-1][1], row_range.last)
             else:
-                found.append((part.group, part.first, part.last))
+                found.append((row_range.group, row_range.first, row_range.last))
         return found
 
     @cached_property
@@ -291,11 +295,11 @@ class TableFile:
         self._readers.mine = made if self._filesystem is None else None
         return made
 
-    def constant(self, column: str, parts: Sequence[int]) -> np.ndarray | None:
-        """Returns the one value that a column has in the row groups of all of these parts, by the statistics. None: it has
-        several values, or none."""
-        groups = [self.row_group_of(part) for part in parts]
-        found = self._constants([column], groups, [self.length_of(part) for part in parts]).get(column)
+    def constant(self, column: str, row_ranges: Sequence[int]) -> np.ndarray | None:
+        """Returns the one value that a column has in the row groups of all of these ranges of rows, by the statistics.
+        None: it has several values, or none."""
+        groups = [self.row_group_of(row_range) for row_range in row_ranges]
+        found = self._constants([column], groups, [self.length_of(row_range) for row_range in row_ranges]).get(column)
         return found[0] if found is not None and found.strides == (0,) else None
 
     def _constants(
@@ -342,7 +346,7 @@ class PartitionColumns(Mapping[str, np.ndarray]):
 
     def __init__(self, file: TableFile, *partitions: int) -> None:
         self._file = file
-        self._parts = [part for partition in partitions for part in file.parts.get(partition, ())]
+        self._row_ranges = [row_range for partition in partitions for row_range in file.row_ranges.get(partition, ())]
         self._length = sum(map(file.rows_of, partitions))
         self._held: dict[str, np.ndarray] = {}
 
@@ -350,15 +354,15 @@ class PartitionColumns(Mapping[str, np.ndarray]):
         if name not in self._held:
             if name not in self._file.table.column_names:
                 raise KeyError(name)
-            if not self._parts:
+            if not self._row_ranges:
                 self._held = empty_rows(self._file.table)
             elif self._length <= READ_WHOLE_ROWS:
-                self._held = self._file.read(self._file.table.column_names, self._parts)
+                self._held = self._file.read(self._file.table.column_names, self._row_ranges)
             else:
                 together = _TOGETHER.get(self._file.table.name, ())
                 if name not in together or self._length > READ_TOGETHER_ROWS:
                     together = (name,)
-                self._held |= self._file.read([one for one in together if one not in self._held], self._parts)
+                self._held |= self._file.read([one for one in together if one not in self._held], self._row_ranges)
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -369,15 +373,15 @@ class PartitionColumns(Mapping[str, np.ndarray]):
 
 
 class PartitionRows:
-    """The rows of a partition in a table's file, read part by part."""
+    """The rows of a partition in a table's file, read range by range."""
 
     def __init__(self, file: TableFile, partition: int) -> None:
         self._file = file
-        self._parts: list[tuple[int, int, int]] = []
+        self._row_ranges: list[tuple[int, int, int]] = []
         first = 0
-        for part in file.parts.get(partition, ()):
-            rows = file.length_of(part)
-            self._parts.append((part, first, first + rows))
+        for row_range in file.row_ranges.get(partition, ()):
+            rows = file.length_of(row_range)
+            self._row_ranges.append((row_range, first, first + rows))
             first += rows
 
     def by_offset(
@@ -386,25 +390,25 @@ class PartitionRows:
         """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending. `without`: but for the
         rows with these numbers, which ascend."""
         chosen = []
-        for part, first, end in self._parts:
-            least, greatest = self._file.offsets_of(part)
+        for row_range, first, end in self._row_ranges:
+            least, greatest = self._file.offsets_of(row_range)
             if greatest < low or (least >= high and high != UNBOUNDED):
                 continue
-            offset = self._file.read(["log_offset"], [part])["log_offset"]
+            offset = self._file.read(["log_offset"], [row_range])["log_offset"]
             inside = offset >= low
             if high != UNBOUNDED:
                 inside &= offset < high
             if without is not None:
                 out, behind = np.searchsorted(without, [first, end])
                 inside[without[out:behind] - first] = False
-            chosen.append((part, first, np.flatnonzero(inside)))
+            chosen.append((row_range, first, np.flatnonzero(inside)))
         return self._chosen(chosen)
 
     def by_row(self, first: int, last: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         """Returns the rows with first ≤ number < last, and their numbers."""
         chosen = [
-            (part, begin, np.arange(max(first, begin) - begin, min(last, end) - begin))
-            for part, begin, end in self._parts
+            (row_range, begin, np.arange(max(first, begin) - begin, min(last, end) - begin))
+            for row_range, begin, end in self._row_ranges
             if begin < last and end > first
         ]
         return self._chosen(chosen)
@@ -412,23 +416,23 @@ class PartitionRows:
     def take(self, rows: np.ndarray) -> Mapping[str, np.ndarray]:
         """Returns the rows with these numbers, which ascend."""
         chosen = []
-        for part, begin, end in self._parts:
+        for row_range, begin, end in self._row_ranges:
             low, high = np.searchsorted(rows, [begin, end])
             if high > low:
-                chosen.append((part, begin, rows[low:high] - begin))
+                chosen.append((row_range, begin, rows[low:high] - begin))
         return self._chosen(chosen)[0]
 
     def _chosen(self, chosen: list[tuple[int, int, np.ndarray]]) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         numbers = np.concatenate([np.empty(0, dtype=np.int64), *(first + rows for _, first, rows in chosen)])
         assert (numbers[1:] > numbers[:-1]).all(), "numbers of rows ascend"
-        return _ChosenColumns(self._file, [(part, rows) for part, _, rows in chosen]), numbers
+        return _ChosenColumns(self._file, [(row_range, rows) for row_range, _, rows in chosen]), numbers
 
 
 class _ChosenColumns(Mapping[str, np.ndarray]):
-    """The columns of chosen rows. Each is decoded when it is first asked for, a part at a time."""
+    """The columns of chosen rows. Each is decoded when it is first asked for, a range of rows at a time."""
 
     def __init__(self, file: TableFile, chosen: list[tuple[int, np.ndarray]]) -> None:
-        self._file, self._chosen = file, [(part, stretch(rows)) for part, rows in chosen if len(rows)]
+        self._file, self._chosen = file, [(row_range, stretch(rows)) for row_range, rows in chosen if len(rows)]
         self._length = sum(len(rows) for _, rows in chosen)
         self._held: dict[str, np.ndarray] = {}
 
@@ -436,12 +440,12 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
         if name not in self._held:
             if name not in self._file.table.column_names:
                 raise KeyError(name)
-            constant = self._file.constant(name, [part for part, _ in self._chosen])
+            constant = self._file.constant(name, [row_range for row_range, _ in self._chosen])
             if constant is not None:
                 self._held[name] = np.broadcast_to(constant, self._length)
             else:
-                parts = [self._file.read([name], [part])[name][rows] for part, rows in self._chosen]
-                self._held[name] = np.concatenate([empty_rows(self._file.table)[name], *parts])
+                values = [self._file.read([name], [row_range])[name][rows] for row_range, rows in self._chosen]
+                self._held[name] = np.concatenate([empty_rows(self._file.table)[name], *values])
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -549,11 +553,11 @@ def rows_into(writer: pq.ParquetWriter, table: Table, columns: Mapping[str, np.n
     return int(arrays.num_rows)
 
 
-def parts_into(run: RunDirectory, table: Table, parts: Sequence[FilePart], *, start_ns: int, torn_rows: int) -> None:
+def join_into(run: RunDirectory, table: Table, files: Sequence[FileToJoin], *, start_ns: int, torn_rows: int) -> None:
     """Makes a table of files that `writer_to` opened, in their order: the same file, byte for byte, that a TableWriter would
     have written. StorageFull if there is no room."""
     assert table.partitioned, f"{table.name} is not clustered: it is written by a TableWriter"
-    rows = sum(part.rows for part in parts)
+    rows = sum(file.rows for file in files)
     empty = pa.BufferOutputStream()
     with writer_to(empty, table) as writer:
         facts = key_value_metadata(table.name, rows=rows, torn_rows=torn_rows, start_monotonic_ns=start_ns)
@@ -561,10 +565,10 @@ def parts_into(run: RunDirectory, table: Table, parts: Sequence[FilePart], *, st
     path = table_path(run, table.name)
     making = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with _guarded_from_full_disk(path), making.open("wb") as file:
-            join_files(parts, empty.getvalue().to_pybytes(), file)
-            file.flush()
-            os.fsync(file.fileno())
+        with _guarded_from_full_disk(path), making.open("wb") as sink:
+            join_files(files, empty.getvalue().to_pybytes(), sink)
+            sink.flush()
+            os.fsync(sink.fileno())
         making.replace(path)
     finally:
         making.unlink(missing_ok=True)

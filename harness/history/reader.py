@@ -138,7 +138,7 @@ class History:
     def partitions(self) -> tuple[int, ...]:
         """The ids of every planned partition, and of any other that has rows, ascending."""
         ids = {planned.partition for planned in self.plan.partitions}
-        return tuple(sorted(ids.union(*(self.files[name].parts for name in PARTITIONED))))
+        return tuple(sorted(ids.union(*(self.files[name].row_ranges for name in PARTITIONED))))
 
     def rows_of(self, partition: int) -> int:
         """Returns how many rows a partition has, over all partitioned tables."""
@@ -168,7 +168,7 @@ class History:
         for name in PARTITIONED:
             file = self.files[name]
             columns[f"{name}_rows"] = pa.array([file.rows_of(p) for p in self.partitions], pa.int64())
-            groups = [list(map(file.row_group_of, file.parts.get(p, ()))) for p in self.partitions]
+            groups = [list(map(file.row_group_of, file.row_ranges.get(p, ()))) for p in self.partitions]
             columns[f"{name}_row_groups"] = pa.array(groups, pa.list_(pa.int32()))
         return pa.table(columns)
 
@@ -209,12 +209,12 @@ class History:
 
     def _reads_near(self, partition: int, offset: int, reads: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns rows of `reads` of a partition, among them all rows at this offset. For a large partition it reads only
-        the parts that may have the offset."""
+        the ranges of rows that may have the offset."""
         file = self.files["reads"]
-        parts = file.parts.get(partition, ())
-        if len(parts) < 2:
+        row_ranges = file.row_ranges.get(partition, ())
+        if len(row_ranges) < 2:
             return reads
-        near = [part for part in parts if file.offsets_of(part)[0] <= offset <= file.offsets_of(part)[1]]
+        near = [one for one in row_ranges if file.offsets_of(one)[0] <= offset <= file.offsets_of(one)[1]]
         return file.read(["log_offset", "sender", "client"], near) if near else empty_rows(file.table)
 
     def cell_history(

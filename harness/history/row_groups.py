@@ -29,7 +29,7 @@ class NotClustered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowRange:
     """Rows of one partition that follow one another in one row group: first ≤ number < last. For a table that is not
     clustered: a row group."""
 
@@ -52,21 +52,23 @@ def shared_metadata(shared: Mapping[int, Sequence[Run]]) -> dict[str, str]:
     return {SHARED_KEY: json.dumps(shared, separators=(",", ":"))} if shared else {}
 
 
-def parts_of(footer: pq.FileMetaData, table: Table) -> list[Part]:
-    """Returns the parts of a table's file in the order of their rows. NotClustered, with what is wrong."""
+def row_ranges_of(footer: pq.FileMetaData, table: Table) -> list[RowRange]:
+    """Returns the ranges of rows of a table's file in the order of their rows. NotClustered, with what is wrong."""
     shared = _shared(footer) if table.partitioned else {}
     column = table.column_names.index("partition") if table.partitioned else NONE
     found = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if not table.partitioned:
-            found.append(Part(NONE, number, 0, int(group.num_rows)))
+            found.append(RowRange(NONE, number, 0, int(group.num_rows)))
         elif group.num_rows:
-            found += _parts_of_group(group, number, column, shared.get(number))
+            found += _row_ranges_of_group(group, number, column, shared.get(number))
     return found
 
 
-def _parts_of_group(group: pq.RowGroupMetaData, number: int, column: int, runs: Sequence[Run] | None) -> Iterator[Part]:
+def _row_ranges_of_group(
+    group: pq.RowGroupMetaData, number: int, column: int, runs: Sequence[Run] | None
+) -> Iterator[RowRange]:
     statistics = group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
         raise NotClustered(f"row group {number}")
@@ -79,7 +81,7 @@ def _parts_of_group(group: pq.RowGroupMetaData, number: int, column: int, runs: 
     if not lasts or (runs[0][0], runs[-1][0]) != bounds or lasts[-1] != rows or not ascending:
         raise NotClustered(f"row group {number}")
     for (partition, count), last in zip(runs, lasts, strict=True):
-        yield Part(partition, number, last - count, last)
+        yield RowRange(partition, number, last - count, last)
 
 
 def _shared(footer: pq.FileMetaData) -> Mapping[int, Sequence[Run]]:

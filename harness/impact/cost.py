@@ -305,7 +305,7 @@ def _stretches_of(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[
     for partition in partitions:
         count = file.rows_of(partition)
         if not count or count >= READ_AT_ONCE_ROWS:
-            yield partition, partial(_each_part, file, file.parts.get(partition, ()))
+            yield partition, partial(_each_range, file, file.row_ranges.get(partition, ()))
             continue
         if rows + count > READ_AT_ONCE_ROWS:
             yield from _read_together(file, small)
@@ -317,9 +317,9 @@ def _stretches_of(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[
 
 def _read_together(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[int, Callable[[], Iterable[Columns]]]]:
     # In the order of the file, and of its rows.
-    ordered = sorted(partitions, key=lambda partition: file.parts.get(partition, (0,)))
-    parts = [part for partition in ordered for part in file.parts.get(partition, ())]
-    columns, first = file.read(SENDS_READ, parts), 0
+    ordered = sorted(partitions, key=lambda partition: file.row_ranges.get(partition, (0,)))
+    row_ranges = [one for partition in ordered for one in file.row_ranges.get(partition, ())]
+    columns, first = file.read(SENDS_READ, row_ranges), 0
     for partition in ordered:
         last = first + file.rows_of(partition)
         mine = {name: values[first:last] for name, values in columns.items()}
@@ -331,8 +331,8 @@ def _all_at_once(columns: Columns) -> Iterable[Columns]:
     return (columns,)
 
 
-def _each_part(file: TableFile, parts: Sequence[int]) -> Iterator[Columns]:
-    return (file.read(SENDS_READ, [part]) for part in parts)
+def _each_range(file: TableFile, row_ranges: Sequence[int]) -> Iterator[Columns]:
+    return (file.read(SENDS_READ, [one]) for one in row_ranges)
 
 
 def join_impacts(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:

@@ -112,7 +112,7 @@ Kernel = Callable[[PartitionHistory], KernelResult]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartRows:
+class PartitionPartRows:
     """Says which rows of a partition are in a part of it (`prozess.harness.checking.checker.PartitionPart`)."""
 
     number: int
@@ -150,7 +150,7 @@ class CellHistory:
     known: Mapping[str, Any] = field(default_factory=dict)
     """Facts about all partitions of the cell together, for when `partitions` holds only some of them. Each has its name
     in `prozess.harness.checking.checker.CellFacts`. It is empty if all partitions are here."""
-    part: PartRows | None = None
+    part: PartitionPartRows | None = None
     """Which rows of the one partition these are. None: all of them."""
     bounds: Bounds = Bounds()  # noqa: RUF009 - it is frozen
     """How long what its clients wait for may take."""

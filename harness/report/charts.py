@@ -197,13 +197,13 @@ def _bins(edges: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
 
 
 def sends_in_parts(history: History) -> Iterator[Columns]:
-    """The whole table, parts together up to ROWS_AT_A_TIME, so that memory does not grow with the run."""
+    """The whole table, up to ROWS_AT_A_TIME together, so that memory does not grow with the run."""
     file = history.files["sends"]
-    parts = np.array(file.intact, dtype=np.int64)
-    sizes = np.cumsum([file.length_of(part) for part in parts.tolist()])
+    row_ranges = np.array(file.intact, dtype=np.int64)
+    sizes = np.cumsum([file.length_of(row_range) for row_range in row_ranges.tolist()])
     if not len(sizes):
         return
-    for chosen in np.split(parts, np.flatnonzero(np.diff(sizes // ROWS_AT_A_TIME)) + 1):
+    for chosen in np.split(row_ranges, np.flatnonzero(np.diff(sizes // ROWS_AT_A_TIME)) + 1):
         yield file.read(_COLUMNS, chosen.tolist())
 
 

@@ -366,7 +366,7 @@ class StoryWriter:
     def story_of(self, witness: WitnessShown) -> Story | None:
         """Reports the story of a witness; None if its partition is unknown, or too large to be read again."""
         partition = witness.partition
-        if partition not in self._history.files["sends"].parts or self._history.rows_of(partition) > ROWS_MAX:
+        if partition not in self._history.files["sends"].row_ranges or self._history.rows_of(partition) > ROWS_MAX:
             return None
         sent = self._table("sends", partition)
         subjects = _subjects(witness, sent)
@@ -395,7 +395,7 @@ class StoryWriter:
         """Reports the story of a record of the application under test: of its send, if a recorded client sent it."""
         planned = {(p.topic_name, p.number): p.partition for p in self._history.plan.partitions}
         partition = planned.get((witness.topic, witness.number))
-        if partition is None or partition not in self._history.files["sends"].parts:
+        if partition is None or partition not in self._history.files["sends"].row_ranges:
             return None
         sent = self._table("sends", partition)
         rows = np.flatnonzero((sent["log_offset"] == witness.log_offset) & (sent["outcome"] == Outcome.OK))
@@ -451,8 +451,8 @@ class StoryWriter:
         held = self._held[1]
         if name not in held:
             file = self._history.files[name]
-            parts = file.parts.get(partition, ())
-            held[name] = file.read(file.table.column_names, parts) if parts else empty_rows(file.table)
+            row_ranges = file.row_ranges.get(partition, ())
+            held[name] = file.read(file.table.column_names, row_ranges) if row_ranges else empty_rows(file.table)
         return held[name]
 
     def _whole(self, name: str) -> Columns:

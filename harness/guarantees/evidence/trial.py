@@ -455,7 +455,7 @@ def _columns_of(table: Columns) -> PartitionColumns:
 
 
 def _columns_in(file: TableFile, partition: int, names: Sequence[str]) -> Columns:
-    return file.read(names, file.parts.get(partition, ()))
+    return file.read(names, file.row_ranges.get(partition, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,7 +319,7 @@ class _Exporter:
 
     def _sends(self, partition: int) -> dict[str, np.ndarray]:
         file = self._history.files["sends"]
-        sends = file.read(file.table.column_names, file.parts.get(partition, ()))
+        sends = file.read(file.table.column_names, file.row_ranges.get(partition, ()))
         return {name: values[sends["client"] != SENTINEL_CLIENT] for name, values in sends.items()}
 
     def _key(self, partition: int) -> str:
@@ -424,7 +424,7 @@ class _Exporter:
     def _reads_by_client(self) -> dict[int, dict[str, np.ndarray]]:
         file, parts = self._history.files["reads"], []
         for partition in self._history.partitions:
-            reads = file.read(file.table.column_names, file.parts.get(partition, ()))
+            reads = file.read(file.table.column_names, file.row_ranges.get(partition, ()))
             spoiled = (reads["flags"] & ReadFlag.CORRUPT) != 0
             self.unreadable += int(np.count_nonzero(spoiled))
             kept = ~spoiled & (reads["sender"] != SENTINEL_CLIENT) & (reads["log_offset"] >= 0)

@@ -37,7 +37,7 @@ def session(need):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Four clients, 10,000 rows each in every clustered table, over 40 partitions of which four were planned."""
-    monkeypatch.setattr(tables, "PART_ROWS_MIN", 5_000)
+    monkeypatch.setattr(tables, "SHARE_ROWS_MIN", 5_000)
     run = make_small(tmp_path / "run").run
     rng = np.random.default_rng(11)
     for table in CLUSTERED:

@@ -10,7 +10,7 @@ from prozess.harness.history.convert import LargeTables, write_history
 from prozess.harness.history.parquet import table_path
 from prozess.harness.schema import SENDS, TABLES
 from prozess.spark_checkers import tables
-from prozess.spark_checkers.tables import Recorded, TablePart, _count, _write, ranges_of, write_clustered
+from prozess.spark_checkers.tables import Recorded, TableShare, _count, _write, ranges_of, write_clustered
 from tests.support.small_runs import make_small
 
 START_NS = 5_000_000_000
@@ -19,8 +19,8 @@ START_NS = 5_000_000_000
 @given(st.lists(st.integers(0, 5_000), max_size=40), st.integers(1, 8))
 def test_ranges_follow_one_another_and_have_every_partition_once(rows, workers):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tables, "PART_ROWS_MIN", 100)
-        patched.setattr(tables, "PART_ROWS_MAX", 8_000)
+        patched.setattr(tables, "SHARE_ROWS_MIN", 100)
+        patched.setattr(tables, "SHARE_ROWS_MAX", 8_000)
         ranges = ranges_of(np.array(rows, dtype=np.int64), workers)
     assert [n for low, high in ranges for n in range(low, high)] == list(range(len(rows)))
     assert all(low < high for low, high in ranges)
@@ -40,7 +40,7 @@ class Here:
 
     def __init__(self, monkeypatch):
         monkeypatch.setattr(tables, "_on_workers", self.on_workers)
-        monkeypatch.setattr(tables, "PART_ROWS_MIN", 50)
+        monkeypatch.setattr(tables, "SHARE_ROWS_MIN", 50)
         self.parts = 0
 
     def on_workers(self, session, description, function, items, tasks):
@@ -107,7 +107,7 @@ def test_workers_that_see_other_files_are_told(tmp_path):
     ):
         _count(small.run, Recorded("sends", 1, 2, 1))
     assert [found.tolist() for found in _count(small.run, Recorded("sends", 1, 1, 1))[:2]] == [[0], [1]]
-    share = TablePart("sends", (1,), (0, 3), 2, tmp_path / "part.parquet")
+    share = TableShare("sends", (1,), (0, 3), 2, tmp_path / "part.parquet")
     with pytest.raises(HistoryUnreadable, match=r"has 1 rows in partitions 0 to 3, and 2 were counted"):
         _write(small.run, share, START_NS)
 
@@ -120,7 +120,7 @@ def test_parts_that_the_driver_does_not_see_are_told(tmp_path, monkeypatch):
     def elsewhere(session, description, function, items, tasks):
         found = here.on_workers(session, description, function, items, tasks)
         for item in items:
-            if isinstance(item, TablePart):
+            if isinstance(item, TableShare):
                 item.path.unlink()
         return found
 

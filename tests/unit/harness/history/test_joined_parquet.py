@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from prozess.harness.errors import StorageFull
 from prozess.harness.history import parquet
-from prozess.harness.history.joining import FilePart
-from prozess.harness.history.parquet import TableFile, TableWriter, parts_into, rows_into, table_path, writer_to
+from prozess.harness.history.joining import FileToJoin
+from prozess.harness.history.parquet import TableFile, TableWriter, join_into, rows_into, table_path, writer_to
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import SENDS, TABLES
 
@@ -44,8 +44,8 @@ def both(folder, table, groups, cuts, *, torn=0, start_ns=5):
         with writer_to(path, table) as writer:
             for columns in groups[low:high]:
                 rows_into(writer, table, columns)
-        parts.append(pickle.loads(pickle.dumps(FilePart.of(path))))
-    parts_into(run, table, parts, start_ns=start_ns, torn_rows=torn)
+        parts.append(pickle.loads(pickle.dumps(FileToJoin.of(path))))
+    join_into(run, table, parts, start_ns=start_ns, torn_rows=torn)
     return run, whole, table_path(run, table.name).read_bytes()
 
 
@@ -73,8 +73,8 @@ def test_of_a_large_partition_there_are_several_row_groups_and_its_neighbours_st
     assert joined == whole
     assert pq.read_metadata(table_path(run, "sends")).num_row_groups == 80 + 1 + 18
     file = TableFile(run, SENDS)
-    assert {p: file.rows_of(p) for p in file.parts} == {0: 40_000, 1: 3, 2: 9_000}
-    assert np.array_equal(file.read(["sequence"], file.parts[2])["sequence"], groups[2]["sequence"])
+    assert {p: file.rows_of(p) for p in file.row_ranges} == {0: 40_000, 1: 3, 2: 9_000}
+    assert np.array_equal(file.read(["sequence"], file.row_ranges[2])["sequence"], groups[2]["sequence"])
 
 
 def test_no_parts_are_a_table_without_rows(tmp_path):
@@ -90,6 +90,6 @@ def test_a_full_disk_is_said_plainly_and_leaves_the_old_table(tmp_path, monkeypa
 
     monkeypatch.setattr(parquet, "join_files", full)
     with pytest.raises(StorageFull, match=r"sends\.parquet: no room left for the history"):
-        parts_into(run, SENDS, [], start_ns=0, torn_rows=0)
+        join_into(run, SENDS, [], start_ns=0, torn_rows=0)
     assert [path.name for path in run.history.iterdir()] == ["sends.parquet"]
     assert table_path(run, "sends").read_bytes() == joined

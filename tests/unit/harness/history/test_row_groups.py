@@ -71,12 +71,12 @@ def test_whatever_partitions_are_asked_for_their_rows_come_in_that_order(tmp_pat
     file = TableFile(run, READS)
     assert file.metadata.num_row_groups == len(groups)
     file = pickle.loads(pickle.dumps(file)) if pickled else file
-    assert list(file.parts) == list(rows)
+    assert list(file.row_ranges) == list(rows)
     assert {p: file.rows_of(p) for p in rows} == {p: len(one["span"]) for p, one in rows.items()}
     for _ in range(8):
         asked = rng.sample(list(rows), rng.randrange(1, len(rows) + 1))
         asked = asked if rng.random() < 0.5 else sorted(asked)
-        found = file.read(COLUMNS, [part for p in asked for part in file.parts[p]])
+        found = file.read(COLUMNS, [part for p in asked for part in file.row_ranges[p]])
         assert told(found) == joined(rows, asked)
         assert not any(values.flags.writeable for values in found.values())
     assert told(file.read(COLUMNS)) == joined(rows, list(rows))
@@ -87,7 +87,7 @@ def test_of_many_row_groups_only_the_last_few_stay_decoded_and_all_are_read(tmp_
     run, rows = written(tmp_path, [[3, 2]] * 40)
     file = TableFile(run, READS)
     for partition in [*rows, *rows]:
-        assert told(file.read(COLUMNS, file.parts[partition])) == joined(rows, [partition])
+        assert told(file.read(COLUMNS, file.row_ranges[partition])) == joined(rows, [partition])
     assert len(file._shared) == parquet.SHARED_HELD
 
 
@@ -148,7 +148,7 @@ def test_of_partitions_that_are_lost_nothing_is_read_and_their_neighbours_are(tm
     lost = LostRows("reads", frozenset({0, 3}), whole=False, why="has changed")
     file = TableFile(RunDirectory(run.path, lost=(lost,)), READS)
     assert file.rows == 5
-    assert list(file.parts) == [6, 9]
+    assert list(file.row_ranges) == [6, 9]
     assert told(file.read(COLUMNS)) == joined(rows, [6, 9])
 
 
@@ -180,7 +180,7 @@ def test_small_keys_of_an_import_share_row_groups_and_the_findings_are_those_of_
     keys = dict(enumerate([3, 1, 9, 30, 2, 2, 7, 7, 7, 1, 1, 1]))
     run, verdict = imported(tmp_path / "shared", keys)
     reads = History.open(run).files["reads"]
-    groups = [reads.row_group_of(part) for parts in reads.parts.values() for part in parts]
+    groups = [reads.row_group_of(part) for parts in reads.row_ranges.values() for part in parts]
     sizes = [reads.metadata.row_group(n).num_rows for n in range(reads.metadata.num_row_groups)]
     assert len(groups) == len(keys)
     assert len(sizes) < len(keys) / 2
@@ -188,7 +188,7 @@ def test_small_keys_of_an_import_share_row_groups_and_the_findings_are_those_of_
     assert verdict.findings["lost"] == 3
     monkeypatch.setattr(imports, "SHARED_ROWS_MAX", 0)
     alone, _ = imported(tmp_path / "alone", keys)
-    assert len(set(History.open(alone).files["reads"].parts.values())) == len(keys)
+    assert len(set(History.open(alone).files["reads"].row_ranges.values())) == len(keys)
     assert History.open(alone).files["reads"].metadata.num_row_groups == len(keys)
     assert findings_in(run).equals(findings_in(alone))
     for name, table in TABLES.items():
