@@ -88,7 +88,7 @@ def _several(key: np.ndarray) -> np.ndarray:
     """Returns the indices of the keys that are there several times."""
     order = np.argsort(key, kind="stable")
     single = differs_from_previous(key[order])
-    # Of equal keys the first differs from the one before it, and the next one does not: both are several.
+    # Equal keys: the first differs from the one before it, and the next one does not: both are several.
     single[:-1] &= single[1:]
     return np.asarray(order[~single])
 

@@ -254,8 +254,8 @@ def _spans(parts: Sequence[Candidates]) -> np.ndarray:
     assert (reader < writer).all(), "these edges lead back in time"
     order = np.argsort(reader, kind="stable")
     begin, end = reader[order], np.maximum.accumulate(writer[order])
-    # Example: edges lead back from 5 to 2, from 4 to 3, and from 9 to 7. By their earlier ends these are 2–5, 3–4, 7–9, with
-    # the greatest later ends 5 5 9. Only 7 is behind all ends before it: the spans are 2–5 and 7–9.
+    # Example: edges lead back from 5 to 2, from 4 to 3, and from 9 to 7. Ordered by their earlier ends these are 2–5, 3–4,
+    # 7–9, with # the greatest later ends 5 5 9. Only 7 is behind all ends before it: the spans are 2–5 and 7–9.
     apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
     first = np.concatenate([np.zeros(min(1, len(begin)), dtype=np.intp), apart])
     return np.stack([begin[first], np.append(end[apart - 1], end[-1:])])

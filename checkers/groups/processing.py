@@ -492,7 +492,7 @@ def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarr
         rows, offset = rows[order], offset[order]
     repeated = ~differs_from_previous(offset)
     repeated[:-1] |= repeated[1:]
-    # Of an offset that comes twice both rows are marked: the second differs from none before it, and marks the one before it.
+    # Both rows of an offset that comes twice are marked: the second differs from none before it, and marks the one before it.
     again = np.flatnonzero(repeated)
     rows = rows.copy()
     several = rows[again]

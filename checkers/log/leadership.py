@@ -131,7 +131,7 @@ def unclean(history: PartitionHistory) -> KernelResult:
     last_known = (table["isr"][before] == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
     # Example: isr 0b110 is brokers 1 and 2. Shifted by 3, the lowest bit is 0: broker 3 was not among them.
     outside = elected[(eligible >> leader[elected] & 1 == 0) & ~last_known]
-    # Who led last before an election, where nobody led for a while in between.
+    # The row of the last leader before an election, where nobody led for a while in between.
     led = np.maximum.accumulate(np.where(leader != NONE, np.arange(len(rows)), 0))
     columns: dict[str, np.ndarray | int] = {
         "partition": history.partition,
@@ -328,6 +328,6 @@ def _previous_of_node(node: np.ndarray) -> np.ndarray:
     order = np.argsort(node, kind="stable")
     previous = np.full(len(node), -1, dtype=np.intp)
     same = ~differs_from_previous(node[order])
-    # Example: answers of the nodes 1 2 1. By node they are 0 2 | 1: answer 2 has 0 before it, the others none.
+    # Example: answers of the nodes 1 2 1. Sorted by node they are 0 2 | 1: answer 2 has 0 before it, the others none.
     previous[order[same]] = order[np.flatnonzero(same) - 1]
     return previous

@@ -245,7 +245,7 @@ def _result(index: PartitionIndex, parts: list[_Found], judged: int) -> KernelRe
     found = _Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Found.__slots__))
     reads = index.reads
     read_ns = np.where(found.read >= 0, reads["read_ns"][found.read], MISSING) if len(reads["read_ns"]) else found.read
-    # By offset, record, rank of the case, then time: the first of each (offset, record) is its witness.
+    # Sorted by offset, record, rank of the case, then time: the first of each (offset, record) is its witness.
     found = found.take(np.lexsort((found.read, read_ns, _RANK[found.case], found.key, found.offset)))
     # One witness for each record and offset, the first: they are sorted by rank, then by time.
     found = found.take(np.flatnonzero(differs_from_previous(found.offset) | differs_from_previous(found.key)))

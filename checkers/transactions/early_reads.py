@@ -189,7 +189,7 @@ def open_records_of_part(index: CellIndex) -> OpenRecords:
     records = open_records(index, 0, rows)
     gap = np.searchsorted(index.part.breaks, records.offset)
     clock = of_clients(index.clocks[0], records.client, unknown=NONE)
-    # Of each clock, case and gap the record that was open for longest comes first: it alone can matter to other parts.
+    # The record that was open for longest comes first of each clock, case and gap: it alone can matter to other parts.
     order = np.lexsort((records.offset, -records.until_ns, gap, records.case, clock))
     new = differs_from_previous(gap[order]) | differs_from_previous(records.case[order])
     first = order[new | differs_from_previous(clock[order])]

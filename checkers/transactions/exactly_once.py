@@ -151,7 +151,7 @@ def _missing(
     """Returns source records below the committed offset that have fewer copies than there are such records."""
     chosen = np.flatnonzero(below & (source.key >= 0))
     rank = _rank(source.key[chosen])
-    # Of n equal source records and k copies, those of rank k and above have none.
+    # There are n equal source records and k copies of them: those of rank k and above have none.
     chosen = chosen[rank >= _Counted(copy.key).of(source.key[chosen])]
     parts = []
     for slot, index in enumerate(sources):

@@ -161,8 +161,8 @@ def finding_of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> Kerne
         level = of_clients(partition.client_isolation, reads["client"][rows], unknown=Isolation.READ_UNCOMMITTED)
         case = np.where(level == Isolation.READ_COMMITTED.value, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
         audit = ~partition.read_by_consumer(rows)
-        # By level, then record, then consumers before the audit, then time: the first row of each (level, record) is the
-        # witness.
+        # Sorted by level, then record, then consumers before the audit, then time: the first row of each (level, record)
+        # is the # witness.
         order = np.lexsort((reads["read_ns"][rows], audit, partition.read_key[rows], case))
         rows, case, audit = rows[order], case[order], audit[order]
         new = differs_from_previous(partition.read_key[rows]) | differs_from_previous(case)

@@ -205,7 +205,7 @@ def test_the_local_engine_finds_the_same_in_pieces_read_from_files(generated, pi
     assert {f.anomaly for f in whole if f.result.count} >= set(CHECKERS) - {"unreported"}
     history = History.open(generated)
     largest = max(history.rows_of(p) for p in history.partitions)
-    assert len(history.files["reads"].parts[0]) > 2
+    assert len(history.files["reads"].row_ranges[0]) > 2
     found = check_locally(History.open(generated), select(), workers=2, rows_max=largest // pieces)
     assert facts(found) == facts(whole)
 
@@ -236,7 +236,7 @@ def test_a_partition_of_which_a_piece_cannot_be_looked_at_is_unknown_and_the_oth
     path = tmp_path / "rotten"
     shutil.copytree(generated.path, path)
     history = History.open(RunDirectory(path))
-    length, [_, group, *_] = history.rows_of(0) // 4, history.files["reads"].parts[1]
+    length, [_, group, *_] = history.rows_of(0) // 4, history.files["reads"].row_ranges[1]
     rot(RunDirectory(path), "reads", row_group=group, column="sequence")
     names = ["lost", "stalled", "late"]
     findings = {

@@ -189,7 +189,7 @@ def test_of_many_small_partitions_each_is_read_as_alone_and_a_rotten_page_costs_
     offset = table.column_names.index("log_offset")
 
     def read(file, partition):
-        return file.read(table.column_names, file.parts[partition])
+        return file.read(table.column_names, file.row_ranges[partition])
 
     file = parquet.TableFile(run, table)
     for p in [*partitions, *partitions]:
