@@ -6,7 +6,6 @@ under a lock, so that their ids differ. What they send and read is in their reco
 from this file afterwards.
 """
 
-import difflib
 import fcntl
 import json
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from prozess.harness.errors import BadInput
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.run_directory import write_json
 from prozess.harness.schema import NONE
 
@@ -260,8 +260,7 @@ class ReachedPoint:
 def checked_point(number: int, when: When, step: str, nth: int, application: str | None) -> Point:
     """Returns a point that an application can reach. BadInput if there is no such point."""
     if step not in STEPS:
-        near = difflib.get_close_matches(step, STEPS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"Known: {', '.join(STEPS)}."
+        hint = did_you_mean(step, STEPS, otherwise=f"Known: {', '.join(STEPS)}.")
         raise BadInput(f"crash.{when}({step!r}): there is no such step; {hint}")
     if step == "receive" and when == "before":
         raise BadInput(

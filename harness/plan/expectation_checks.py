@@ -1,9 +1,9 @@
 """Refuses expectations that could never come true, or never fail, when a trial is planned."""
 
-import difflib
 from collections.abc import Collection, Sequence
 
 from prozess.harness.errors import BadInput
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan.expectations import (
     BehindExpected,
     ControllerExpected,
@@ -44,9 +44,7 @@ def _why_not(
     """Returns why the expectation cannot be met, or None if it can be."""
     for name in steps_named(expectation):
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            return f"there is no step {name!r}{hint}"
+            return f"there is no step {name!r}; {did_you_mean(name, names)}".removesuffix("; ")
     if isinstance(expectation, Lasting) and expectation.until in names[: names.index(step.name) + 1]:
         return f"until = {expectation.until!r} is no later step"
     if isinstance(expectation, MessageExpected) and step.name not in of_messages:

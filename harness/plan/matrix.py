@@ -4,7 +4,6 @@ covers the rest with few of them.
 Everything here is pure: it reads no clock, file or cluster.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -31,6 +30,7 @@ from prozess.harness.config.existing_clusters import refuse_unwritable
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan.covering import cover
 from prozess.harness.plan.mistakes import explain_truth, truths_for_numbers
 from prozess.harness.plan.plan import Exclusion
@@ -321,10 +321,9 @@ def _check_key(key: str, kind: str) -> None:
         return _check_property(scope, name.removeprefix(_PROPERTY))
     if name in _NOT_SET or name not in scopes.get(scope, {}):
         known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field not in _NOT_SET]
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise BadInput(
-            f"{key!r} is not a setting of a {kind} cell.{hint} Known: {', '.join(sorted(known))}; and any property of "
+            f"{key!r} is not a setting of a {kind} cell; {did_you_mean(key, known)} "
+            f"Known: {', '.join(sorted(known))}; and any property of "
             f"Kafka's as {scope if scope in scopes else 'topic'}.{_PROPERTY}NAME."
         )
 

@@ -3,7 +3,6 @@
 A bad file is one `BadInput`, which names the value, the rule and the way out.
 """
 
-import difflib
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic_core import ErrorDetails
 from prozess.harness import inputs, installation
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import check_alerts
 from prozess.harness.plan.matrix import SCOPES
@@ -87,11 +87,8 @@ def _file_of(name: str) -> Path:
         raise BadInput(_a_matrix(name))
     if name in known_campaigns():
         raise BadInput(_a_campaign(name))
-    near = difflib.get_close_matches(name, trials, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise BadInput(
-        f"There is no trial {name!r}.{hint} Known: {', '.join(sorted(trials))}; or give the path of a .toml file."
-    )
+    hint = did_you_mean(name, trials, otherwise="give one of these, or the path of a .toml file")
+    raise BadInput(f"There is no trial {name!r}; {hint} Known: {', '.join(sorted(trials))}.")
 
 
 def _document_in(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 that says what varies from trial to trial."""
 
 import copy
-import difflib
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from prozess.campaigns.engine import read_begun
 from prozess.harness import inputs
 from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan.checks import why_nobody
 from prozess.harness.plan.covering import cover, covered, impossible
 from prozess.harness.plan.matrix import Combination, covering, expand, valid_combinations
@@ -150,11 +150,8 @@ def load_matrix(name_or_path: str) -> Matrix:
     if not (path.suffix == ".toml" or "/" in name_or_path):
         known = known_matrices()
         if name_or_path not in known:
-            near = difflib.get_close_matches(name_or_path, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise BadInput(
-                f"There is no matrix {name_or_path!r}.{hint} Known: {', '.join(known)}; or give the path of a .toml file."
-            )
+            hint = did_you_mean(name_or_path, known, otherwise="give one of these, or the path of a .toml file.")
+            raise BadInput(f"There is no matrix {name_or_path!r}; {hint} Known: {', '.join(known)}.")
         path = known[name_or_path]
     try:
         document = tomllib.loads(inputs.read_text(path))
@@ -186,11 +183,9 @@ def parse_matrix(document: Mapping[str, Any], *, source: str) -> Matrix:
     matrix = Matrix(name=str(rest["name"]), title=str(rest["title"]), spec=spec, document=rest, source=source)
     kinds = {w.kind for w in matrix.trial({axis: values[0] for axis, values in spec.values.items()}).workloads}
     if strange := sorted(set(spec.cells_per_trial) - kinds):
-        near = difflib.get_close_matches(strange[0], sorted(kinds), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise BadInput(
-            f"{source}: matrix.cells_per_trial.{strange[0]}: there is no such workload here.{hint} "
-            f"There are {', '.join(sorted(kinds))}."
+            f"{source}: matrix.cells_per_trial.{strange[0]}: there is no such workload here; "
+            f"{did_you_mean(strange[0], sorted(kinds))} There are {', '.join(sorted(kinds))}."
         )
     return matrix
 
@@ -201,8 +196,7 @@ def _problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         known = [*MatrixSpec.model_fields, *ScheduleSpec.model_fields, *Step.model_fields]
-        near = difflib.get_close_matches(key, known, n=1)
-        return f"{where} is not a known key; " + (f"did you mean {near[0]!r}?" if near else "remove it.")
+        return f"{where} is not a known key; {did_you_mean(key, known, otherwise='remove it.')}"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}."
 
 

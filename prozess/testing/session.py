@@ -3,7 +3,6 @@
 A test asks by marker, else on the command line, else in the ini file. Each cluster runs in its sandbox and is reported over a
 pipe what to do. Tests that need a cluster like it share it."""
 
-import difflib
 import json
 import queue
 import socket
@@ -24,6 +23,7 @@ from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, NEWEST_VER
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from prozess.harness.ledger import record_of
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import FaultAction, Step
@@ -73,8 +73,7 @@ def settings_from(configured: Mapping[str, object], marked: Mapping[str, object]
     known = [f.name for f in fields(TestSettings)]
     for name in marked:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+            hint = did_you_mean(name, known, otherwise=f"Known: {', '.join(known)}.")
             raise BadInput(f"@pytest.mark.prozess({name}=…) is not known; {hint}")
     given = {**configured, **marked}
     default = TestSettings()
@@ -123,8 +122,7 @@ def _refuse_unknown_names(settings: TestSettings) -> None:
             continue  # the registries are imported only if they are needed
         known = names()
         if wrong := next((value for value in given if value not in known), None):
-            near = difflib.get_close_matches(wrong, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+            hint = did_you_mean(wrong, known, otherwise=f"Known: {', '.join(sorted(known))}.")
             raise BadInput(f"prozess {name} = {wrong!r} is not known; {hint}")
     for name, _ in settings.properties:
         if meant := misspelt("broker", name):

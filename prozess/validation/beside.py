@@ -4,7 +4,6 @@ Spring Boot reads `application-prod.yml` over `application.yml` where the profil
 `application.properties` over both; Quarkus and .NET do alike. What such a file sets, and prozess was not given, is not
 understood. A profile that no file knows is misspelt, or its file lies elsewhere: that is not understood either."""
 
-import difflib
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prozess.harness.errors import BadInput
+from prozess.harness.nearest import did_you_mean
 from prozess.validation import reading as documents
 from prozess.validation.reading import Reading, entries
 
@@ -142,8 +142,7 @@ def _profiles(reading: Reading, readings: Sequence[Reading], profiles: Sequence[
     active = profiles or [name for each in readings for name in each.active_profiles]
     for name in dict.fromkeys(active):
         if name not in known and name not in family.no_profiles:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            meant = f"did you mean {near[0]}?" if near else f"they have {', '.join(sorted(known)) or 'none'}"
+            meant = did_you_mean(name, sorted(known), otherwise=f"they have {', '.join(sorted(known)) or 'none'}")
             origin = "--profile" if name in profiles else str(reading.path)
             reading.doubt(
                 f"the profile {name!r}", origin, f"is active, and no file that was given has anything for it: {meant}"

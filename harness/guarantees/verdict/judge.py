@@ -4,7 +4,6 @@ For each cell and anomaly, every witness is put to the guarantee table with what
 decides.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -55,6 +54,7 @@ from prozess.harness.guarantees.verdict.sentences import (
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces.checking import Finding, KernelResult
+from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Control, Plan
 from prozess.harness.printable import first_of_many, number_of
@@ -538,9 +538,8 @@ def parse_decide(texts: Sequence[str]) -> tuple[str, ...]:
     named = [name.strip() for text in texts for name in text.split(",")]
     for name in named:
         if name not in TABLE:
-            near = difflib.get_close_matches(name, TABLE, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadInput(f"--decide {name!r} is not the name of a guarantee.{hint} Known: {', '.join(TABLE)}.")
+            hint = did_you_mean(name, TABLE)
+            raise BadInput(f"--decide {name!r} is not the name of a guarantee; {hint} Known: {', '.join(TABLE)}.")
     return tuple(name for name in TABLE if name in named)
 
 

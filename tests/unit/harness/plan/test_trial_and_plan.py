@@ -68,7 +68,7 @@ def test_every_partition_has_exactly_one_producer_and_every_reader():
         ({"backend": "docker"}, "backend 'docker' is not known. Known:"),
         ({"base": {"producer.acks": 2}}, "producer.acks = '2'"),
         ({"base": {"producer.ack": 1}}, "'producer.ack' is not a setting of a log cell"),
-        ({"axes": {"producer.ack": [1]}}, "Did you mean 'producer.acks'?"),
+        ({"axes": {"producer.ack": [1]}}, "did you mean 'producer.acks'?"),
         ({"base": {"topic.properties.segment.byte": 1}}, "Did you mean 'segment.bytes'?"),
         ({"base": {"producer.properties.bach.size": 1}}, "is no property of Kafka's. Did you mean 'batch.size'?"),
         ({"variant": {"properties": {"replica.lag.time.max.m": 1}}}, "Did you mean 'replica.lag.time.max.ms'?"),
@@ -103,7 +103,7 @@ def test_a_wrong_key_is_told_alone_and_not_what_only_follows_from_it():
 
 
 def test_an_unknown_trial_names_the_nearest():
-    with pytest.raises(BadInput, match="Did you mean 'smoke'"):
+    with pytest.raises(BadInput, match="did you mean 'smoke'"):
         load_trial("smok")
 
 

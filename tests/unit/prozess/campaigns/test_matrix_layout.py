@@ -139,10 +139,10 @@ def test_a_named_value_sets_whatever_belongs_together():
         ({"matrix": {"axes": {"schedule": ["calm"]}}}, "schedules are an axis already"),
         ({"matrix": {"schedules": []}}, "at least 1 item"),
         ({"matrix": {"schedules": [{"name": "a", "title": "a"}] * 2}}, "two schedules are named 'a'"),
-        ({"matrix": {"cells_per_trial": {"lgo": 3}}}, "Did you mean 'log'?"),
+        ({"matrix": {"cells_per_trial": {"lgo": 3}}}, "did you mean 'log'?"),
         ({"matrix": {"axes": {"variant.brokers": ["three"]}}}, "variant.brokers = 'three'"),
         ({"steps": STEPS}, "belong to its [[matrix.schedules]]"),
-        ({"axes": {"producer.ack": ["1"]}}, "Did you mean 'producer.acks'?"),
+        ({"axes": {"producer.ack": ["1"]}}, "did you mean 'producer.acks'?"),
         ({"axes": {"producer.acks": ["2"]}}, "producer.acks = '2'"),
         ({"name": 3}, "needs a name"),
         (
@@ -253,7 +253,7 @@ def carry_out(monkeypatch, capsys, *arguments):
     [
         ((), "Give the name or file of a matrix"),
         (("smoke.toml",), "cannot be read"),
-        (("matrix-quik",), "Did you mean 'matrix-quick'?"),
+        (("matrix-quik",), "did you mean 'matrix-quick'?"),
         (("matrix-quick", "--diff", "a", "b"), "--diff compares two directories"),
         (("--diff", "a", "b"), "holds no results of a matrix"),
         (("matrix-quick", "--for", "8h"), "it needs --run DIRECTORY"),

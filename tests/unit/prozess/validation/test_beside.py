@@ -63,9 +63,9 @@ def test_a_file_that_does_not_count_is_passed_over(tmp_path, other, text, profil
 @pytest.mark.parametrize(
     ("kind", "more", "profiles", "name", "meant"),
     [
-        ("spring", "---\nspring.config.activate.on-profile: prod\nserver.port: 2\n", ("prd",), "prd", "mean prod"),
+        ("spring", "---\nspring.config.activate.on-profile: prod\nserver.port: 2\n", ("prd",), "prd", "mean 'prod'"),
         ("spring", "spring.profiles.active: live\n", (), "live", "they have none"),
-        ("quarkus", "", ("prdo",), "prdo", "mean prod"),
+        ("quarkus", "", ("prdo",), "prdo", "mean 'prod'"),
     ],
 )
 def test_a_profile_that_no_file_has_is_unclear(tmp_path, kind, more, profiles, name, meant):

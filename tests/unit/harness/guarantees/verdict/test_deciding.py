@@ -51,7 +51,7 @@ def test_names_come_in_the_order_of_the_table_each_once(named):
 
 
 @pytest.mark.parametrize(
-    ("named", "said"), [("lots", "Did you mean lost?"), ("", "Known: lost, duplicate,"), ("lost,", "'' is not")]
+    ("named", "said"), [("lots", "did you mean 'lost'?"), ("", "Known: lost, duplicate,"), ("lost,", "'' is not")]
 )
 def test_a_name_that_is_none_is_refused_with_the_names_there_are(named, said):
     with pytest.raises(BadInput, match=r"--decide .* is not the name of a guarantee") as refused:
