@@ -1,4 +1,8 @@
-"""Writes `docs/guarantees.md` from the guarantee table: `python -m tools.guarantees_page`."""
+"""Writes the three pages of the guarantee table: `python -m tools.guarantees_page`.
+
+`guarantees.md` fits a screen: what each group of anomalies harms, and which settings permit it. `guarantee-rules.md` has
+every rule, and `guarantee-facts.md` what the rules ask for.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -7,12 +11,13 @@ from prozess.harness import installation
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.controls import CONTROLS
+from prozess.harness.guarantees.table.harm import HARM
 from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES, proofs_of
 from prozess.harness.plan.catalogue import NATURES
 
-DOCUMENT = installation.SEARCH_PATH / "docs" / "guarantees.md"
+DOCS = installation.SEARCH_PATH / "docs"
 _HEAD = """\
-# The guarantee table
+# The rules of the guarantees
 
 <!-- Made from harness/guarantees by `python -m tools.guarantees_page`. Change the code, not this page. -->
 
@@ -30,8 +35,8 @@ witness is forbidden.**
 history must show the defect's own signature; a fault nearby does not suffice. If the signature can be neither seen \
 nor ruled out, the report says that the defect is possible. If the cause was seen and is no known defect, the witness \
 is *explained*, and forbidden all the same.
-- Times are widened by the clock error. What depends on a fault that was not proven to work is unknown. Therefore is what \
-depends on the controllers' log if that log says nothing about it.
+- Times are widened by the clock error. What depends on a fault that was not proven to work is unknown. The same holds for \
+what depends on the controllers' log if that log says nothing about it.
 - If there is no witness, the anomaly is *held* if no rule could have permitted one, and *permitted, not seen* \
 otherwise. It is *unknown* if the evidence is incomplete, if a step of the trial did not happen, if a fault was not \
 proven to work, or if a required control showed nothing.
@@ -61,12 +66,69 @@ def _never(rule: Rule) -> str:
     return " (never certain: unknown at best)" if NEVER_CERTAIN.intersection(rule.when) else ""
 
 
-def render() -> str:
-    """Returns the whole page as Markdown."""
+_OVERVIEW = """\
+# The guarantees
+
+<!-- Made from harness/guarantees by `python -m tools.guarantees_page`. Change the code, not this page. -->
+
+What harms most comes first. An anomaly is *forbidden* unless a rule permits it, and a rule needs proof of what happened.
+
+| what is harmed | anomalies | settings that may permit it |
+|---|---|---|
+"""
+_AFTER_OVERVIEW = """
+
+[The rules](guarantee-rules.md) say for each anomaly when it is permitted, and why, with the source. \
+[The facts](guarantee-facts.md) are what the rules ask for: of the configuration, and of what happened. \
+`prozess explain ANOMALY` says the same of one anomaly, and [Reading the results](results.md) what a report makes of it.
+
+## What each anomaly means
+
+| anomaly | what a client sees | the promise against it |
+|---|---|---|
+"""
+_FACTS_HEAD = """\
+# The facts of the guarantees
+
+<!-- Made from harness/guarantees by `python -m tools.guarantees_page`. Change the code, not this page. -->
+
+What the [rules](guarantee-rules.md) ask for, what a permission must be proven by, what faults do, and which \
+cells are controls.
+
+| fact | from | meaning |
+|---|---|---|
+"""
+
+
+def render() -> dict[str, str]:
+    """Returns the pages as Markdown, each by the name of its file in docs/."""
+    return {"guarantees.md": _overview(), "guarantee-rules.md": _rules(), "guarantee-facts.md": _facts()}
+
+
+def _overview() -> str:
+    parts = [_OVERVIEW]
+    for harmed, anomalies in HARM.items():
+        labels = dict.fromkeys(
+            rule.label for name in anomalies for rule in TABLE[name].rules if rule.effect is RuleEffect.PERMITTED
+        )
+        names = ", ".join(f"[`{name}`](guarantee-rules.md#{name})" for name in anomalies)
+        parts.append(f"| {harmed} | {names} | {', '.join(labels)} |\n")
+    parts.append(_AFTER_OVERVIEW)
+    for anomalies in HARM.values():
+        for name in anomalies:
+            parts.append(f"| `{name}` | {TABLE[name].meaning_in_full} | {TABLE[name].promise} |\n")
+    return "".join(parts)
+
+
+def _rules() -> str:
     parts = [_HEAD, "\n## The anomalies\n"]
     for guarantee in TABLE.values():
         parts.extend(_guarantee(guarantee))
-    parts += ["\n## The facts\n\n| fact | from | meaning |\n|---|---|---|\n"]
+    return "".join(parts)
+
+
+def _facts() -> str:
+    parts = [_FACTS_HEAD]
     for name, fact in FACTS.items():
         scope = "configuration" if fact.of_configuration else "what happened"
         parts.append(f"| {name} | {scope} | {fact.meaning} |\n")
@@ -117,10 +179,10 @@ def _guarantee(guarantee: Guarantee) -> Iterator[str]:
 
 
 def main() -> None:
-    """Writes the page into the checkout."""
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(render(), encoding="utf-8")
-    sys.stdout.write(f"wrote {DOCUMENT}\n")
+    """Writes the pages into the checkout."""
+    for name, text in render().items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"wrote {DOCS / name}\n")
 
 
 if __name__ == "__main__":

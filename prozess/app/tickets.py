@@ -14,7 +14,7 @@ from prozess.harness.plan.trial_files import known_trials
 
 _ID = re.compile(r"(?:KAFKA-|KIP-|librdkafka#)\d+")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*(])")
-_MADE_OF_THE_TABLE = "guarantees.md"
+_MADE_OF_THE_TABLE = frozenset({"guarantees.md", "guarantee-rules.md", "guarantee-facts.md"})
 SENTENCES_MAX = 5
 """How many sentences of pages are printed."""
 
@@ -84,7 +84,7 @@ def _trials() -> Iterator[tuple[str, str]]:
 def _pages() -> Iterator[tuple[str, str]]:
     folder = installation.folder("docs")
     for path in sorted(folder.glob("*.md")) if folder is not None else ():
-        if path.name != _MADE_OF_THE_TABLE:
+        if path.name not in _MADE_OF_THE_TABLE:
             yield f"docs/{path.name}", path.read_text(encoding="utf-8")
 
 
