@@ -295,7 +295,7 @@ def test_a_pytest_that_is_killed_leaves_no_application_behind(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "printed"),
     [
         (("before", "comit", 1), "did you mean 'commit'"),
         (("before", "xyz", 1), "Known: produce, deliver"),
@@ -309,7 +309,7 @@ def test_a_point_that_cannot_be_reached_is_refused(asked, printed):
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "printed"),
     [("service", "is nothing that can be started"), ("gone.py", "there is no such file"), ([], "the command is empty"),
      (["/no/such/program"], "cannot be started: No such file")],
 )  # fmt: skip

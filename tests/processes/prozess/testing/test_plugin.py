@@ -107,7 +107,7 @@ def test_it(application): pass
 NARROW = "@pytest.mark.prozess(backend='compose')\ndef test_narrow(kafka_cluster): pass\n"
 
 
-@pytest.mark.parametrize(("unavailable", "code", "said"), [("fail", 1, "2 errors"), ("skip", 0, "2 skipped")])
+@pytest.mark.parametrize(("unavailable", "code", "printed"), [("fail", 1, "2 errors"), ("skip", 0, "2 skipped")])
 def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip_whatever_fixture_asks(
     tmp_path, monkeypatch, unavailable, code, printed
 ):

@@ -81,7 +81,7 @@ def test_a_tombstone_is_an_output_like_another():
     ("function", "identity", "said"),
     [
         (lambda record: 1 // 0, None, "function raised ZeroDivisionError: "),
-        (lambda record: {"a": 1}, None, "Without identity=, which says what of an output is compared"),
+        (lambda record: {"a": 1}, None, "Without identity=, which says what is compared"),
         (lambda record: "a", lambda record: record.nothing, "identity raised AttributeError"),
         (lambda record: [object()], lambda record: "a", "does not say what it is"),
     ],

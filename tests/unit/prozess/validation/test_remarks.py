@@ -41,7 +41,7 @@ def test_what_was_not_understood_is_a_warning_with_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("origin", "place"),
+    ("origin", "location"),
     [
         ("app.properties:3", ("app.properties", 3)),
         ("C:/app.yml:12, spring.kafka", ("C:/app.yml", 12)),

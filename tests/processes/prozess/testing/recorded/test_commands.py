@@ -161,7 +161,7 @@ def test_a_program_that_is_ended_before_it_was_started_makes_the_test_unknown(ka
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("printed", "why"),
     [
         ("good morning", "a line is no event: 'good morning'"),
         ('{"name": "producer_send_succ', "a line is no event"),
@@ -378,7 +378,7 @@ def test_what_a_program_committed_and_never_said_to_have_processed_is_caught(
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("printed", "why"),
     [
         ('{"name": "producer_send", "value": "@.1"}', "it announced 1 sends and did not say how they ended"),
         ('{"name": "tool_data", "sent": 3, "acked": 1}', "it sent 3 records, and reported 1 how their sends ended"),
