@@ -30,6 +30,7 @@ _WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 def main(run: Path) -> None:
     """Writes the four pictures of a run."""
     PICTURES.mkdir(exist_ok=True)
+    run = run.resolve()
     checked = subprocess.run(
         [sys.executable, "-m", "prozess", "check", str(run), "--engine", "local"],
         env=os.environ | {"COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"},
@@ -49,7 +50,11 @@ def main(run: Path) -> None:
         opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         for name in THEMES:
             page = opened.new_page(viewport=SIZE, color_scheme=name)
-            page.goto((run / "report.html").resolve().as_uri())
+            page.goto((run / "report.html").as_uri())
+            page.locator("pre.copied").evaluate_all(
+                "(texts, folder) => texts.forEach(text => text.textContent = text.textContent.replaceAll(folder, 'runs/'))",
+                f"{run.parent}/",
+            )
             page.screenshot(path=PICTURES / f"report-{name}.png")
 
 

@@ -103,7 +103,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
                 shown.add(line)
                 out.append(line)
     out += _application_lines(verdict)
-    out += ["", f"Found: {found_line(verdict.findings)}."]
+    out += ["", f"Found: {found_line(verdict)}."]
     out += hanging_lines(read_hanging(run))
     out += impact_lines(run)
     out += delivery_lines(deliveries(run, plan, verdict))

@@ -54,7 +54,7 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     for one in () if verdict.application is None else verdict.application.anomalies:
         text = f"{SIGNS[one.outcome]} {brief_of_application(one)}: {one.reason}"
         out.print(f"application {escape(text)}", soft_wrap=True)
-    out.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
+    out.print(f"found      {escape(found_line(verdict))}", soft_wrap=True)
     _show_names(verdict)
     for text in verdict.not_proven:
         out.print(f"[yellow]not proven: {escape(text)}[/yellow]")

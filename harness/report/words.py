@@ -189,9 +189,17 @@ def kafka_description(run: RunDirectory, plan: Plan) -> str:
     return ", ".join(filter(None, (" and ".join(versions) or "of an unknown version", mode)))
 
 
-def found_line(findings: Mapping[str, int]) -> str:
-    """Returns everything that was found, by name."""
-    return ", ".join(f"{name} {count:,}" for name, count in findings.items() if count) or "nothing"
+def found_line(verdict: TrialVerdict) -> str:
+    """Returns everything that was found, by name, and how much of it no promise is about."""
+    outside = Counter({name: 0 for name in verdict.findings})
+    for cell in verdict.cells:
+        outside.update({name: anomaly.not_applicable for name, anomaly in cell.anomalies.items()})
+    texts = (
+        f"{name} {count:,}" + (f" (no promise is about {outside[name]:,} of these)" if outside[name] else "")
+        for name, count in verdict.findings.items()
+        if count
+    )
+    return ", ".join(texts) or "nothing"
 
 
 def names_met(verdict: TrialVerdict) -> list[str]:
@@ -207,13 +215,13 @@ def meanings_of(names: Iterable[str]) -> dict[str, str]:
 
 def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
     """Names of all anomalies judged in these cells: those that are violated in any cell, then the unknown ones, then those
-    that were seen, and each in order of first appearance. A table begins with what matters, however narrow the page is."""
+    that were seen, and each by its harm. A table begins with what matters, however narrow the page is."""
     worst: dict[str, int] = {}
     for cell in cells:
         for name, anomaly in cell.anomalies.items():
             rank = _WORST_FIRST.index(anomaly.outcome) if anomaly.outcome in _WORST_FIRST else len(_WORST_FIRST)
             worst[name] = min(rank, worst.get(name, rank))
-    return sorted(worst, key=worst.__getitem__)
+    return sorted(worst, key=lambda name: (worst[name], harm_rank(name)))
 
 
 def brief_nodes(nodes: Sequence[str]) -> str:
@@ -270,7 +278,16 @@ class AnomalyGroup:
     @property
     def count(self) -> int:
         """Returns how often the anomaly was seen in all of these cells."""
-        return sum(anomaly.count for _, anomaly in self.pairs)
+        return sum(anomaly.seen for _, anomaly in self.pairs)
+
+    @property
+    def times(self) -> str:
+        """Returns that number in words. The verdict's sentence counts only what is forbidden, so both are named where they
+        differ: `584 of 691 seen`."""
+        if self.outcome is not AnomalyOutcome.VIOLATED:
+            return f"{self.count:,}"
+        forbidden = sum(anomaly.forbidden for _, anomaly in self.pairs)
+        return f"{self.count:,}" if forbidden == self.count else f"{forbidden:,} of {self.count:,} seen"
 
 
 def has_section(anomaly: CellAnomaly) -> bool:
@@ -304,16 +321,29 @@ class AnomalyTally:
         judged = {outcome for outcome in self.cells if outcome is not AnomalyOutcome.NOT_JUDGED}
         return judged == {AnomalyOutcome.HELD}
 
+    @property
+    def unjudged(self) -> bool:
+        """Was the guarantee judged in no cell, and nothing of it seen?"""
+        return set(self.cells) == {AnomalyOutcome.NOT_JUDGED} and not self.seen
+
+    @property
+    def worst(self) -> int:
+        """Returns the rank of the worst outcome in any cell: 0 is a violation."""
+        return min(
+            (_WORST_FIRST.index(outcome) for outcome in self.cells if outcome in _WORST_FIRST),
+            default=len(_WORST_FIRST),
+        )
+
 
 def tallies(verdict: TrialVerdict) -> dict[str, AnomalyTally]:
-    """Returns the tally of each guarantee: the first look at a matrix. Empty where there is one cell."""
+    """Returns the tally of each guarantee, the worst first: the first look at a matrix. Empty where there is one cell."""
     found: dict[str, AnomalyTally] = {}
     for cell in verdict.cells if len(verdict.cells) > 1 else ():
         for anomaly in cell.anomalies.values():
             tally = found.setdefault(anomaly.anomaly, AnomalyTally())
             tally.cells[anomaly.outcome] += 1
-            tally.seen += anomaly.count
-    return found
+            tally.seen += anomaly.seen
+    return dict(sorted(found.items(), key=lambda item: (item[1].worst, harm_rank(item[0]))))
 
 
 def rows_each(articles: int) -> int:

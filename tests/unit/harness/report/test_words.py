@@ -3,8 +3,8 @@
 import pytest
 
 from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.report.words import fault_name
-from prozess.harness.verdict import FaultShown
+from prozess.harness.report.words import fault_name, found_line, seen_groups, tallies
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, FaultShown, TrialVerdict, Verdict
 
 
 def step(name, **parameters):
@@ -29,3 +29,43 @@ def step(name, **parameters):
 def test_a_fault_of_single_messages_is_named_by_what_it_did_to_which(parameters, expected):
     shown = FaultShown(step="late", fault="message", nodes=("broker-1",), begin_s=1, end_s=2, effective=True)
     assert fault_name(shown, [step("late", **parameters)]) == expected
+
+
+def anomaly(name, outcome, **counts):
+    verdict = Verdict.VIOLATED if outcome is AnomalyOutcome.VIOLATED else Verdict.HELD
+    return CellAnomaly(anomaly=name, outcome=outcome, verdict=verdict, count=sum(counts.values()), **counts)
+
+
+def verdict_of(*anomalies, cells=2):
+    judged = {one.anomaly: one for one in anomalies}
+    cell = CellVerdict(cell=0, name="c", workload="log", axes={}, verdict=Verdict.VIOLATED, anomalies=judged)
+    findings = {name: cells * one.count for name, one in judged.items()}
+    return TrialVerdict(
+        verdict=Verdict.VIOLATED, sentence="", trial="t", title="", seed=1, cells=(cell,) * cells, findings=findings
+    )
+
+
+def test_what_no_promise_is_about_is_in_no_count_and_the_line_of_findings_says_how_much_that_is():
+    verdict = verdict_of(anomaly("lost", AnomalyOutcome.VIOLATED, forbidden=5, not_applicable=2))
+    assert [group.times for group in seen_groups(verdict)] == ["10"]
+    assert tallies(verdict)["lost"].seen == 10
+    assert found_line(verdict) == "lost 14 (no promise is about 4 of these)"
+
+
+def test_where_only_a_part_is_forbidden_both_numbers_are_named():
+    verdict = verdict_of(anomaly("lost", AnomalyOutcome.VIOLATED, forbidden=5, permitted=3))
+    assert [group.times for group in seen_groups(verdict)] == ["10 of 16 seen"]
+    assert found_line(verdict) == "lost 16"
+
+
+def test_guarantees_are_listed_by_outcome_and_then_by_harm():
+    verdict = verdict_of(
+        anomaly("late", AnomalyOutcome.VIOLATED, forbidden=9),
+        anomaly("torn", AnomalyOutcome.HELD),
+        anomaly("invisible", AnomalyOutcome.NOT_JUDGED),
+        anomaly("lost", AnomalyOutcome.VIOLATED, forbidden=1),
+        anomaly("duplicate", AnomalyOutcome.SHOWN, permitted=4),
+    )
+    found = tallies(verdict)
+    assert list(found) == ["lost", "late", "duplicate", "invisible", "torn"]
+    assert [name for name, tally in found.items() if tally.unjudged] == ["invisible"]
