@@ -3,39 +3,24 @@ ends transactions that hang."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import ClusterFailed, NotReady
-from prozess.harness.interfaces import AdminProtocol, Targets, TopicSpec
+from prozess.harness.interfaces import AdminProtocol, Targets, TopicSpec, Workload
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, HangingTransaction, OpenTransaction
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, read_object, read_resolved, write_json
 from prozess.harness.schema import ObservationKind
-
-
-class TopicRecorder(Protocol):
-    """The part of the recorder that topics need."""
-
-    def write(self, table: str, **columns: int) -> None:
-        """Writes one row. Columns that are not given are unset."""
-        ...
-
-
-class Producers(Protocol):
-    """The part of the workload that topics need."""
-
-    def begin(self, partitions: Collection[int]) -> None:
-        """Has producers write to these late partitions from now on."""
-        ...
 
 
 class TrialTopics:
     """The topics of one trial, and which of its planned partitions exist. One thread uses it."""
 
-    def __init__(self, plan: Plan, admin: AdminProtocol, producers: Producers, recorder: TopicRecorder) -> None:
+    def __init__(self, plan: Plan, admin: AdminProtocol, producers: Workload, recorder: Recorder) -> None:
         self._plan, self._admin, self._producers, self._recorder = plan, admin, producers, recorder
         self._absent = {p.partition for p in plan.partitions if p.late}
 
