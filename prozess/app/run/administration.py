@@ -3,24 +3,36 @@ ends transactions that hang."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import ClusterFailed, NotReady
-from prozess.harness.interfaces import AdminProtocol, Targets, TopicSpec, Workload
+from prozess.harness.interfaces import AdminProtocol, Targets, TopicSpec
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, HangingTransaction, OpenTransaction
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.plan.schedule import ClientCommand, FaultAction
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, read_object, read_resolved, write_json
 from prozess.harness.schema import ObservationKind
 
 
+class ScheduledClients(Protocol):
+    """The part of the workload that steps of a schedule use."""
+
+    def command(self, action: ClientCommand) -> None:
+        """Has the clients carry out the action. NotReady if they do not in time."""
+        ...
+
+    def begin(self, partitions: Collection[int]) -> None:
+        """Has producers write to these late partitions from now on."""
+        ...
+
+
 class TrialTopics:
     """The topics of one trial, and which of its planned partitions exist. One thread uses it."""
 
-    def __init__(self, plan: Plan, admin: AdminProtocol, producers: Workload, recorder: Recorder) -> None:
+    def __init__(self, plan: Plan, admin: AdminProtocol, producers: ScheduledClients, recorder: Recorder) -> None:
         self._plan, self._admin, self._producers, self._recorder = plan, admin, producers, recorder
         self._absent = {p.partition for p in plan.partitions if p.late}
 

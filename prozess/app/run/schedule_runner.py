@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prozess.app.run.administration import TrialTopics
+from prozess.app.run.administration import ScheduledClients, TrialTopics
 from prozess.app.run.cluster_state import Inspector
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.messages.match import awaited_rule
 from prozess.harness.errors import ClusterFailed, NotReady, TargetMissing
-from prozess.harness.interfaces import AdminProtocol, BrokerView, MessageWatch, PartitionView, Progress, Workload
+from prozess.harness.interfaces import AdminProtocol, BrokerView, MessageWatch, PartitionView, Progress
 from prozess.harness.plan.plan import Cell, Plan, PlannedPartition
 from prozess.harness.plan.schedule import (
     Acked,
@@ -242,7 +242,7 @@ POLL_S = 0.02
 class Actors:
     """The parts of the harness that do what steps say."""
 
-    workload: Workload
+    workload: ScheduledClients
     nemesis: Nemesis
     inspector: Inspector
     topics: TrialTopics
