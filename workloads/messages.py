@@ -7,10 +7,9 @@ not known is a mistake of prozess.
 
 import json
 import re
-from dataclasses import asdict, dataclass
-from typing import Annotated, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PlainValidator, Strict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, Strict, TypeAdapter, ValidationError
 
 
 def _text(value: object) -> str:
@@ -21,6 +20,8 @@ def _text(value: object) -> str:
 
 def _number_of(key: object) -> int:
     """Returns the number that a key is: JSON has keys of text alone."""
+    if type(key) is int:
+        return key
     if not (isinstance(key, str) and _WHOLE.fullmatch(key)):
         raise ValueError(f"{key!r} is no number written as a key")
     return int(key)
@@ -39,31 +40,27 @@ Flag = Annotated[bool, Strict()]
 """True or false. A number is neither."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(BaseModel):
     """The base of all messages. A key that is not known is an error."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 # Commands: from the run stage to a client. Each is answered by `DoneEvent`.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeCommand(Message):
     """Send, at the rate of the plan."""
 
     do: Literal["resume"] = "resume"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseCommand(Message):
     """Send nothing until `ResumeCommand`."""
 
     do: Literal["pause"] = "pause"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SendCommand(Message):
     """Send `count` records to each of these partitions. It is done once all have been issued."""
 
@@ -72,7 +69,6 @@ class SendCommand(Message):
     do: Literal["send"] = "send"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BeginCommand(Message):
     """Write to these late partitions too: they exist now."""
 
@@ -80,28 +76,24 @@ class BeginCommand(Message):
     do: Literal["begin"] = "begin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldCommand(Message):
     """Stay in the middle of a transaction until `GoOnCommand`."""
 
     do: Literal["hold"] = "hold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GoOnCommand(Message):
     """Go on after `HoldCommand`: another has taken the transactional.id over."""
 
     do: Literal["go_on"] = "go_on"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOverCommand(Message):
     """Take the transactional.id over. It is done once the new instance is initialised."""
 
     do: Literal["take_over"] = "take_over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishCommand(Message):
     """Send nothing more, and end once every report has come, or after the limit."""
 
@@ -109,14 +101,12 @@ class FinishCommand(Message):
     do: Literal["finish"] = "finish"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCommand(Message):
     """End."""
 
     do: Literal["stop"] = "stop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StallCommand(Message):
     """Reports a member not to poll for so long."""
 
@@ -124,7 +114,6 @@ class StallCommand(Message):
     do: Literal["stall"] = "stall"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainCommand(Message):
     """Say `DrainingEvent` again and again from now on."""
 
@@ -132,7 +121,6 @@ class DrainCommand(Message):
     do: Literal["drain"] = "drain"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FenceCommand(Message):
     """Initialise every transactional.id once more, and say `FencedEvent`."""
 
@@ -140,7 +128,6 @@ class FenceCommand(Message):
     do: Literal["fence"] = "fence"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LookCommand(Message):
     """Record what the groups have committed, and say `LookedEvent`."""
 
@@ -148,7 +135,6 @@ class LookCommand(Message):
     do: Literal["look"] = "look"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FollowCommand(Message):
     """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
     passed."""
@@ -159,7 +145,6 @@ class FollowCommand(Message):
     do: Literal["follow"] = "follow"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCommand(Message):
     """Write the sentinels, and say `SentinelsEvent`."""
 
@@ -167,7 +152,6 @@ class WriteCommand(Message):
     do: Literal["write"] = "write"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCommand(Message):
     """Read each partition through its sentinel, and say `AuditedEvent`. `through`: dense partition → offset."""
 
@@ -176,7 +160,6 @@ class ReadCommand(Message):
     do: Literal["read"] = "read"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReachCommand(Message):
     """Say `ReachedEvent` once each of these partitions was read through its offset."""
 
@@ -205,7 +188,6 @@ Command = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Order(Message):
     """A command with its number, which `DoneEvent` repeats."""
 
@@ -216,14 +198,12 @@ class Order(Message):
 # Events: from a client to the run stage.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyEvent(Message):
     """The Kafka client is made."""
 
     event: Literal["ready"] = "ready"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DoneEvent(Message):
     """The command of this number is carried out."""
 
@@ -231,7 +211,6 @@ class DoneEvent(Message):
     event: Literal["done"] = "done"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEvent(Message):
     """A process of its own has begun. `speaks`: the client records what it says, and ends with it."""
 
@@ -240,7 +219,6 @@ class ChildEvent(Message):
     event: Literal["child"] = "child"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEndedEvent(Message):
     """A process of its own has ended."""
 
@@ -248,7 +226,6 @@ class ChildEndedEvent(Message):
     event: Literal["child-ended"] = "child-ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndedEvent(Message):
     """The last message of a client: how it ended, and why."""
 
@@ -257,7 +234,6 @@ class EndedEvent(Message):
     event: Literal["ended"] = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainingEvent(Message):
     """Says where a member of a group is. `at`: dense partition → (position, whether that is the end)."""
 
@@ -266,7 +242,6 @@ class DrainingEvent(Message):
     event: Literal["draining"] = "draining"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FencedEvent(Message):
     """The answer to `FenceCommand`. `problems`: transactional.id → why it was not initialised."""
 
@@ -274,7 +249,6 @@ class FencedEvent(Message):
     event: Literal["fenced"] = "fenced"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LookedEvent(Message):
     """The answer to `LookCommand`. `missing`: group.id → why nothing is known of it."""
 
@@ -282,14 +256,12 @@ class LookedEvent(Message):
     event: Literal["looked"] = "looked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedEvent(Message):
     """The answer to `FollowCommand`."""
 
     event: Literal["followed"] = "followed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SentinelsEvent(Message):
     """The answer to `WriteCommand`, by dense partition: the sentinels' offsets, and why there is none."""
 
@@ -298,7 +270,6 @@ class SentinelsEvent(Message):
     event: Literal["sentinels"] = "sentinels"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedEvent(Message):
     """The answer to `ReadCommand`, by dense partition: the offset through which it was read, or why it was not."""
 
@@ -307,7 +278,6 @@ class AuditedEvent(Message):
     event: Literal["audited"] = "audited"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReachedEvent(Message):
     """The answer to `ReachCommand`."""
 
@@ -324,7 +294,6 @@ Event = Annotated[
 # Between the run stage and the fork server.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fork(Message):
     """Start one process with these clients; it comes with their ends of the control pipes."""
 
@@ -334,7 +303,6 @@ class Fork(Message):
     """The log of the process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Message):
     """A process has started."""
 
@@ -343,7 +311,6 @@ class Started(Message):
     event: Literal["started"] = "started"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(Message):
     """A process has ended; `status` is negative for the signal that ended it."""
 
@@ -379,4 +346,4 @@ fork_server_events: Decoder[Started | Exited] = Decoder(
 
 def encoded(message: Message) -> bytes:
     """Returns a message as one line of JSON, without the line's end."""
-    return json.dumps(asdict(message)).encode()
+    return json.dumps(message.model_dump()).encode()

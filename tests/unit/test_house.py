@@ -32,7 +32,7 @@ LINES_MAX = {
     "harness": 34_100,
     "nemesis": 4_850,
     "prozess": 1_050,
-    "prozess/app": 6_600,
+    "prozess/app": 6_470,
     "prozess/campaigns": 6_375,
     "prozess/exchange": 7_000,
     "prozess/testing": 7_250,

@@ -4,7 +4,6 @@ controller through any broker."""
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from prozess.app.run.cluster_state import Beside
 from prozess.clusters.protocol.admin import Admin
@@ -27,19 +26,6 @@ JOIN_S = 1.0
 any more."""
 
 
-class Answering(Protocol):
-    """Asks brokers. True: an answer came, perhaps a definite error."""
-
-    def answers(self, node_id: int, *, timeout_s: float) -> bool: ...
-    def controller_answers(self, node_id: int, *, timeout_s: float) -> bool: ...
-
-
-class RowWriting(Protocol):
-    """The part of the recorder that this needs."""
-
-    def write(self, table: str, **columns: int) -> None: ...
-
-
 class AdminCall:
     """One kind of call, made again and again by one thread. An attempt that gets no answer is made again, and the call lasts
     until one does.
@@ -47,7 +33,7 @@ class AdminCall:
     Example: attempts at 5 s and 16 s get no answer for 10 s each, and one at 27 s gets it at once: a call of 22 s.
     """
 
-    def __init__(self, node: int, attempt: Callable[[], bool], recorder: RowWriting, clock: Clock) -> None:
+    def __init__(self, node: int, attempt: Callable[[], bool], recorder: Recorder, clock: Clock) -> None:
         self._node, self._attempt, self._recorder, self._clock = node, attempt, recorder, clock
         self._begun_ns: int | None = None
         self._lock, self._written, self._closed = threading.Lock(), False, False
@@ -86,7 +72,7 @@ class AdminCalls(Beside):
     """A context in which such calls are made. None are made on a cluster of somebody else: nothing would be judged there."""
 
     def __init__(
-        self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, admin: Answering | None = None
+        self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, admin: Admin | None = None
     ) -> None:
         super().__init__(join_timeout_s=JOIN_S / (plan.variant.brokers + 1))
         self._calls: list[AdminCall] = []
@@ -113,6 +99,6 @@ class AdminCalls(Beside):
             call.close()
 
 
-def _ask_the_controller(admin: Answering, brokers: Sequence[int]) -> bool:
+def _ask_the_controller(admin: Admin, brokers: Sequence[int]) -> bool:
     """Asks through one broker after the other: one that is down, or does not know the controller, says nothing of it."""
     return any(admin.controller_answers(broker, timeout_s=REQUEST_S) for broker in brokers)

@@ -11,21 +11,18 @@ from prozess.harness.interfaces import AdminProtocol, Targets, TopicSpec
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, HangingTransaction, OpenTransaction
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.plan.schedule import ClientCommand, FaultAction
+from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, read_object, read_resolved, write_json
 from prozess.harness.schema import ObservationKind
 
 
-class TopicRecorder(Protocol):
-    """The part of the recorder that topics need."""
+class ScheduledClients(Protocol):
+    """The part of the workload that steps of a schedule use."""
 
-    def write(self, table: str, **columns: int) -> None:
-        """Writes one row. Columns that are not given are unset."""
+    def command(self, action: ClientCommand) -> None:
+        """Has the clients carry out the action. NotReady if they do not in time."""
         ...
-
-
-class Producers(Protocol):
-    """The part of the workload that topics need."""
 
     def begin(self, partitions: Collection[int]) -> None:
         """Has producers write to these late partitions from now on."""
@@ -35,7 +32,7 @@ class Producers(Protocol):
 class TrialTopics:
     """The topics of one trial, and which of its planned partitions exist. One thread uses it."""
 
-    def __init__(self, plan: Plan, admin: AdminProtocol, producers: Producers, recorder: TopicRecorder) -> None:
+    def __init__(self, plan: Plan, admin: AdminProtocol, producers: ScheduledClients, recorder: Recorder) -> None:
         self._plan, self._admin, self._producers, self._recorder = plan, admin, producers, recorder
         self._absent = {p.partition for p in plan.partitions if p.late}
 

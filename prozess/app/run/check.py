@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from prozess.app.run_options import EngineName, refuse_without_spark
 from prozess.harness.checking.findings import read_findings, write_findings
@@ -31,28 +31,16 @@ WRITTEN_BY_SPARK_ROWS, WRITTEN_BY_SPARK_WORKERS = 20_000_000, 4
 this process works on two tables at a time by itself (benchmarks/conversion.py)."""
 
 
-class CheckHistory(Protocol):
-    """Runs checkers over a stored history."""
-
-    def __call__(self, history: History, checkers: "CheckerSet") -> list[Finding]:
-        """Returns findings ordered by partition, then as `checkers`. HistoryUnreadable; HarnessFailed if it fails."""
-        ...
-
-
-class MeasureImpact(Protocol):
-    """Measures what faults cost."""
-
-    def __call__(self, history: History, faults: Sequence[FaultTime]) -> Impact:
-        """Returns rates, latencies and gaps (`prozess.harness.impact`). HistoryUnreadable; HarnessFailed if it fails."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Engine:
     """The two things that an engine can do with a stored run: check it, and measure what the faults cost."""
 
-    check: CheckHistory
-    measure: MeasureImpact
+    check: Callable[[History, "CheckerSet"], list[Finding]]
+    """Runs checkers over a stored history, and returns findings ordered by partition, then as the checkers.
+    HistoryUnreadable; HarnessFailed if it fails."""
+    measure: Callable[[History, Sequence[FaultTime]], Impact]
+    """Measures what faults cost: rates, latencies and gaps (`prozess.harness.impact`). HistoryUnreadable; HarnessFailed
+    if it fails."""
 
 
 def local_engine(workers: int, _session: "SparkSession | None") -> Engine:

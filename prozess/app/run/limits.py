@@ -1,9 +1,8 @@
 """What a stage of a run awaited for longer than its limit. It is noted in `limits.json`, and the verdict says it first."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
-from prozess.harness.interfaces import AuditResult
+from prozess.harness.interfaces import AuditResult, Workload
 from prozess.harness.interfaces.cluster import HangingTransaction
 from prozess.harness.run_directory import RunDirectory, write_json
 
@@ -28,20 +27,8 @@ class StageLimits:
             self._emit("limit-reached", text=text)
 
 
-class Auditor(Protocol):
-    """The part of the clients that fences and audits."""
-
-    def fence(self, *, timeout_s: float) -> Mapping[str, str]:
-        """Initialises each transactional.id once more. Returns those that could not be, and why."""
-        ...
-
-    def audit(self, *, timeout_s: float) -> AuditResult:
-        """Reads every partition from its start to a sentinel."""
-        ...
-
-
 def fence_and_audit(
-    clients: Auditor,
+    clients: Workload,
     limits: StageLimits,
     audit_s: float,
     *,

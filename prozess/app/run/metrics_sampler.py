@@ -9,12 +9,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 
 from prozess.app.run.cluster_state import Beside
-from prozess.clusters.protocol.metrics import MetricsObserver
+from prozess.clusters.protocol.metrics import LeaderState, MetricsObserver
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Cluster
@@ -34,50 +33,15 @@ ABSENT_AFTER_NS = NS_PER_S // 2
 VALUE_MAX = 2**62
 
 
-class LeaderStateProtocol(Protocol):
-    """Describes what a broker that takes itself for the leader says about a partition. None means that it did not say."""
-
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def isr_size(self) -> int: ...
-    @property
-    def high_watermark(self) -> int | None: ...
-    @property
-    def last_stable_offset(self) -> int | None: ...
-    @property
-    def watermark_epoch(self) -> int: ...
-    @property
-    def transactions(self) -> Sequence[OpenTransaction] | None: ...
-
-
-class Observer(Protocol):
-    """Asks one node at a time for its metrics. None means that it did not answer."""
-
-    @property
-    def brokers(self) -> Sequence[int]: ...
-    @property
-    def controllers(self) -> Sequence[int]: ...
-    def expected(self, node_id: int) -> Sequence[str]: ...
-    def jmx(self, node_id: int, *, timeout_s: float) -> Mapping[str, float | None] | None: ...
-    def led_by(
-        self, node_id: int, topics: Sequence[str], *, timeout_s: float
-    ) -> Mapping[tuple[str, int], Any] | None: ...
-    def open_transactions(self, node_id: int, *, timeout_s: float) -> int | None: ...
-    def quorum(self, node_id: int, *, timeout_s: float) -> tuple[int, int] | None: ...
-    def elr_sizes(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int] | None: ...
-    def close(self) -> None: ...
-
-
 class MetricsSampler(Beside):
     """A context in which metrics are recorded. A plan with `metrics = false` records none."""
 
     def __init__(
-        self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, observer: Observer | None = None
+        self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, observer: MetricsObserver | None = None
     ) -> None:
         super().__init__()
         self._clock = clock
-        self._observer: Observer | None = observer
+        self._observer: MetricsObserver | None = observer
         if not plan.metrics:
             return
         watch = self._observer = observer or MetricsObserver(cluster)
@@ -176,7 +140,7 @@ def _micro(value: float | None) -> int:
 class JmxOfNode:
     """Samples one node's JMX."""
 
-    def __init__(self, observer: Observer, node: int, rows: MetricRows) -> None:
+    def __init__(self, observer: MetricsObserver, node: int, rows: MetricRows) -> None:
         self._observer, self._node, self._rows = observer, node, rows
 
     def sample(self) -> None:
@@ -208,7 +172,7 @@ _OF_LEADER = ("isr_size", "high_watermark", "last_stable_offset", "last_stable_o
 class LeaderSampler:
     """Samples what leaders say about their partitions. A row is written when it changes, and now and then."""
 
-    def __init__(self, observer: Observer, partitions: Mapping[tuple[str, int], int], rows: MetricRows) -> None:
+    def __init__(self, observer: MetricsObserver, partitions: Mapping[tuple[str, int], int], rows: MetricRows) -> None:
         self._observer, self._partitions, self._rows = observer, partitions, rows
         self._topics = sorted({topic for topic, _ in partitions})
         self._leader: dict[int, tuple[int, int]] = {}
@@ -220,7 +184,7 @@ class LeaderSampler:
         """Asks one broker. The partitions that it led last are absent if it says nothing about them."""
         clock = self._rows.clock
         asked_ns = clock.monotonic_ns()
-        led: Mapping[tuple[str, int], LeaderStateProtocol] | None = None
+        led: Mapping[tuple[str, int], LeaderState] | None = None
         transactions: int | None = None
         with suppress(HarnessFailed):
             led = self._observer.led_by(node, self._topics, timeout_s=ANSWER_TIMEOUT_S)
@@ -231,7 +195,7 @@ class LeaderSampler:
         with self._lock:
             self._note(node, time_ns, led or {})
 
-    def _note(self, node: int, time_ns: int, led: Mapping[tuple[str, int], LeaderStateProtocol]) -> None:
+    def _note(self, node: int, time_ns: int, led: Mapping[tuple[str, int], LeaderState]) -> None:
         found: dict[int, tuple[float | None, ...]] = {}
         seen, clock = [], self._rows.clock
         for key, state in led.items():
@@ -259,7 +223,7 @@ class LeaderSampler:
         )
 
 
-def _numbers(state: LeaderStateProtocol) -> tuple[float | None, ...]:
+def _numbers(state: LeaderState) -> tuple[float | None, ...]:
     high, stable = state.high_watermark, state.last_stable_offset
     # The two were asked one after the other, in this order.
     lag = None if high is None or stable is None else max(0, high - stable)
@@ -280,7 +244,7 @@ def _oldest(transactions: Sequence[OpenTransaction] | None, wall_ns: int) -> tup
 class Quorum:
     """Samples what controllers say about the quorum, and who may lead besides the ISR."""
 
-    def __init__(self, observer: Observer, partitions: Mapping[tuple[str, int], int], rows: MetricRows) -> None:
+    def __init__(self, observer: MetricsObserver, partitions: Mapping[tuple[str, int], int], rows: MetricRows) -> None:
         self._observer, self._partitions, self._rows = observer, partitions, rows
         self._topics = sorted({topic for topic, _ in partitions})
         self._changes = Changes()

@@ -4,8 +4,9 @@ happened."""
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
+from prozess.app.run.administration import ScheduledClients, TrialTopics
+from prozess.app.run.cluster_state import Inspector
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.messages.match import awaited_rule
 from prozess.harness.errors import ClusterFailed, NotReady, TargetMissing
@@ -15,7 +16,6 @@ from prozess.harness.plan.schedule import (
     Acked,
     AddPartitions,
     Behind,
-    ClientCommand,
     Condition,
     DeleteRecords,
     Each,
@@ -33,8 +33,10 @@ from prozess.harness.plan.schedule import (
     Step,
     Unfenced,
 )
+from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import MISSING, NONE, StepOutcome
+from prozess.nemesis.nemesis import Nemesis
 
 # The conditions of a schedule, whose meaning is in `prozess.harness.plan.schedule`. Every living broker is asked who leads
 # and who is in sync, because a broker that is cut off from the controllers goes on reporting what it last knew.
@@ -236,66 +238,14 @@ def _node_id(name: str) -> int:
 POLL_S = 0.02
 
 
-class WorkloadProtocol(Protocol):
-    """The part of the workload that the runner uses."""
-
-    def command(self, action: ClientCommand) -> None:
-        """Has the clients carry out the action. NotReady if they do not in time."""
-        ...
-
-
-class NemesisProtocol(Protocol):
-    """The part of the nemesis that the runner uses."""
-
-    def strike(self, step_number: int, step: Step) -> object:
-        """Makes the step's fault. ClusterFailed or NotReady if it could not be done."""
-        ...
-
-    def heal(self, step_name: str | None) -> object:
-        """Undoes the fault of that step, or every fault."""
-        ...
-
-
-class InspectorProtocol(Protocol):
-    """The part of the inspector that the runner uses."""
-
-    def inspect(self, partitions: Sequence[int], *, step: int) -> object:
-        """Writes what the copies of these partitions hold into the history."""
-        ...
-
-
-class TopicsProtocol(Protocol):
-    """The part of the topics that the runner uses, to change them under load."""
-
-    def add_partitions(self, cells: Sequence[Cell]) -> object:
-        """Creates the late partitions of these cells, and lets producers write to them."""
-        ...
-
-    def delete_records(self, cells: Sequence[Cell], *, keep: int, step: int, now_ns: int) -> object:
-        """Deletes all but the last `keep` records of each partition of these cells."""
-        ...
-
-
-class StepRecorder(Protocol):
-    """The part of the recorder that the runner uses."""
-
-    def write(self, table: str, **columns: int) -> None:
-        """Writes one row. Columns that are not given are unset."""
-        ...
-
-    def code(self, dictionary: str, text: str) -> int:
-        """Returns the dictionary code of a text."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Actors:
     """The parts of the harness that do what steps say."""
 
-    workload: WorkloadProtocol
-    nemesis: NemesisProtocol
-    inspector: InspectorProtocol
-    topics: TopicsProtocol
+    workload: ScheduledClients
+    nemesis: Nemesis
+    inspector: Inspector
+    topics: TrialTopics
 
 
 class ScheduleRunner:
@@ -306,7 +256,7 @@ class ScheduleRunner:
         context: Context,
         actors: Actors,
         *,
-        recorder: StepRecorder,
+        recorder: Recorder,
         clock: Clock,
         start_ns: int,
         announce: Callable[[int, Step, str], None],

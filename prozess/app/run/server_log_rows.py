@@ -12,11 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import Node
 from prozess.harness.plan.plan import Plan
+from prozess.harness.recording.rows import Recorder
 from prozess.harness.report.server_logs import ServerLog, TrialTime
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import NONE, ObservationKind
@@ -26,15 +26,7 @@ _TRUNCATED = re.compile(rb" \[(?:Unified)?Log partition=([\w.-]+)-(\d+), dir=[^\
 _REFUSED = b"Received request for api with key 27 (WriteTxnMarkers) and unsupported version"
 
 
-class ObservationWriter(Protocol):
-    """The part of the recorder that is used here."""
-
-    def write(self, table: str, **columns: int) -> None:
-        """Writes one row. Columns that are not given are unset."""
-        ...
-
-
-def keep_server_logs(run: RunDirectory, plan: Plan, nodes: Sequence[Node], recorder: ObservationWriter) -> int:
+def keep_server_logs(run: RunDirectory, plan: Plan, nodes: Sequence[Node], recorder: Recorder) -> int:
     """Writes a row for each log of a broker that was read, and for each thing that it says. Returns how many rows. A log
     without times, or that is not there, says nothing."""
     time = TrialTime.of(run)

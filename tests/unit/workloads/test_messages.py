@@ -1,7 +1,6 @@
 """Messages between the run stage and its clients: what is stated is what is heard, and nothing else is."""
 
-from dataclasses import fields
-from typing import Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -28,9 +27,14 @@ def said(kind):
     return made[get_origin(kind)](*inner) if inner else SAID[kind]
 
 
+def hints(kind):
+    """Name of each field of a message → its type."""
+    return {name: hint for name, hint in get_type_hints(kind, include_extras=True).items() if name in kind.model_fields}
+
+
 def made(kind):
     """Messages of one kind."""
-    return st.builds(kind, **{field.name: said(field.type) for field in fields(kind)})
+    return st.builds(kind, **{name: said(hint) for name, hint in hints(kind).items()})
 
 
 COMMANDS = st.one_of([made(command) for command in get_args(messages.Command)])
@@ -102,10 +106,10 @@ def lax(kind):
 
 @pytest.mark.parametrize("kind", messages.Message.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_no_field_of_a_message_is_read_laxly(kind):
-    assert not {field.name: found for field in fields(kind) if (found := lax(field.type))}
+    assert not {name: found for name, hint in hints(kind).items() if (found := lax(hint))}
 
 
 def test_every_command_and_event_has_a_name_of_its_own():
     for kind, name in ((get_args(messages.Command), "do"), (get_args(get_args(messages.Event)[0]), "event")):
-        names = [field.default for one in kind for field in fields(one) if field.name == name]
+        names = [one.model_fields[name].default for one in kind]
         assert len(set(names)) == len(names) == len(kind)
