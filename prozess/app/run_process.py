@@ -249,8 +249,9 @@ class _Terminal(io.FileIO):
 def _outlive_terminals() -> None:
     """Lets standard output and standard error outlive their terminal.
 
-    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it reports the shell alone, and the
-    shell says us. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing should.
+    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it signals the shell alone, and the
+    shell signals this process. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing
+    should.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -1,7 +1,7 @@
 """Posts to a webhook what somebody wants to know who does not look: a violation, and the end of a run or a night.
 
 The message is Slack's: an HTTP POST of {"text": …} in JSON, which Mattermost, Rocket.Chat and Discord (at /slack) take, too.
-What a webhook answers never changes a verdict or an exit code: that a message was not taken is stated on standard error. The
+The answer of a webhook never changes a verdict or an exit code: standard error reports a message that was not accepted. The
 address is a secret, because whoever has it can post. Therefore it is never shown, kept or handed on.
 """
 

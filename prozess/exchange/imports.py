@@ -34,7 +34,7 @@ class StatedFault:
     begin_ns: int
     end_ns: int | None
     value: str
-    """What was stated of whom it hit and how it went."""
+    """The targets and the result of the fault, as the history states them."""
 
 
 # What every import ends in: a run directory with a plan and all tables, that goes through the ordinary check and
@@ -395,7 +395,8 @@ def _write_planned(run: RunDirectory, plan: Plan, dictionaries: Dictionaries) ->
 def _write_faults(
     run: RunDirectory, stated: Sequence[StatedFault], dictionaries: Dictionaries, unstated_since_ns: int | None
 ) -> None:
-    """Writes the faults that were stated, and behind them whatever was not, unless it was stated that nothing was."""
+    """Writes the stated faults, and after them one fault that stands for all unstated ones, unless the user rules those out.
+    """
     ending = OF_UNKNOWN_EFFECT if unstated_since_ns is not None else NO_COPY_DESTROYED
     rows = []
     for number, fault in enumerate(stated):

@@ -94,7 +94,7 @@ class ApplicationProcess:
             self._guard.wait(GONE_S)
 
     def _listen(self, timeout_s: float, *, until: Callable[[], bool]) -> None:
-        """Reads what the guard has stated, and what it says until then."""
+        """Reads the messages of the guard, for up to this many seconds."""
         assert self._guard.stdout is not None
         if self._guard.stdout.closed:
             return
@@ -468,7 +468,7 @@ class RecordedCommand(RunningApplication):
             )
 
     def _end_at_once(self, pid: int) -> None:
-        os.kill(pid, signal.SIGUSR1)  # the program is killed first, and what it had stated is recorded
+        os.kill(pid, signal.SIGUSR1)  # the program is killed first, and what it had printed is recorded
 
 
 class RecordedCommands:
@@ -477,7 +477,7 @@ class RecordedCommands:
     def __init__(self, recording: Recording, applications: Applications) -> None:
         self._recording, self._applications = recording, applications
         self._unnamed: dict[str, list[str]] = {}
-        """Application → what of its configuration nobody stated; of each that was started."""
+        """Application → the settings that its test did not give, for each one that was started."""
 
     def __call__(
         self,

@@ -80,7 +80,7 @@ class StateExpectation:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationFinding:
-    """Something that an application did, or a reason why nobody can report (`unknown`)."""
+    """Something that an application did, or a reason why the answer is `unknown`."""
 
     anomaly: str
     where: str
@@ -251,8 +251,8 @@ def _late(key: bytes, pairs: Sequence[tuple[Record, Record]]) -> Iterator[Applic
 
 
 def judge_identities(topic: str, contents: Contents, identity: Identity | None) -> list[ApplicationFinding]:
-    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = what producers stated of
-    each record. One send that stands there twice is `duplicate`, and none of this."""
+    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = the identity header that
+    producers wrote. One send that stands there twice is `duplicate`, and none of this."""
     if contents.incomplete:
         return [ApplicationFinding(REPEATED, topic, 0, f"cannot be judged: {contents.incomplete}", unknown=True)]
     sends: dict[bytes, dict[tuple[int, ...], Record]] = defaultdict(dict)
@@ -347,7 +347,7 @@ def counted(count: int, noun: str) -> str:
 
 # What of an application nobody could judge in a test, because nothing reports it; and what to add that reports it. Pure.
 #
-# What is not judged passes nothing: it is stated in the summary, and fails a test that forbids it.
+# What is not judged passes nothing: the summary lists it, and a test that forbids it fails.
 
 
 UNPROCESSED = "unprocessed"

@@ -387,8 +387,8 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Prints what passing tests have shown that their configuration permits, and what nobody could judge: stated, because
-    it would not be seen otherwise."""
+    """Prints the permitted anomalies of passing tests, and the anomalies that could not be judged. Nothing else
+    would show them."""
     write_summary(terminalreporter)
 
 

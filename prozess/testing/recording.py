@@ -382,8 +382,8 @@ class Recording:
         ]
 
     def _fill_processed(self, recorded: RecordedTest) -> None:
-        """Marks records as processed for groups that stated nothing of processing: who asks for the next record has
-        processed the one before."""
+        """Marks records as processed for groups that did not mark their processing: a member that asks for the
+        next record has processed the one before."""
         from prozess.testing.recorded.steps import fill_processed
 
         for members in self._silent_groups(recorded):
@@ -397,7 +397,7 @@ class Recording:
 
     @staticmethod
     def _silent_groups(recorded: RecordedTest) -> list[list[int]]:
-        """Returns the members of each group of which none stated anything of processing."""
+        """Returns the members of each group in which no member marked its processing."""
         plan = make_test_plan(recorded)
         processing = {c.client for c in recorded.clients if "processing" in c.how}
         members: dict[str | None, list[int]] = {}
@@ -423,7 +423,7 @@ class Recording:
         return found
 
     def _judge_contents(self) -> list[ApplicationFinding | Unjudged]:
-        """Returns what the user stated of records, by what stands in the topics."""
+        """Checks the user's expectations about records against the contents of the topics."""
         from prozess.testing.recorded.steps import greatest_commits
         from prozess.testing.recorded.topics import read_contents
 

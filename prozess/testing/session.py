@@ -1,7 +1,7 @@
 """Starts the Kafka clusters that tests share, each in a process of its own, with the settings that tests ask for.
 
-A test asks by marker, else on the command line, else in the ini file. Each cluster runs in its sandbox and is reported over a
-pipe what to do. Tests that need a cluster like it share it."""
+A test asks by marker, else on the command line, else in the ini file. Each cluster runs in its sandbox and gets its commands
+over a pipe. Tests that need a cluster like it share it."""
 
 import difflib
 import json

@@ -85,7 +85,7 @@ def metrics_of(watch: ClusterWatch, notices: Notices | None, clock: Clock) -> li
 
 
 def _of_cluster(watch: ClusterWatch) -> list[PrometheusMetric]:
-    """Returns what one broker stated of the cluster; nothing before the first that answered."""
+    """Returns the metrics about the cluster by one broker's answer; nothing before the first answer."""
     if (health := watch.health) is None:
         return []
     return [

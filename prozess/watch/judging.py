@@ -36,14 +36,14 @@ WITHOUT_EVIDENCE = frozenset({"deleted", "not-followed", "judge-failed", "stuck"
 """Findings of which the topic's records show nothing."""
 BEGINS = {"write": "no send was acknowledged", "read": "acknowledged records cannot be read"}
 ENDS = {"write": "takes records again", "read": "can be read again"}
-"""What is informed of outages, by kind."""
+"""The words for each kind of outage."""
 
 Report = Callable[[str, str], None]
 """Takes the kind of a line, such as OUTAGE, and the whole line."""
 
 
 class WatchJudge:
-    """What a watch knows, and what it reports it."""
+    """The state of a watch, and the functions through which it reports."""
 
     def __init__(self, options: WatchOptions, topic: CanaryTopic, *, report: Report, clock: Clock) -> None:
         self._options, self.topic, self._report_line, self._clock = options, topic, report, clock
@@ -189,7 +189,7 @@ class WatchJudge:
 
     @property
     def views(self) -> Mapping[int, BrokerView | None]:
-        """Returns what each broker stated of the topic last; None for one that did not answer."""
+        """Returns the last metadata of the topic from each broker; None for a broker that did not answer."""
         return {} if self.sample is None else self.sample.views
 
     def leaders(self) -> dict[int, tuple[int, int]]:

@@ -17,7 +17,7 @@ TRIES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class AuditOrder:
-    """A log that is to be read from `start` up to `end`, which its leader stated when it was asked at `asked_ns`."""
+    """A log that is to be read from `start` up to `end`, which its leader reported when it was asked at `asked_ns`."""
 
     node: int
     leader_epoch: int

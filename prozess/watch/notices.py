@@ -1,4 +1,4 @@
-"""Posts what a watch informs to a webhook, in a thread of its own: the watch never waits for whoever takes the messages.
+"""Posts the reports of a watch to a webhook, in a thread of its own, so that the watch never waits for the receiver.
 
 At most LINES_MAX lines wait. Lines that wait together are one message, and there is one message a second at most. What is not
 taken after the tries of `prozess.app.webhook` is dropped and counted.

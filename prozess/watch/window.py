@@ -212,7 +212,7 @@ class PartitionWindow:
     def answered(
         self, *, time_ns: int, node: int, leader_epoch: int, log_start: int | None, high_watermark: int | None
     ) -> None:
-        """Notes what a broker stated of the offsets of the partition that it leads. `time_ns`: when it had answered."""
+        """Records the offsets that a broker reported about a partition that it leads. `time_ns`: when the answer came."""
         if high_watermark is not None and leader_epoch >= 0:
             self._answers.append(
                 client=NONE,

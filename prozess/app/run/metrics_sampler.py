@@ -146,7 +146,7 @@ class MetricRows:
         )
 
     def observe(self, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Writes high watermarks as leaders informed them (time, offset, partition, node, leader epoch) into
+        """Writes high watermarks as leaders reported them (time, offset, partition, node, leader epoch) into
         `observations`."""
         if not rows:
             return

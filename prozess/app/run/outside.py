@@ -40,7 +40,7 @@ from prozess.harness.values import Frozen
 from prozess.nemesis.registry import fault_named
 
 END_S = 60.0
-"""How long the stage may take to end after it stated that it ends, or was asked to stop for the second time."""
+"""How long the stage may take to end after its `end` event, or after the second request to stop."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class RunResult:
     error: str | None = None
     interrupted: bool = False
     ended: bool = False
-    """True if the stage stated that it had reached its end. If not, it died."""
+    """True if the stage reported that it had reached its end. If not, it died."""
     phases: dict[str, float] = field(default_factory=dict)
     """Phase → the seconds that it took."""
 
@@ -200,7 +200,7 @@ def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) 
             for line in stage.stdout:
                 _take(line, result, on_event)
             code = stage.wait(timeout=END_S)
-            if not result.ended:  # else it has stated with which code, whatever became of it then
+            if not result.ended:  # else it has reported its exit code, and the code of the process does not matter
                 result.exit_code = code
             return
         except KeyboardInterrupt:

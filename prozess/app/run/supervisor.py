@@ -40,7 +40,7 @@ class Supervisor:
         return self._process.pid
 
     def done(self) -> None:
-        """Reports the supervisor that all is over, so that it ends without doing anything. You may call it twice."""
+        """Notifies the supervisor that the run has ended, so that it exits without doing anything. You may call it twice."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(_DONE)

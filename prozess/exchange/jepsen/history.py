@@ -63,7 +63,7 @@ class JepsenRead:
     """The invocations that nothing completes: their lines, ascending."""
 
 
-# Lines that are missing, or that nobody understands. What they stated is not known: neither what was sent nor what was read.
+# Lines that are missing or cannot be parsed. Their sends and reads are unknown.
 
 
 _KNOWN = frozenset((b":send", b":poll", b":txn", b":assign", b":subscribe", b":crash", b":debug-topic-partitions"))

@@ -572,7 +572,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
 
 
 def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Yields what the copies of a partition stated of themselves at the end."""
+    """Yields the rows of `observations` about the copies of a partition at the end."""
     for kind, value in (
         (ObservationKind.REPLICA_LOG_START, 0),
         (ObservationKind.REPLICA_LOG_END, partition.end + 1),

@@ -228,7 +228,7 @@ class GeneratedPartition:
     keys: int = 0
     """Compacted: so many keys in turn; 0 = records have none."""
     tombstones: int = 0
-    """For the keys, every so manyeth ends with a tombstone."""
+    """For the keys, every nth ends with a tombstone."""
     kept_from: int = 0
     """Compaction removed what stands before."""
     spread: int = 0

@@ -37,7 +37,7 @@ class Plantable:
     implies: Mapping[str, int] = field(default_factory=dict)
     """What else one of it is found as, by definition."""
     implied_every: int = 1
-    """What it implies the first one does, and every so manyeth after it."""
+    """The implied anomaly shows at the first one, and at every nth after it."""
     per_partition: int | None = None
     """At most so many in one partition; None = one per batch."""
     every_cell: bool = False

@@ -135,7 +135,7 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
 
 
 def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
-    """Yields what brokers and controllers informed that cannot be: by number, at no position."""
+    """Yields the witnesses of impossible answers of brokers and controllers. They have a number, and no position."""
 
     def numbers(name: str) -> np.ndarray:
         return np.arange(cell.counts[name][partition.rank])

@@ -241,7 +241,7 @@ class CommandConsumer(CommandLines):
         if tp is None or dense is None or tp.offset < 0:
             return False
         if self._member and dense not in self._owned:
-            return False  # no line has assigned it: whether it is read again from earlier on could not be reported
+            return False  # no line has assigned it: it is unknown whether it is read again from an earlier offset
         sender, sent_partition, sequence, flags = self._identity(tp, event)
         values: dict[str, int] = {
             "read_ns": tool.read_ns,
@@ -341,8 +341,8 @@ class CommandConsumer(CommandLines):
 # verifiable clients do, and this process, which runs it, writes the rows while it speaks.
 #
 # The program never knows more than its prefix: the client's id, in place of `{prefix}` among its words, and in its
-# environment. SIGTERM ends it in order. SIGUSR1 kills it: it first, and this process once everything that it had stated
-# is recorded.
+# environment. SIGTERM ends it in order. SIGUSR1 kills it: the program first, and this process once everything that the
+# program had printed is recorded.
 
 
 PREFIX_VARIABLE = "PROZESS_PREFIX"
@@ -411,7 +411,7 @@ def _listen(tool: Tool, lines: CommandProducer | CommandConsumer, asked: _Asked)
 
 
 def _shown(line: bytes) -> dict[str, Any] | None:
-    """Parses a line, after handing it on as it is: the test's folder has what the program stated."""
+    """Parses a line, after writing it through unchanged: the test's folder keeps the program's output."""
     if line:
         sys.stdout.buffer.write(line + b"\n")
     return parse_event(line)

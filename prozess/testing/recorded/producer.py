@@ -361,7 +361,7 @@ class _Transactions:
         """The number of the open transaction; NONE = there is none."""
         self.commit_invoked = False
         self.offsets: list[Callable[[KafkaError | None], None]] = []
-        """Functions that inform consumers how the commit of their offsets ended."""
+        """Callbacks that give each consumer the result of its offset commit."""
 
     def initialising(self) -> None:
         if not self._initialising:  # the same call again goes on with what it began

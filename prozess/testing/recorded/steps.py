@@ -160,8 +160,8 @@ class ApplicationSteps:
         self._end(sys.exc_info()[1], other="another thread closed the consumer")
 
     def seal(self) -> None:
-        """Ends all steps: the test is over. A thread that neither asked for more nor closed the consumer has not stated
-        that it is done: an exception that the test itself expected may have taken it away."""
+        """Ends all steps: the test is over. A thread that neither asked for more nor closed the consumer may not be
+        done: an exception that the test itself expected may have ended its step."""
         self._end(None, other="your code was still processing it when the test ended", nobody=True)
 
     def _end(self, error: BaseException | None, *, other: str, nobody: bool = False) -> None:
@@ -250,9 +250,9 @@ def _raised_in(who: Worker) -> BaseException | None:
 
 
 def fill_processed(run: RunDirectory, clients: Iterable[int], group: int) -> None:
-    """Writes rows of `processed` for members that stated nothing of processing: what they were given counts as
-    processed, but for what an exception took them away from. (What is doubtful is shown by `doubtful_records`, and
-    accuses nobody.)"""
+    """Writes rows of `processed` for members that did not mark their processing: every record that they were
+    given counts as processed, except those whose step an exception ended. (What is doubtful is shown by `doubtful_records`,
+    and accuses nobody.)"""
     for client in clients:
         reads, _ = read_rows(run.rows, READS, client)
         if not len(reads) or (run.rows / f"{PROCESSED.name}.{client}.0.rows").exists():

@@ -43,8 +43,8 @@ def known_topic(
 def ask_topic(
     registry: Registry, name: str, properties: Mapping[str, Any], log: ClientLog | None = None
 ) -> RegisteredTopic:
-    """Asks for a topic's partitions, their brokers and its settings, and reports the registry. `properties`: of a client
-    that can reach the brokers. `log`: where librdkafka's own lines go; None = to standard error."""
+    """Asks for a topic's partitions, their brokers and its settings, and adds the topic to the registry. `properties`: of a
+    client that can reach the brokers. `log`: where librdkafka's own lines go; None = to standard error."""
     admin = AdminClient(properties_to_connect(properties), **({} if log is None else {"logger": log}))
     try:
         admin.poll(0)  # a callback that gives a token is served here
