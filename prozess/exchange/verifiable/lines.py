@@ -51,7 +51,7 @@ class TornLine:
 
 @dataclass(slots=True)
 class FileOfEvents:
-    """What a file has: its events, each with the number of its line, and what is torn."""
+    """The content of a file: its events, each with the number of its line, and its torn lines."""
 
     path: Path
     events: list[tuple[int, dict[str, Any]]]
