@@ -38,7 +38,6 @@ class StatedFault:
 
 
 # An import ends in a run directory with a plan and all tables, which the ordinary check and judgement read.
-# 
 #
 # Its plan says that nobody audited the topics; its faults are *unstated* (one fault of a kind that nobody described:
 # it may have done anything) unless the user states that there were none.

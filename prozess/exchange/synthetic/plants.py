@@ -50,7 +50,7 @@ PLANTS: Mapping[str, Plantable] = {
     "reordered": Plantable("log"),
     "offset-conflict": Plantable("log"),
     "phantom": Plantable("log"),
-    "corrupt": Plantable("log", implies={"late": 1}, implied_every=2),  # the other records have another key, and are delivered
+    "corrupt": Plantable("log", implies={"late": 1}, implied_every=2),  # the others have another key, and are delivered
     "misplaced": Plantable("log"),
     "resurrected": Plantable("log"),
     "dirty-read": Plantable("log"),
