@@ -174,8 +174,7 @@ class Prediction:
 
     @cached_property
     def not_permitted(self) -> tuple[Guarantee, ...]:
-        """Returns the anomalies that no rule permits under the settings that were given and understood.
-        """
+        """Returns the anomalies that no rule permits under the settings that were given and understood."""
         doubted = {weakness.guarantee.anomaly for weakness in self.weaknesses}
         doubted |= {name for concern in self.concerns for name in concern.denies}
         doubted |= {name for one in self.missing_settings for name in one.anomalies}

@@ -28,14 +28,14 @@ any more."""
 
 
 class Answering(Protocol):
-    """Asks brokers. True: an answer came, perhaps a definite error."""
+    """A call to brokers. It returns True if an answer came, which may be a definite error."""
 
     def answers(self, node_id: int, *, timeout_s: float) -> bool: ...
     def controller_answers(self, node_id: int, *, timeout_s: float) -> bool: ...
 
 
 class RowWriting(Protocol):
-    """The part of the recorder that this needs."""
+    """The part of the recorder that admin calls use."""
 
     def write(self, table: str, **columns: int) -> None: ...
 
@@ -114,5 +114,7 @@ class AdminCalls(Beside):
 
 
 def _ask_the_controller(admin: Answering, brokers: Sequence[int]) -> bool:
-    """Asks through one broker after the other: one that is down, or does not know the controller, says nothing of it."""
+    """Asks through one broker after the other, because a broker that is down or does not know the controller proves nothing
+    about it.
+    """
     return any(admin.controller_answers(broker, timeout_s=REQUEST_S) for broker in brokers)

@@ -269,7 +269,7 @@ class Session:
         return self._recording
 
     def _forget(self) -> None:
-        """Closes the test that was not finished."""
+        """Closes a test that did not finish."""
         if self._recording is not None:
             self._recording.close()
 

@@ -335,7 +335,7 @@ def without_offset(offset: EdnValue) -> bool:
 def pairs_of(pairs: EdnValue) -> tuple[Sequence[int], Sequence[EdnValue]]:
     """Returns (offsets, values) of what a poll gave of a key, [[offset value] …]. ValueError says why it is none."""
     try:
-        offsets, values = zip(*cast("list[list[int]]", pairs), strict=True)  # zip raises quickly if it is no list of pairs
+        offsets, values = zip(*cast("list[list[int]]", pairs), strict=True)  # raises quickly for other shapes
     except (TypeError, ValueError) as error:
         raise ValueError("is no list of [offset value]") from error
     if set(map(type, offsets)) != _INTEGERS or min(offsets) < 0 or max(offsets) > OFFSET_MAX:
