@@ -1,4 +1,4 @@
-"""Judges what a watch sees, and reports it: outages, lost records, and what the checkers find in the window."""
+"""Judges and reports the observations of a watch: outages, lost records, and findings of the checkers in the window."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ KEPT_MS = 24 * 3600 * 1000
 """How long the topic keeps its records from the first finding about records on, while the watch goes on."""
 UNCONFIRMED = "; the watch ended before it could be confirmed"
 WITHOUT_EVIDENCE = frozenset({"deleted", "not-followed", "judge-failed", "stuck", "stalled", "leaderless"})
-"""Findings of which the topic's records show nothing."""
+"""Findings that leave no trace in the topic's records."""
 BEGINS = {"write": "no send was acknowledged", "read": "acknowledged records cannot be read"}
 ENDS = {"write": "takes records again", "read": "can be read again"}
 """The words for each kind of outage."""
@@ -157,10 +157,10 @@ class WatchJudge:
             self._report_sighting(sighting)
 
     def _is_confirmed(self, watched: WatchedPartition, found: Sequence[Sighting], now_ns: int) -> bool:
-        """Returns whether what was found is to be reported now.
+        """Returns whether the finding is to be reported now.
 
-        A leader that lacks records brings about more than a loss: new records stand where others stood, and the reader may go
-        on behind its position and pass them by. Therefore a finding waits until the brokers were asked who leads since,
+        A leader that lacks records causes more than a loss: new records get the offsets of lost ones, and the reader may
+        continue behind its position and skip them. Therefore a finding waits until the brokers were asked who leads since,
         and a record that the reader was not given is looked for in the log."""
         candidate = watched.candidate = watched.candidate or Candidate(now_ns)
         if now_ns - candidate.since_ns > CONFIRM_S * NS_PER_S:
@@ -185,7 +185,7 @@ class WatchJudge:
             if watched.changes.open:
                 self._unknown(f"{where}: the watch ended before the log under its new leader could be read again")
 
-    # What others show of it.
+    # Views for other modules.
 
     @property
     def views(self) -> Mapping[int, BrokerView | None]:
@@ -201,7 +201,7 @@ class WatchJudge:
         return {number: (leader, in_sync) for number, (_, leader, in_sync) in sorted(found.items())}
 
     def last_error(self) -> str:
-        """Returns what a client complained of last, with its age; "" if its broker answers again."""
+        """Returns the last error of a client, with its age; "" if its broker answers again."""
         return self._complaints.last(self._clock.monotonic_ns())
 
     # Reporting.
