@@ -226,7 +226,7 @@ class TrialEngine:
             (cut_short if self.cut_short(done) else over)(done)
 
     def run(self, job: TrialJob, look: Callable[[TrialVerdict], bool] | None = None) -> TrialAttempt:
-        """Runs a job, and records its outcome unless it was cut short. `look`: the check of the verdict that a search makes."""
+        """Runs a job, and records its outcome unless it was cut short. `look`: what a search checks in the verdict."""
         began_ns, began_s, cpu_before_s = (
             self.clock.monotonic_ns(),
             self.clock.wall_ns() / NS_PER_S,

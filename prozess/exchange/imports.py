@@ -394,7 +394,7 @@ def _write_planned(run: RunDirectory, plan: Plan, dictionaries: Dictionaries) ->
 def _write_faults(
     run: RunDirectory, stated: Sequence[StatedFault], dictionaries: Dictionaries, unstated_since_ns: int | None
 ) -> None:
-    """Writes the stated faults, and after them one fault that stands for all unstated ones, unless the user rules those out."""
+    """Writes the stated faults, and after them one fault that stands for all unstated ones, unless there are none."""
     ending = OF_UNKNOWN_EFFECT if unstated_since_ns is not None else NO_COPY_DESTROYED
     rows = []
     for number, fault in enumerate(stated):

@@ -1,4 +1,4 @@
-"""This module records the limits that a stage of a run ran into. They are in `limits.json`, and the verdict names them first."""
+"""This module records the limits that a stage of a run ran into. The verdict names them first (`limits.json`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
