@@ -27,7 +27,7 @@ from prozess.testing.recorded.client import (
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.record.identity import SENTINEL_KEY, decode, header_of
 
-# What a topic is like, asked of the brokers that a test's own client talks to.
+# The description of a topic, from the brokers that a test's own client talks to.
 
 
 ASK_S = 15.0
@@ -36,7 +36,7 @@ ASK_S = 15.0
 def known_topic(
     registry: Registry, name: str, properties: Mapping[str, Any], log: ClientLog | None = None
 ) -> RegisteredTopic:
-    """Returns what is known of a topic. It is asked for when it is first used. BadInput if the topic is not there."""
+    """Returns the description of a topic. It is fetched at the first use. BadInput if the topic is not there."""
     return registry.topic(name) or ask_topic(registry, name, properties, log)
 
 
@@ -79,7 +79,7 @@ def _settings(admin: AdminClient, name: str) -> dict[str, str]:
     return {key: entry.value for key, entry in entries.items() if entry.value is not None and not entry.is_sensitive}
 
 
-# What stands in topics when a test is over, with keys and values: read by prozess itself, from the start of each log
+# The contents of topics when a test is over, with keys and values. prozess itself reads them from the start of each log
 # through the audit's sentinel, at read_committed.
 
 
