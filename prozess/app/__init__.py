@@ -1,1 +1,1 @@
-"""One run stands here: how a command begins and ends, the stages of a run, and what puts its parts together."""
+"""This folder has everything about one run: the command line, the stages of a run, and the wiring of the packages."""

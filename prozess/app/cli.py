@@ -93,12 +93,12 @@ def main(app: typer.Typer) -> None:
     becomes one sentence."""
     if not __debug__:
         sys.exit("prozess needs its assertions: do not run Python with -O.")
-    # What is imported and checked is in few cycles: to look for them so often costs a tenth of a short command.
+    # Imports and checks make few reference cycles: frequent garbage collection costs a tenth of a short command's time.
     gc.set_threshold(50_000)
     run_process.listen_for_signals()
     try:
         code = run(app)
-    except KeyboardInterrupt:  # beside the command itself: before it began, or after it ended
+    except KeyboardInterrupt:  # outside of the command itself: before it began, or after it ended
         code = int(ExitCode.UNKNOWN)
     sys.exit(run_process.exit_code(code))
 

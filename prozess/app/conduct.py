@@ -72,7 +72,7 @@ def conduct(plan: Plan, options: RunOptions) -> int:
 
 
 def conduct_and_notify(plan: Plan, options: RunOptions, webhook: Webhook | None) -> int:
-    """Runs the plan like `conduct`, and posts to a webhook what came of it, whatever that is."""
+    """Runs the plan like `conduct`, and posts its outcome to a webhook."""
     conducted: list[TrialOutcome] = []
     what = f"{plan.trial}, seed {plan.seed}"
 
@@ -148,7 +148,7 @@ def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, dec
     refuse_idle(plan_of(run, condition), named)  # before Spark is started for it
     import prozess.checkers.registry  # noqa: F401 - it imports every kernel
 
-    gc.freeze()  # what was imported stays: Python need not look through it again and again
+    gc.freeze()  # imported modules stay: the garbage collector need not scan them again and again
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         spark = SparkAhead(options, view)
         verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)
@@ -183,7 +183,7 @@ def heal_killed_runs(runs: Path, clock: Clock) -> None:
     from prozess.clusters.disks.volumes import runs_with_groups
 
     for run in runs_with_groups(runs):
-        with suppress(ProzessError):  # it is alive, or `prozess heal` will say what is left of it
+        with suppress(ProzessError):  # it is alive, or `prozess heal` will report what is left of it
             heal_run(run, clock=clock)
 
 

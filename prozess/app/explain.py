@@ -1,5 +1,5 @@
-"""`prozess explain`: says in sentences what an anomaly, a rule, a fault, a scenario, a ticket, a word of the tables or a
-finished run means."""
+"""`prozess explain`: explains an anomaly, a rule, a fault, a scenario, a ticket, a word of the tables or a finished run in
+sentences."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
@@ -152,7 +152,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Kafka documentation, Topic Configs, unclean.leader.election.enable",
     ),
 }
-"""Words of the tables and pages that are no anomalies: what each means, and where that is from."""
+"""Words of the tables and pages that are no anomalies → their meaning, with its source."""
 _OTHER_NAMES = {
     "min.insync.replicas": "min.insync",
     "enable.idempotence": "idempotence",
@@ -187,8 +187,8 @@ def explain(subject: str) -> None:
 
 
 def _subjects() -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], Iterator[str]]]]:
-    """Yields kinds of subjects: what gives their names, and what the lines about one of them are. What takes
-    longest comes last: all pages are read for the ids of tickets, and facts are kernels, which are imported."""
+    """Yields the kinds of subjects: a function for their names, and one for the lines about a subject. The
+    slowest come last: all pages are read for the ids of tickets, and facts are kernels, which are imported."""
     rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
     yield lambda: TABLE, lambda name: _anomaly(TABLE[name])
     yield lambda: rules, lambda name: _rule_alone(name, rules[name])
@@ -324,7 +324,7 @@ def _first_paragraph(text: str) -> str:
 
 
 def _explain_run(path: Path) -> None:
-    """Prints the verdict of a run, then what was seen: alike witnesses together, the reason, and a link into the
+    """Prints the verdict of a run, then what was seen: similar witnesses together, the reason, and a link into the
     report."""
     from prozess.harness.history.manifest import refuse_damaged
     from prozess.harness.report.terminal import show_verdict

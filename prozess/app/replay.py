@@ -57,7 +57,8 @@ def _exact_step(step: Step, entries: Resolved, clients: Collection[str]) -> Step
     of_roles = {entry["role"]: entry["nodes"] for entry in entries}
     targets = dict.fromkeys(text for role in action.targets for text in _exact_targets(role, of_roles, clients))
     used = entries[0].get("parameters") or {}
-    # Beside roles and parameters there is what a seed drew, which the seed, a parameter too, draws again.
+    # The entries also have the values that a seed drew. They are left out, because the seed, a parameter too, draws them
+    # again.
     others = {name: nodes for name, nodes in of_roles.items() if name not in action.targets and name in used}
     parameters = action.parameters | others | used
     return step.model_copy(

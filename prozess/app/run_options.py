@@ -1,4 +1,4 @@
-"""What a person chooses for a run besides the trial: where it is written, what checks it, what is printed."""
+"""The options of a run besides the trial: its directory, the engine of the check, and the output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from prozess.harness.errors import BadInput, MissingTool
 
 EngineName = Literal["local", "spark"]
 AUTO = "auto"
-"""The engine that a person names who does not mind: Spark where it is installed, else threads."""
+"""The name of the default engine: Spark where it is installed, else threads."""
 _NAMES: tuple[EngineName, ...] = get_args(EngineName)
 ENGINES: tuple[str, ...] = (AUTO, *_NAMES)
 
@@ -21,7 +21,7 @@ class RunOptions:
 
     runs: Path
     engine: str
-    """What checks the history, as a person names it: auto, local or spark."""
+    """The engine that checks the history: auto, local or spark."""
     workers: int
     isolation: str
     quiet: bool
@@ -37,7 +37,7 @@ class RunOptions:
     out: str | None = None
     """Where findings, verdict and reports go, for people. None: beside the run."""
     print_verdict: bool = True
-    """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
+    """Whether to print the verdict. A command that runs several trials prints their outcomes at its end."""
 
     @property
     def used_engine(self) -> EngineName:
@@ -62,7 +62,7 @@ class RunOptions:
 
 
 def engine_name(text: str) -> EngineName:
-    """Returns the name of an engine from what a person wrote. BadInput if there is no such engine; MissingTool, with the
+    """Returns the name of the engine that an option means. BadInput if there is no such engine; MissingTool, with the
     command that installs it, for Spark where it is not installed."""
     if text == AUTO:
         return "spark" if has_spark() else "local"
@@ -75,12 +75,12 @@ def engine_name(text: str) -> EngineName:
 
 
 def has_spark() -> bool:
-    """Says whether Spark is installed here. It is not imported for that."""
+    """Returns whether Spark is installed here. It does not import Spark."""
     return find_spec("pyspark") is not None
 
 
 def refuse_without_spark(what: str, instead: str = "") -> None:
-    """Raises MissingTool if Spark is not installed. `what` is what needs it; `instead`: a sentence with another way."""
+    """Raises MissingTool if Spark is not installed. `what` needs Spark; `instead` is a sentence with another way."""
     if not has_spark():
         raise MissingTool(
             f"{what} needs Spark, which is not installed: pip install 'prozess[spark]'. {instead}".rstrip()

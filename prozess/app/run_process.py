@@ -58,8 +58,8 @@ class StopRequest:
             _ask(self._child)
 
     def runs_now(self, child: "subprocess.Popen[bytes] | None") -> None:
-        """Says which trial runs now; None: it is over. A trial that is being started when the signal comes is asked at
-        once."""
+        """Sets the trial that runs now; None when it has ended. A trial that is being started when the signal comes is asked
+        at once."""
         self._child = child
         if child is not None and self.asked and not self._passed_on:
             self._passed_on = True
@@ -118,7 +118,7 @@ def run_trial_command(
             start_new_session=True,  # Ctrl-C comes to it through us, once
             env={
                 name: value for name, value in os.environ.items() if name != WEBHOOK
-            },  # who runs many trials reports them
+            },  # a command that runs many trials posts messages itself
         )
         stop.runs_now(child)
         try:
@@ -215,7 +215,7 @@ def exit_code(code: int) -> int:
 
 
 def _into_nothing(terminals: list[int]) -> None:
-    """Sends what is printed from now on to /dev/null: a write to a terminal that is gone is an error.
+    """Sends further output to /dev/null, because a write to a closed terminal is an error.
 
     It runs in a signal's handler. If the signal came in the middle of a flush, Python refuses another one (RuntimeError), and
     that one goes on by itself.
@@ -233,7 +233,7 @@ def _discard(descriptors: list[int]) -> None:
 
 
 class _Terminal(io.FileIO):
-    """A terminal that may be closed while a command prints to it: what is printed after that goes to /dev/null."""
+    """A terminal that may be closed while a command prints to it. Later output goes to /dev/null."""
 
     def write(self, data: memoryview) -> int:  # type: ignore[override] # this is what a BufferedWriter gives
         """Writes the bytes to the terminal, or to /dev/null from when it is closed on."""
@@ -249,8 +249,9 @@ class _Terminal(io.FileIO):
 def _outlive_terminals() -> None:
     """Lets standard output and standard error outlive their terminal.
 
-    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it reports the shell alone, and the
-    shell says us. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing should.
+    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it signals the shell alone, and the
+    shell signals this process. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing
+    should.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -1,4 +1,4 @@
-"""Says what prozess knows of a ticket or a proposal by its id: KAFKA-15591, KIP-903, librdkafka#4953."""
+"""Explains a ticket or a proposal by its id: KAFKA-15591, KIP-903, librdkafka#4953."""
 
 import re
 from collections.abc import Iterable, Iterator

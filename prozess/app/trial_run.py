@@ -1,5 +1,6 @@
-"""Runs a trial, or loads a stored run, and gives what came of it as values and tables. It is what `import prozess` and the
-fixture `trial` are made of."""
+"""Runs a trial, or loads a stored run, and returns its results as values and tables. `import prozess` and the fixture `trial`
+use it.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -136,7 +137,7 @@ class TrialRun:
 
     @property
     def windows(self) -> RunTable:
-        """Returns a table of what became of the records of each window of a delivery bound."""
+        """Returns a table of the outcomes of records in each window of a delivery bound."""
         return self._found(WINDOWS, lambda directory, _: nested_table(directory, WINDOWS))
 
     @property
@@ -224,7 +225,7 @@ def _planned(trial: TrialSource, seed: int, overrides: Mapping[str, Any] | None,
     if isinstance(trial, Plan):
         return trial
     if isinstance(trial, str | Path) and (Path(trial).suffix == ".json" or (Path(trial) / "plan.json").is_file()):
-        from prozess.app.commands.options import load_plan  # it imports typer, which nobody else here needs
+        from prozess.app.commands.options import load_plan  # it imports typer, which nothing else here needs
 
         return load_plan(str(trial), seed=seed, settings=[f"{key}={value}" for key, value in (overrides or {}).items()])
     if isinstance(trial, Trial):
@@ -325,7 +326,7 @@ def _session(session: "SparkSession | None", *, wanted: bool, workers: int) -> "
         own.stop()
 
 
-# What of a stored run may be read.
+# The readable parts of a stored run.
 
 
 def readable_condition(directory: RunDirectory, run: Path | str | None = None) -> Condition:
@@ -373,8 +374,8 @@ def history_file(
     directory: RunDirectory, run: Path | str, table: str, large: LargeTables | None = None
 ) -> Iterator[Any]:
     """A context with the file of a history's table, proven and open: a path, or a file of the object store. The history is
-    made from the rows if it is not there yet. `large`: who writes the tables of a large run. HistoryUnreadable if the table
-    or another file of the run is damaged."""
+    made from the rows if it is not there yet. `large`: the writer of the tables of a large run. HistoryUnreadable if the
+    table or another file of the run is damaged."""
     condition = readable_condition(directory, run)
     if any(lost.table == table for lost in condition.lost):
         raise _damaged(run, condition)

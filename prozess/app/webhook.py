@@ -1,8 +1,8 @@
-"""Posts to a webhook what somebody wants to know who does not look: a violation, and the end of a run or a night.
+"""Posts messages to a webhook: a violation, and the end of a run or of a campaign.
 
 The message is Slack's: an HTTP POST of {"text": …} in JSON, which Mattermost, Rocket.Chat and Discord (at /slack) take, too.
-What a webhook answers never changes a verdict or an exit code: that a message was not taken is stated on standard error. The
-address is a secret, because whoever has it can post. Therefore it is never shown, kept or handed on.
+The answer of a webhook never changes a verdict or an exit code: standard error reports a message that was not accepted. The
+address is a secret, because anyone who has it can post. Therefore it is never shown, kept or handed on.
 """
 
 import os
@@ -19,11 +19,11 @@ from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 VARIABLE = WEBHOOK
-"""The variable that names the address if `--webhook` does not: no list of processes shows it."""
+"""The variable with the address if `--webhook` is not given. No list of processes shows it."""
 TIMEOUT_S = 10.0
 """How long a webhook may take to be reached, and then to answer."""
 TRIES = 3
-"""How often a message is posted that nobody takes."""
+"""How often a message is tried that is not accepted."""
 _AGAIN = (429, 500, 502, 503, 504)
 _TEXT_MAX = 3000
 _SIGNS = {Verdict.HELD: "✓", Verdict.VIOLATED: "✗"}
@@ -32,7 +32,7 @@ _BACKOFF_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An address that takes messages, and where this machine's name comes from."""
+    """An address that accepts messages, and the source of this machine's name."""
 
     url: str
     host: str
@@ -41,7 +41,7 @@ class Webhook:
         return f"Webhook({urlsplit(self.url).hostname})"
 
     def post(self, text: str) -> bool:
-        """Posts a message, and returns whether it was taken. If it was not, standard error says why."""
+        """Posts a message, and returns whether it was accepted. If it was not, standard error has the reason."""
         import requests
         from requests.adapters import HTTPAdapter
         from urllib3 import Retry
@@ -98,8 +98,8 @@ def webhook_of(url: str | None, environment: MutableMapping[str, str] = os.envir
 
 @contextmanager
 def posting_end(webhook: Webhook | None, what: str, ended: Callable[[], str | None]) -> Iterator[None]:
-    """A context that posts one message when it ends. `what` is what ends, such as "smoke, seed 3"; `ended` returns what
-    came of it, or None if there is nothing to say. If the block fails, the message says why, and the error goes on."""
+    """A context that posts one message when it ends. `what` is the name of the work, such as "smoke, seed 3";
+    `ended` returns its outcome, or None to post nothing. If the block fails, the message says why, and the error goes on."""
     if webhook is None:
         yield
         return

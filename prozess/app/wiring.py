@@ -1,4 +1,4 @@
-"""Hands the packages what they need of one another: the nemesis what cleans up after a run, the workloads a toolbox."""
+"""Connects the packages: it gives the nemesis the functions that clean up after a run, and the workloads a toolbox."""
 
 from prozess.clusters.disks import shim
 from prozess.clusters.disks.volumes import claimed, sweep, thaw
@@ -30,7 +30,7 @@ def reach_again(plan: Plan, run: RunDirectory, *, clock: Clock) -> tuple[Cluster
 
 
 def _sweep_engine(run: RunDirectory) -> SweepReport:
-    from prozess.clusters.compose.engine import sweep_run  # what knows Docker is not installed everywhere
+    from prozess.clusters.compose.engine import sweep_run  # the Docker backend is not installed everywhere
 
     return sweep_run(run)
 

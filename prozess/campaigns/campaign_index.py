@@ -49,7 +49,7 @@ def facts_of(path: Path) -> RunFacts:
     """Reads the facts of a run that is over."""
     run = RunSummary.at(path)
     try:
-        # What was attached to is not known here.
+        # The version of a cluster that was already there is not known here.
         only_reached = catalogue.BACKENDS.named(run.plan.backend).protocol_only
         variant = run.plan.backend if only_reached else ", ".join((*run.cluster_kind, run.versions))
     except ProzessError:
@@ -86,7 +86,7 @@ def _those(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[tuple[Cel
 
 
 def _by_reason(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[str]:
-    """Yields each reason once, although it may stand behind many anomalies of many cells."""
+    """Yields each reason once, although it may explain many anomalies of many cells."""
     grouped: dict[tuple[str, ...], list[tuple[CellVerdict, CellAnomaly]]] = defaultdict(list)
     for cell, anomaly in _those(verdict, outcome):
         own = (anomaly.anomaly,) if outcome is AnomalyOutcome.VIOLATED else ()
@@ -122,25 +122,25 @@ CONCERNS_MAX = 100
 _BEGINNING = "not begun"
 """The location of a trial that failed before it had a plan."""
 _OF_VARIANT = ("backend", "variant.metadata_mode", "variant.kafka_version")
-"""Drawn settings that the variant's name says already."""
+"""Drawn settings that the name of the variant already states."""
 _ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_JUDGED)
 
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One attempt, with what its run says."""
+    """One attempt, with the facts of its run."""
 
     attempt: TrialAttempt
     facts: RunFacts
     variant: str
     bytes: int | None
-    """The bytes that it takes on the disk. None: it left nothing."""
+    """The bytes that the run takes on the disk; None if there is no run directory."""
     report: str | None
-    """The path of its report, seen from the index."""
+    """The path of its report, relative to the index."""
     replaced: bool
     """True if prozess itself failed, and the trial was tried again."""
     again: str | None
-    """The command that runs its plan again. None: it left no plan."""
+    """The command that runs its plan again; None if there is no plan."""
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class Overview:
 
 
 def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) -> Overview:
-    """Puts the page together from the attempts and the files of their runs."""
+    """Makes the page from the attempts and the files of their runs."""
     drawn_again = Counter(attempt.job.number for attempt in attempts)
     facts = [NO_FACTS if a.run is None else facts_of(directory.runs / a.run) for a in attempts]
     by_settings = {_settings(a): f.variant for a, f in zip(attempts, facts, strict=True) if f.variant}

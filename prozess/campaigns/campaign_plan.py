@@ -1,5 +1,5 @@
-"""Says what a campaign is, and which trial is its n-th. The same campaign and seed give the same trials, however often
-it was interrupted."""
+"""Describes a campaign, and computes its n-th trial. The same campaign and seed give the same trials, however often the
+campaign was interrupted."""
 
 import random
 import re
@@ -46,12 +46,12 @@ class TrialOverrides:
     """What the command line gives to each trial of a campaign."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
-    """Dotted key of the trial file → value: what `--set` says."""
+    """Dotted key of the trial file → value, from `--set`."""
     options: tuple[str, ...] = ()
     """Options of `prozess run`, such as `--engine`, `local`."""
 
     def words(self) -> list[str]:
-        """Returns what was given, as a person wrote it."""
+        """Returns the options as the user wrote them."""
         return [*(f"--set {key}={value}" for key, value in self.settings.items()), *self.options]
 
 
@@ -59,7 +59,7 @@ NO_OVERRIDES = TrialOverrides()
 
 
 class Campaign(Frozen):
-    """A campaign file says which trials are run, how often, and what is kept of them."""
+    """A campaign file: the trials to run, how often to run them, and which of their files to keep."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
@@ -166,10 +166,10 @@ def parse_campaign(document: dict[str, Any], *, source: str) -> Campaign:
 
 
 class Shard(Frozen):
-    """The share of one machine: every n-th trial, so that machines that know nothing of each other run all of them."""
+    """The share of one machine: every n-th trial. Machines that know nothing of each other run all trials together."""
 
     number: PositiveInt = 1
-    """Which share, from 1."""
+    """The number of the share, from 1."""
     of: PositiveInt = 1
     """How many machines share the trials out."""
 
@@ -182,7 +182,7 @@ class Shard(Frozen):
 
 
 ALL_TRIALS = Shard()
-"""The share of a machine that is alone."""
+"""The share of a machine that runs all trials."""
 
 
 def parse_shard(text: str) -> Shard:

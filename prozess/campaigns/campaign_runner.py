@@ -150,8 +150,8 @@ def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
 
 
 def attempt_printer(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
-    """Returns what reports a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
-    the runs, or its URI."""
+    """Returns the function that is called after each trial. It prints the outcome and the host, and posts a violation.
+    `runs`: the directory of the runs, or its URI."""
 
     def notify(attempt: TrialAttempt, host: str) -> None:
         print_attempt(attempt, f" on {host}")
@@ -196,7 +196,7 @@ def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: 
 
 
 def _print_begin(job: TrialJob, so_far: str) -> None:
-    """Says that a trial begins, which may take minutes and says nothing itself."""
+    """Prints that a trial begins, because the trial itself prints nothing for minutes."""
     settings = "".join(f" {key}={value}" for key, value in job.settings.items())
     sys.stderr.write(f"{job.number:4} {job.trial} seed {job.seed}{settings} begins; {so_far}\n")
     sys.stderr.flush()
@@ -209,7 +209,7 @@ def print_status(line: str) -> None:
 
 
 def print_attempt(done: TrialAttempt, where: str = "") -> None:
-    """Prints what came of a trial, and where it ran if that was not here."""
+    """Prints the outcome of a trial, and the host if it ran on another one."""
     settings = " ".join(f"{key}={value}" for key, value in done.job.settings.items())
     what = done.verdict or f"no verdict (exit {done.exit_code}): {done.why}"
     sys.stdout.write(
@@ -330,7 +330,7 @@ def find_campaign(name: str) -> Campaign:
 
 
 def _wanted_campaign(name: str, rounds: int | None, settings: Mapping[str, object]) -> Campaign:
-    """Returns the campaign as the command line has it. Raises BadInput now and not in the middle of the night if a trial
+    """Returns the campaign with the options of the command line. Raises BadInput before the first trial starts if any trial
     cannot be loaded with a combination of its values. `rounds`: None = as many as the campaign's file says."""
     found = find_campaign(name)
     found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), settings)

@@ -48,7 +48,7 @@ TRIAL_TIMEOUT_S = 1800.0
 it on two cores."""
 _TAIL = 400
 _OWN = "prozess: "
-"""What begins a line that prozess itself says."""
+"""The prefix of a line that prozess itself printed."""
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 """The value of a key of a trial file, as the campaign's file has it. A number stays a number."""
 
@@ -66,9 +66,9 @@ class TrialJob(Frozen):
     variant: str | None = None
     """The metadata mode. None: the trial's own."""
     key: str = ""
-    """Which plan it was, in a search whose candidates are all in the same file."""
+    """The key of the plan, in a search whose candidates are all in the same file."""
     what: str = ""
-    """What was left out, in a search."""
+    """The part that was left out of the plan, in a search."""
 
     def words(self, runs: Path) -> list[str]:
         """Returns the arguments for `prozess run`."""
@@ -112,7 +112,7 @@ class TrialAttempt(Frozen):
 
     @property
     def why(self) -> str:
-        """The reason in one line: what prozess itself stated, or else the last line."""
+        """Returns the reason in one line: the error that prozess itself printed, or else the last line of the output."""
         lines = [line.strip() for line in self.reason.splitlines() if line.strip()]
         own = [line.removeprefix(_OWN) for line in lines if line.startswith(_OWN)]
         return (own or lines or ["it printed nothing"])[-1]
@@ -226,8 +226,7 @@ class TrialEngine:
             (cut_short if self.cut_short(done) else over)(done)
 
     def run(self, job: TrialJob, look: Callable[[TrialVerdict], bool] | None = None) -> TrialAttempt:
-        """Runs a job, and notes what came of it unless it was cut short. `look`: what a search looks for in the
-        verdict."""
+        """Runs a job, and records its outcome unless it was cut short. `look`: what a search checks in the verdict."""
         began_ns, began_s, cpu_before_s = (
             self.clock.monotonic_ns(),
             self.clock.wall_ns() / NS_PER_S,
@@ -266,8 +265,8 @@ class TrialEngine:
         return done
 
     def cut_short(self, done: TrialAttempt) -> bool:
-        """Returns whether an interruption ended the attempt before its schedule was over. It then says nothing, and is
-        run again."""
+        """Returns whether an interruption ended the attempt before its schedule was over. Such an attempt has no outcome,
+        and is run again."""
         return self.stop.asked and (done.failed or done.exit_code == ExitCode.UNKNOWN)
 
     def end_orphan(self) -> None:
@@ -316,7 +315,7 @@ class TrialEngine:
 def refuse_strangers(directory: JobDirectory, *, trust: bool, what: str) -> None:
     """Raises BadInput if a command of another machine or account began what is in the directory: its trials are orders.
 
-    `trust`: whether somebody has read what they are, and wants them to be run."""
+    `trust`: the user has read these trials, and wants to run them."""
     if not trust and record_of(RunDirectory(directory.path)) is None:
         raise BadInput(
             f"{str(directory.path)!r}: this machine has no record that it began this {what}. Somebody may have sent or "
@@ -347,7 +346,7 @@ def engine_in(
 
 
 def read_begun(path: Path, what: str, model: type[M], version: int = 1) -> M:
-    """Reads the file that says what is run in a directory (`what`: "campaign"). BadInput if it is missing, half
+    """Reads the file that describes the work of a directory (`what`: "campaign"). BadInput if it is missing, half
     written, or of another version."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -405,7 +404,7 @@ def _memory_bytes(whose: int) -> int:
     return resource.getrusage(whose).ru_maxrss * 1024  # Linux counts in KiB
 
 
-# What stays of many runs on the disk: findings always, rows and nodes' data by rule.
+# Retention of the files of many runs: findings are always kept, rows and nodes' data by rule.
 
 GIB = 2**30
 _BULK = ("rows", "nodes", "tools")
@@ -413,16 +412,18 @@ _HISTORY = ("history", "logs")
 
 
 class Keep(Frozen):
-    """Says what stays of a run on the disk.
+    """The rule by which files of a run are kept.
 
-    Verdict, findings, report, plan and what was hit always stay. For a run that was violated or unknown, everything
-    stays.
+    The verdict, the findings, the report, the plan and the resolved targets are always kept. A run that was
+    violated or unknown keeps everything.
     """
 
     held: Literal["everything", "history", "verdict"] = "verdict"
-    """What stays of a run that held: everything; its tables, without rows and data of nodes; or only its verdict."""
+    """The files that are kept of a run that held: all; its tables, without rows and data of nodes; or its verdict alone."""
     disk_max_gib: PositiveFloat = 20.0
-    """Beyond this, the oldest runs that held lose more. Then the campaign stops and says so."""
+    """Beyond this size, more files of the oldest runs that held are removed. If that is not enough, the campaign stops with a
+    message.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +435,7 @@ class DiskUse:
 
 
 def tidy(runs: Path, attempt: TrialAttempt, keep: Keep) -> None:
-    """Removes from a run that is over what the rule does not keep."""
+    """Removes the files of a finished run that the rule does not keep."""
     if attempt.run is not None and attempt.verdict is Verdict.HELD and keep.held != "everything":
         _remove(runs / attempt.run, _BULK if keep.held == "history" else (*_BULK, *_HISTORY))
 

@@ -55,7 +55,8 @@ class MatrixSpec(Frozen):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
     """Every trial is made with each seed."""
     axes: dict[str, tuple[Text | int | bool, ...] | NamedSettings] = Field(default_factory=dict)
-    """A dotted key of the trial's file and its values; or a name of your own and its values, each with what it sets."""
+    """A dotted key of the trial's file and its values; or a name of your own and its values, each with the keys that it sets.
+    """
     exclude: tuple[Exclude, ...] = ()
     schedules: Annotated[tuple[ScheduleSpec, ...], Field(min_length=1)]
     cells_per_trial: dict[str, PositiveInt] = Field(default_factory=dict)
@@ -88,7 +89,7 @@ class MatrixSpec(Frozen):
         return of_cluster | {SCHEDULE: [schedule.name for schedule in self.schedules]}
 
     def settings_of(self, row: Mapping[str, str]) -> dict[str, Any]:
-        """Returns what a choice of one value per axis sets: dotted key → value."""
+        """Returns the settings of a choice of one value per axis: dotted key → value."""
         settings: dict[str, Any] = {}
         for axis, values in self.axes.items():
             if isinstance(values, Mapping):
@@ -203,8 +204,8 @@ def _problem(error: ValidationError) -> str:
 # The trials of a matrix: every choice of cluster and schedule, without those that cannot be run, or a cover of them.
 
 TRIAL_S, CELL_S, CLIENT_S, WAIT_S = 30.0, 0.06, 0.12, 4.0
-"""What a trial takes on 2 cores: cluster, audit, check, judgement and report; more for each cell, and for each client; a step
-that waits for something to happen. Measured: docs/matrix.md."""
+"""Typical seconds of a trial on 2 cores: cluster, audit, check, judgement and report; more for each cell and each client; and
+for a step that waits for a condition. Measured: docs/matrix.md."""
 RefuseImpossible = Callable[[Plan], None]
 """Raises UnsupportedFault if this machine cannot make one of the plan's faults."""
 
@@ -235,26 +236,26 @@ class CellCount:
     raw: int
     valid: int
     chosen: int
-    """How many are run, after the strength has chosen."""
+    """The number of cells that are run, after the strength has reduced them."""
     per_trial: int | None
     exclusions: tuple[Exclusion, ...]
     pairs: tuple[int, int] | None
-    """How many combinations of values a cover covers, and how many can be covered."""
+    """The number of combinations of values that the covering array covers, and the number that can be covered."""
 
     @property
     def of_trial(self) -> int:
-        """Returns how many of them one trial has at most."""
+        """Returns the largest number of cells in one trial."""
         return self.chosen if self.per_trial is None else min(self.chosen, self.per_trial)
 
     @property
     def parts(self) -> int:
-        """Returns how many trials it takes to have all of them."""
+        """Returns the number of trials that have all cells together."""
         return 1 if self.per_trial is None else -(-self.chosen // self.per_trial)
 
 
 @dataclass
 class MatrixLayout:
-    """Everything that a matrix is made of: its choices, their cells, and its trials."""
+    """The layout of a matrix: its choices, their cells, and its trials."""
 
     matrix: Matrix
     able: RefuseImpossible = lambda plan: None
@@ -269,7 +270,7 @@ class MatrixLayout:
 
     @cached_property
     def valid(self) -> list[dict[str, str]]:
-        """Every choice that can be run. BadInput if there is none."""
+        """Returns every choice that can be run. BadInput if there is none."""
         values, rows = self.matrix.spec.values, self._rows
         found = []
         for row in rows:
@@ -305,7 +306,7 @@ class MatrixLayout:
 
     @cached_property
     def trials(self) -> list[MatrixTrial]:
-        """Every trial, in the order in which they are run: each choice once before its further parts and seeds."""
+        """Returns every trial in the order of running: each choice once before its further parts and seeds."""
         found: list[MatrixTrial] = []
         parts = [max(count.parts for count in self.counts(row)) for row in self.rows]
         spec = self.matrix.spec

@@ -47,7 +47,7 @@ def merge(target: Path, shares: Sequence[Path]) -> None:
 
 
 def _one_matrix(directories: Sequence[CampaignDirectory]) -> tuple[BegunMatrix, BegunCampaign]:
-    """Returns what all shares are of. BadInput if they are of different matrices."""
+    """Returns the matrix of all shares. BadInput if they belong to different matrices."""
     matrices = [read_matrix_file(directory.path) for directory in directories]
     for directory, matrix in zip(directories[1:], matrices[1:], strict=True):
         if matrix != matrices[0]:

@@ -114,7 +114,7 @@ class Problem(Frozen):
 
 
 class Results(Frozen):
-    """The file result.json has what came of every trial of a matrix, and what each setting is worth."""
+    """The file result.json: the outcome of every trial of a matrix, and the outcomes by setting."""
 
     name: str
     title: str
@@ -189,7 +189,7 @@ def gather_results(
     verdicts: Mapping[int, TrialVerdict],
     notes: Iterable[str] = (),
 ) -> Results:
-    """Puts all verdicts together. `verdicts`: by number of the trial."""
+    """Summarizes all verdicts. `verdicts`: number of the trial → its verdict."""
     varying = _varying(verdicts.values())
     rows = {line.number: (line.row if len(lines) > 1 else {}) for line in lines}
     settings: dict[Axis, dict[Value, dict[str, CellTally]]] = defaultdict(lambda: defaultdict(dict))
@@ -424,12 +424,12 @@ def show_difference(difference: Difference) -> None:
 
 
 _PROBLEMS, _LONG = 20, 300
-"""Shown of each kind; letters of a reason. The page has all."""
+"""Limits of the terminal output: entries of each kind, and letters of a reason. The page has all."""
 LEGEND = "✓ held  ● permitted and seen (cells: records)  ○ permitted, not seen  ✗ violated  ? unknown"
 
 
 def show_results(results: Results) -> None:
-    """Prints what the settings of a matrix are worth."""
+    """Prints the results of a matrix by setting."""
     out = console()
     run = [trial for trial in results.trials if trial.verdict is not None]
     cells = sum(trial.cells for trial in run)
@@ -450,12 +450,12 @@ def show_results(results: Results) -> None:
 
 
 def overall(results: Results) -> Verdict:
-    """Returns the verdict of everything that was to be run."""
+    """Returns the verdict of all planned trials together."""
     return {ExitCode.HELD: Verdict.HELD, ExitCode.VIOLATED: Verdict.VIOLATED}.get(results.exit_code, Verdict.UNKNOWN)
 
 
 def sentence(results: Results) -> str:
-    """Returns what came of it: the trials, and what was violated in how many cells."""
+    """Returns a sentence with the number of trials, and the number of cells in which each guarantee was violated."""
     verdicts = Counter(trial.verdict for trial in results.trials)
     words = {Verdict.VIOLATED: "violated", Verdict.UNKNOWN: "unknown", None: "without a verdict"}
     counts = ", ".join(f"{verdicts[key]:,} {word}" for key, word in words.items() if verdicts[key])
@@ -481,7 +481,7 @@ def _known(results: Results, anomaly: str) -> str:
 
 
 def guarantee_columns(results: Results) -> list[str]:
-    """Returns the guarantees that did more than hold, those with the worst outcome first."""
+    """Returns the guarantees with an outcome other than held, the worst first."""
     order = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
     some = [name for name, tally in results.guarantees.items() if tally.worst in order]
     return sorted(some, key=lambda name: order.index(results.guarantees[name].worst))
@@ -512,7 +512,7 @@ def controls(results: Results, anomaly: str) -> str:
 
 
 def brief(tally: CellTally | None) -> str:
-    """Returns what matters most of a setting and a guarantee, in a few letters."""
+    """Returns the text of a table cell for a setting and a guarantee, in a few letters."""
     if tally is None:
         return ""
     sign = SIGNS[tally.worst]
@@ -576,7 +576,7 @@ def _show_problems(out: Console, results: Results) -> None:
         )
 
 
-# matrix.html: what these settings are worth, as one page that opens offline, with links to the reports of the runs.
+# matrix.html: the results by setting as one page that opens offline, with links to the reports of the runs.
 
 PAGE, DATA = "matrix.html", "result.json"
 

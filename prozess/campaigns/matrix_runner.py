@@ -58,7 +58,7 @@ check them. The plans that it carries out are written by this command."""
 FOREVER_S = 10 * 365 * 86_400.0
 PLANS = "plans"
 MERGE = "merge"
-"""The word that stands where else the name of a matrix stands, to merge shares."""
+"""The first argument that asks to merge shares, in place of the name of a matrix."""
 BEGUN_FILES = (MATRIX_FILE, CAMPAIGN_FILE)
 """In the order in which they are written: a location without the last one was not begun."""
 _LEFT_BY_BEGIN = {"runs", *(f"{name}{end}" for name in (TOKEN, *BEGUN_FILES) for end in ("", ".part"))}
@@ -204,7 +204,7 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
 
 
 _REASONS = 12
-"""At most this many reasons of each list of exclusions are shown; the rest is counted."""
+"""At most this many reasons of each list of exclusions are printed; the others are counted."""
 
 
 def show_matrix(layout: MatrixLayout) -> None:
@@ -304,7 +304,7 @@ def _show_trials(out: Console, layout: MatrixLayout) -> None:
 
 @dataclass(frozen=True)
 class MatrixRequest:
-    """What `prozess matrix` was asked for."""
+    """The options of `prozess matrix`."""
 
     name: str | None
     merged: Sequence[Path] = ()

@@ -90,9 +90,9 @@ class SharedResults:
 
     filesystem: "fs.FileSystem"
     directory: str
-    """The directory, as that file system names it."""
+    """The path of the directory in that file system."""
     address: str
-    """The same for people: a path or a URI without secrets."""
+    """The same for messages: a path or a URI without secrets."""
 
     @staticmethod
     def at(results: Path | str, setting: Setting | None = None) -> "SharedResults":
@@ -184,7 +184,7 @@ class SharedResults:
 
 @dataclass(frozen=True)
 class SparkTrials:
-    """How trials run on a cluster of Spark's."""
+    """The settings with which trials run on a Spark cluster."""
 
     results: SharedResults
     keep: Keep
@@ -192,17 +192,17 @@ class SparkTrials:
     """How often a trial is tried again if prozess itself failed."""
     timeout_s: float
     code: Mapping[str, str]
-    """What identifies the prozess that the command has, and that must be installed on every worker."""
+    """The identity of the prozess that runs the command. Every worker must have the same one installed."""
 
     @staticmethod
     def of(campaign: Campaign, results: SharedResults) -> "SparkTrials":
-        """Returns how the trials of a campaign run, with this prozess and as the campaign says."""
+        """Returns the settings for the trials of a campaign, with the installed prozess."""
         code = {**code_identity(), "trials": trials_identity()}
         return SparkTrials(results, campaign.keep, campaign.retries, campaign.trial_timeout_s, code)
 
     def run_here(self, number: int) -> None:
-        """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Leaves the run and then its entry
-        in the place. HarnessFailed if these cannot be written."""
+        """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Copies the run, and then its
+        entry, to the shared location. HarnessFailed if these cannot be written."""
         if self._entries(number):
             return
         self._refuse_other_installation()
@@ -349,7 +349,7 @@ def _run_owned(
 
 
 def _remove_unnoted(results: SharedResults) -> None:
-    """Removes the runs that no entry names: their tasks were lost while they were copied, or came second."""
+    """Removes the runs that no entry names: their tasks were lost while the run was copied, or another task ended first."""
     noted = {attempt.run for trial in read_entries(results).values() for attempt in trial.attempts}
     for name in results.folders("runs"):
         if name not in noted:
@@ -358,7 +358,7 @@ def _remove_unnoted(results: SharedResults) -> None:
 
 @dataclass
 class _View:
-    """What the command knows of all trials."""
+    """The state of all trials, as the command last read it."""
 
     results: SharedResults
     on_attempt: OnAttempt
@@ -370,7 +370,7 @@ class _View:
         self._last = ""
 
     def look(self) -> None:
-        """Reports of the trials that are over since the last look, and what all of them do if that has changed."""
+        """Reports the trials that ended since the last look, and prints the status line if it has changed."""
         new = {n: trial for n, trial in read_entries(self.results, self.over).items() if n not in self.over}
         self.over |= new
         for number in sorted(new):

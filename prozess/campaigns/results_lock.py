@@ -72,7 +72,7 @@ class ResultsOwner:
             )
 
     def renew(self) -> None:
-        """Writes the claim again. HarnessFailed, now and from then on, if another command took the place for abandoned."""
+        """Writes the claim again. HarnessFailed, now and from then on, if another command took the location for abandoned."""
         self.ensure()
         self._write()
 
@@ -114,8 +114,8 @@ class ResultsOwner:
 
 @contextmanager
 def owned(given: ResultsStore, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
-    """A context in which a location belongs to this command, which says so every `renew_s`. BadInput if another command
-    works on it."""
+    """A context in which a location belongs to this command, which renews its claim every `renew_s`. BadInput if another
+    command works on it."""
     ownership = ResultsOwner(given, lease_s=lease_s)
     ownership.claim()
     ended = threading.Event()

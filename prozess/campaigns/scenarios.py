@@ -1,4 +1,4 @@
-"""`prozess scenarios`: runs every trial of the scenarios once, in one directory, and writes the table of what they stated.
+"""`prozess scenarios`: runs every trial of the scenarios once, in one directory, and writes a table of their results.
 
 It continues where it was interrupted.
 """
@@ -35,11 +35,11 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import TrialVerdict, Verdict
 
-# What a run says about its scenarios, from its own files: verdict, controls, and what Kafka did. Any run can be asked.
+# The results of a run about its scenarios, read from its own files: verdict, controls, and Kafka's reactions.
 
 
 _LOSING = ("kill", "stop", "pause", "partition", "half-open", "power-loss", "disk-full", "disk-error", "wipe")
-"""Faults after which somebody else should lead."""
+"""Faults after which another node should lead."""
 _COUNTED = (
     "lost",
     "duplicate",
@@ -51,12 +51,12 @@ _COUNTED = (
     "reprocessed",
     "stalled",
 )
-"""Findings that a line shows, of those that were found."""
+"""At most this many findings are in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewLeaders:
-    """Says how long it took until another node led a partition whose leader a fault hit."""
+    """The seconds until another node led a partition whose leader a fault hit."""
 
     elections: int
     median_s: float
@@ -70,12 +70,12 @@ class FaultCost:
     step: str
     new_leaders: NewLeaders | None
     longest_s: float | None
-    """The longest time without an acknowledgement that is put down to it; None: never for a second."""
+    """The longest time without an acknowledgement that the fault caused; None if it was always below a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Controls that a trial names: how many of them fired, and what they showed."""
+    """The controls of a trial: how many of them fired, and the anomalies that they showed."""
 
     fired: int
     named: int
@@ -84,7 +84,7 @@ class Controls:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRow:
-    """Describes what one run says about its scenarios: a line of the table."""
+    """The results of one run about its scenarios: a line of the table."""
 
     run: str
     began: str
@@ -100,9 +100,11 @@ class ScenarioRow:
     seconds: float | None
     """From the command to the verdict; None: not noted."""
     longest_s: float | None
-    """The longest time that a partition acknowledged nothing although it was sent something; None: never for a second."""
+    """The longest time that a partition acknowledged nothing although records were sent to it; None if it was always below a
+    second.
+    """
     open_windows: int
-    """Partitions that took nothing until the end."""
+    """The number of partitions that acknowledged nothing until the end."""
     new_leaders: NewLeaders | None
     """None: no fault hit a leader, or there is no ground truth."""
     permitted: Mapping[str, int]
@@ -110,12 +112,12 @@ class ScenarioRow:
     forbidden: Mapping[str, int]
     unknown_reasons: tuple[str, ...] = ()
     defects: tuple[str, ...] = ()
-    """Known defects that all of what is forbidden is proven to come of; none = not all of it is."""
+    """Known defects that are proven to have caused everything forbidden; empty if not everything is explained."""
     faults: tuple[FaultCost, ...] = ()
 
 
 def row_of(path: Path) -> ScenarioRow | None:
-    """Returns what this run says; None if it was not judged, or its files cannot be read."""
+    """Returns the row of this run; None if it was not judged, or its files cannot be read."""
     run = RunSummary.at(path)
     try:
         plan, verdict, impact = run.plan, run.verdict, run.impact
@@ -174,7 +176,7 @@ def controls_of(verdict: TrialVerdict) -> Controls:
 
 
 def _what_happened(run: RunDirectory) -> tuple[tuple[FaultRecord, ...], Mapping[int, Timeline]]:
-    """Faults, and per partition who led; nothing where the history cannot be read."""
+    """Returns the faults, and the leaders of each partition; both are empty if the history cannot be read."""
     try:
         history = History.open(run)
         return fault_records(history.table("faults"), read_texts(run.dictionaries)), timelines(
@@ -185,7 +187,7 @@ def _what_happened(run: RunDirectory) -> tuple[tuple[FaultRecord, ...], Mapping[
 
 
 def new_leaders(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> NewLeaders | None:
-    """Over these faults; None: none of them made anybody else lead."""
+    """Returns the times until a new leader, over these faults; None if no fault led to a new leader."""
     found_s = np.array(list(took_s(faults, truth)))
     if not len(found_s):
         return None
@@ -193,8 +195,8 @@ def new_leaders(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) ->
 
 
 def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iterable[float]:
-    """Returns for each fault, and each partition that one of its nodes led, the time: until another one did. What never
-    came, or came only after the fault was over, is left out: that is no election, but a return."""
+    """Returns the seconds until another node led, for each fault and each partition that one of its nodes led. A change
+    after the end of the fault is left out: it is a return, and no election."""
     for fault in faults:
         if fault.kind not in _LOSING or fault.effective is not Tristate.YES:
             continue
@@ -208,11 +210,11 @@ def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iter
                 yield (moved_ns - fault.begin_ns) / NS_PER_S
 
 
-# The table of scenarios: a line per trial, from what its run stated, in Markdown.
+# The table of scenarios in Markdown: a line per trial, from the files of its run.
 
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-"""What is between them is written anew."""
+"""The marks between which the table is replaced."""
 _HEADINGS = (
     "scenarios",
     "trial",
@@ -227,7 +229,9 @@ _HEADINGS = (
 
 
 def table_text(rows: Iterable[ScenarioRow]) -> str:
-    """A line per trial, in the order of its first scenario; then what was run on several metadata modes, side by side."""
+    """Returns a line per trial, in the order of its first scenario; then the trials with several metadata modes, side by
+    side.
+    """
     lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
     ordered = sorted(rows, key=_order)
     lines += ["| " + " | ".join(cells(row)) + " |" for row in ordered]
@@ -252,7 +256,7 @@ def cells(row: ScenarioRow) -> tuple[str, ...]:
 
 
 def line_of(row: ScenarioRow) -> str:
-    """One line for a terminal, when the run is over."""
+    """Returns one line for the terminal after the run."""
     what = f"{row.trial}, {row.metadata_mode}, seed {row.seed}: {row.verdict}; control {_control(row)}"
     took = f"longest gap {_gap(row)}; new leader {_leaders(row.new_leaders)}"
     why = f"; {row.unknown_reasons[0]}" if row.unknown_reasons else ""
@@ -260,12 +264,12 @@ def line_of(row: ScenarioRow) -> str:
 
 
 def write_table(path: Path, rows: Iterable[ScenarioRow]) -> None:
-    """Write the table anew between its marks. BadInput if the file has none."""
+    """Replaces the table between its marks. BadInput if the file has none."""
     write_between(path, BEGIN, END, table_text(rows))
 
 
 def side_by_side(rows: Sequence[ScenarioRow]) -> str:
-    """Runs of one trial on several metadata modes: a line per fault and for the whole, a column per mode."""
+    """Returns a table of one trial on several metadata modes: a line per fault and for the whole run, a column per mode."""
     steps = list(dict.fromkeys(cost.step for row in rows for cost in row.faults))
     lines = [f"| {rows[0].trial} | " + " | ".join(f"{r.metadata_mode} {r.versions}" for r in rows) + " |"]
     lines.append("|" + "---|" * (len(rows) + 1))
@@ -329,7 +333,7 @@ TRIES = 2
 """A trial that is unknown is run once more, with the next seed."""
 KEEP = Keep(held="history")
 CUT_SHORT = "interrupted"
-"""The folder of runs that Ctrl-C ended. They say nothing about their trial, which is run again."""
+"""The folder of runs that Ctrl-C ended. Their trials are run again."""
 
 
 def scenarios(
@@ -341,8 +345,8 @@ def scenarios(
     only_table: bool,
     runner: tuple[str, ...] | None = None,
 ) -> int:
-    """Runs what is left of these trials (none named: every trial with a scenario), prints the table, and writes it to
-    `table`.
+    """Runs the trials that have no verdict yet, prints the table, and writes it to `table`. Without names it runs every
+    trial with a scenario.
 
     Returns the exit code of the worst verdict: 1 violated, else 2 unknown, not run or interrupted, else 0. `runner`: as
     for `engine_in`.
@@ -440,7 +444,7 @@ def _run(wanted: Sequence[tuple[str, str]], engine: TrialEngine) -> None:
 
 
 def _set_aside(run: Path) -> None:
-    """Moves a run that was cut short into a folder of its own: you may look at it, and it does not count."""
+    """Moves a run that was cut short into a folder of its own. The run can be inspected there, and does not count."""
     aside = run.parent / CUT_SHORT / run.name
     aside.parent.mkdir(exist_ok=True)
     run.replace(aside)

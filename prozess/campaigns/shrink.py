@@ -108,8 +108,8 @@ class ShrinkDirectory(JobDirectory):
     """The directory of a search, beside the files of every engine: begun.json, smallest.json, and shrink.md for a
     person.
 
-    It holds what was tried, so that an interrupted search continues and tries nothing twice. For runs/ only those of the
-    smallest plan stay.
+    It records every attempt, so that an interrupted search continues and tries nothing twice. Only the runs of the smallest
+    plan stay in runs/.
     """
 
     @property
@@ -147,7 +147,7 @@ class ShrinkDirectory(JobDirectory):
 
 
 def key_of(plan: Plan) -> str:
-    """Returns a text that is the same for plans that ask for the same."""
+    """Returns a text that is equal for equal plans."""
     document: Mapping[str, object] = plan.model_dump(mode="json", exclude={"title", "replays", "scenarios"})
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -156,12 +156,12 @@ FAILURES_IN_A_ROW_MAX = 3
 
 
 class TimeIsUp(Exception):
-    """Says that the time for the search is over. What was found stands."""
+    """The time for the search is over. Its results so far are valid."""
 
 
 @dataclass
 class Trials:
-    """Runs plans until it is known whether they still fail. What was tried before is taken from the files."""
+    """Runs plans until it is known whether they still fail. Earlier attempts are taken from the files."""
 
     directory: ShrinkDirectory
     wanted: WantedViolation
@@ -262,7 +262,7 @@ NEVER_CAME_BACK = (
 
 @dataclass(frozen=True, slots=True)
 class ShrinkRequest:
-    """Describes what the command line asks for."""
+    """The options of `prozess shrink`."""
 
     run: Path | None
     anomaly: str | None
@@ -285,7 +285,7 @@ def carry_out(asked: ShrinkRequest) -> int:
     directory = _directory(asked, clock)
     begun, plan = directory.begun()
     sys.stdout.write(f"looks for  {begun.wanted}\ndirectory  {directory.path}\n")
-    # Its plans are parts of one that was trusted, or stays here.
+    # Its plans are parts of one that the user trusted, or that stays on this machine.
     options = ("--engine", "local", "--trust", "--isolation", asked.isolation)
     with engine_in(directory, clock=clock, options=options) as engine:
         trials = Trials(directory, begun.wanted, engine, begun.duration_s)

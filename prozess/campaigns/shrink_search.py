@@ -248,7 +248,7 @@ def with_half_waits(plan: Plan, numbers: Collection[int]) -> Plan:
 
 
 def size_in_words(plan: Plan) -> dict[str, float]:
-    """Returns how much there is of everything that a search leaves out, for a person."""
+    """Returns the size of a plan in words: cells, steps, clients and seconds."""
     return {
         "cells": len(plan.cells),
         "partitions": len(plan.partitions),
@@ -273,7 +273,7 @@ def _alike(plan: Plan, new_id: Mapping[int, int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a plan, by its old numbers."""
+    """The remaining partitions and cells of a plan, by their old numbers."""
 
     plan: Plan
     cells: Collection[Cell]
@@ -377,7 +377,7 @@ def _expectation(expectation: Expectation, step: Step, left: _Left) -> Expectati
             changes["partition"] = left.alike.get(partition)
         case MessageExpected(partition=None):
             return expectation
-        case _:  # what was done to this very log
+        case _:  # the step changed this very log
             assert not isinstance(expectation, LeaderExpected), "it is of a text or a number"
             changes["partition"] = None if expectation.partition is None else left.partitions.get(expectation.partition)
     return None if None in changes.values() else expectation.model_copy(update=changes)

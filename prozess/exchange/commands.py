@@ -26,7 +26,7 @@ def import_options(
     *,
     same_clock: bool = False,
 ) -> ImportOptions:
-    """Returns what the user says of a history. BadInput for words that are not known."""
+    """Returns the user's options about a history. BadInput for unknown words."""
     from prozess.harness.guarantees.table.rules import parse_version
     from prozess.harness.guarantees.verdict.judge import parse_decide
 
@@ -45,7 +45,7 @@ def import_options(
 
 
 def import_jepsen(file: Path, out: Path, options: ImportOptions, *, transactions: str) -> str:
-    """Makes a run of Jepsen's history, and returns a line that says what it has."""
+    """Makes a run of Jepsen's history, and returns a line that describes it."""
     from prozess.exchange.jepsen.history import read_jepsen
 
     _one_of("--transactions", transactions, _YES_OR_NO)
@@ -54,7 +54,7 @@ def import_jepsen(file: Path, out: Path, options: ImportOptions, *, transactions
 
 
 def import_verifiable(files: Sequence[Path], out: Path, options: ImportOptions) -> str:
-    """Makes a run of what verifiable clients printed, and returns a line that says what it has."""
+    """Makes a run of the output of verifiable clients, and returns a line that describes it."""
     from prozess.exchange.verifiable.history import read_verifiable
 
     return _imported(out, options, lambda: read_verifiable(files))
@@ -102,7 +102,7 @@ def generate_history(
     seed: int,
     transaction_records: int | None = None,
 ) -> str:
-    """Makes a run out of nothing; returns what it has."""
+    """Generates a run, and returns a line that describes it."""
     from prozess.exchange.synthetic.history import GenerateOptions, generate
     from prozess.exchange.synthetic.plants import parse_plants
 
@@ -128,7 +128,7 @@ def generate_history(
 
 
 def export_jepsen(run_directory: Path, out: Path) -> str:
-    """Writes a run's history as Jepsen would; returns what is in it."""
+    """Writes a run's history as Jepsen would, and returns a line that describes it."""
     from prozess.exchange.jepsen.history import write_jepsen
     from prozess.harness.history.convert import ensure_history
     from prozess.harness.history.manifest import condition_of

@@ -1,5 +1,5 @@
-"""This module says what every import ends in: a run directory with a plan and all tables, and what the other program's
-history states of the faults it made."""
+"""This module writes every imported history as a run directory with a plan and all tables, and with the faults that the
+other program's history states."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,11 +34,10 @@ class StatedFault:
     begin_ns: int
     end_ns: int | None
     value: str
-    """What was stated of whom it hit and how it went."""
+    """The targets and the result of the fault, as the history states them."""
 
 
-# What every import ends in: a run directory with a plan and all tables, that goes through the ordinary check and
-# judgement.
+# An import ends in a run directory with a plan and all tables, which the ordinary check and judgement read.
 #
 # Its plan says that nobody audited the topics; its faults are *unstated* (one fault of a kind that nobody described:
 # it may have done anything) unless the user states that there were none.
@@ -58,7 +57,7 @@ PARTITIONS_END = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Describes what the history itself does not say."""
+    """The options of an import: facts that the history itself does not contain."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """`scope.key` → value, as under `base` of a trial."""
@@ -67,7 +66,7 @@ class ImportOptions:
     faults: Literal["unstated", "none"] = "unstated"
     kafka_version: str | None = None
     same_clock: bool = False
-    """All clients went by one clock, whatever the history has of it."""
+    """All clients used one clock, whatever the history says about it."""
     decide: tuple[str, ...] = ()
     """Guarantees that were chosen to decide the verdict."""
 
@@ -85,7 +84,7 @@ class ImportedClient:
     ended_ns: int
     partitions: tuple[int, ...] = ()
     reads: bool = False
-    """Was it given records? What is no producer was."""
+    """Did it read records? Every client that is no producer did."""
     clock: int = 0
     """Clients on the same clock may be ordered. NONE = its times prove no order, whatever clocks there are."""
 
@@ -121,18 +120,18 @@ class Imported:
     others: Mapping[str, Columns] = field(default_factory=dict)
     """Tables that are not partitioned."""
     faults: Sequence[StatedFault] = ()
-    """What the other program did to the cluster, as its history states it."""
+    """The faults that the other program made, as its history states them."""
     notes: Sequence[str] = ()
-    """What the user should know of how it was understood."""
+    """Notes for the user about how the history was understood."""
     gaps: Sequence[EvidenceGap] = ()
-    """What could not be read, by dense partition id."""
+    """The gaps in the history, by dense partition id."""
     readers_begin: ReadersBegin = "unstated"
     """The same as `Plan.readers_begin`."""
 
 
 def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:
-    """Writes the plan, tables and what belongs to them. `command`: what made it. BadInput for settings that cannot be,
-    or for more clients than can be distinguished."""
+    """Writes the plan, the tables and their manifest. `command`: the command that made the run. BadInput for settings that
+    cannot be, or for more clients than can be distinguished."""
     if len(imported.clients) >= CLIENTS_MAX:
         raise BadInput(
             f"{len(imported.clients):,} clients are more than the {CLIENTS_MAX - 1:,} that can be distinguished."
@@ -242,8 +241,8 @@ def _plan(imported: Imported, options: ImportOptions) -> Plan:
 
 
 def _cleaning(imported: Imported, combination: Combination) -> tuple[EvidenceGap, ...]:
-    """Returns what compaction may have taken: anything. Which record has which key is not known, and Kafka's cleaner drops
-    records without a key, too: a topic that was made compacted later has some."""
+    """Returns the cleaning of all partitions: compaction may have removed any record. The keys of records are not known,
+    and Kafka's cleaner also drops records without a key, which a topic has that was made compacted later."""
     if combination.topic.cleanup_policy != "compact" or not imported.topics:
         return ()
     why = "compaction may have removed records, and an imported history does not say which key a record has"
@@ -265,7 +264,7 @@ def _configured(imported: Imported, options: ImportOptions) -> tuple[Trial, Comb
 
 
 def clustered(columns: Columns, by: Sequence[str]) -> PartitionedRows:
-    """Returns rows by partition, then by the columns `by`; what is equal stays in its order."""
+    """Returns rows sorted by partition, then by the columns `by`. Equal rows keep their order."""
     return by_partition(columns, stable_order([np.asarray(columns[key]) for key in ("partition", *by)]))
 
 
@@ -279,7 +278,7 @@ def by_partition(columns: Columns, order: np.ndarray) -> PartitionedRows:
 
 
 def stable_order(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns intp[n]: the order of rows by columns of integers, the first one first; what is equal stays in its order.
+    """Returns intp[n]: the order of rows by columns of integers, the first column first. Equal rows keep their order.
 
     The columns are packed into one number. numpy sorts numbers of 16 bits by radix, which takes a fifth of the time of other
     sorts: so up to 32 bits are sorted 16 at a time, and more as one number with that of the row behind it.
@@ -335,7 +334,7 @@ def _length(part: Part) -> int:
 
 
 def _joined(parts: Sequence[Part]) -> Mapping[str, np.ndarray | int]:
-    """Returns the rows of parts as one, if they are several. What has one value in all of them stays one value."""
+    """Returns the rows of several parts as one part. A column with one value in all of them stays one value."""
     if len(parts) == 1:
         return parts[0]
     lengths = [_length(part) for part in parts]
@@ -395,7 +394,7 @@ def _write_planned(run: RunDirectory, plan: Plan, dictionaries: Dictionaries) ->
 def _write_faults(
     run: RunDirectory, stated: Sequence[StatedFault], dictionaries: Dictionaries, unstated_since_ns: int | None
 ) -> None:
-    """Writes the faults that were stated, and behind them whatever was not, unless it was stated that nothing was."""
+    """Writes the stated faults, and after them one fault that stands for all unstated ones, unless there are none."""
     ending = OF_UNKNOWN_EFFECT if unstated_since_ns is not None else NO_COPY_DESTROYED
     rows = []
     for number, fault in enumerate(stated):

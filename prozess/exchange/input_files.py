@@ -1,6 +1,6 @@
-"""Opens the files that people import: plain, or compressed by gzip.
+"""Opens the files to import: plain, or compressed by gzip.
 
-gzip makes a thousandth of what repeats itself, so a small file may hold terabytes. A file that grows more than histories
+gzip compresses repetitions a thousandfold, so a small file may hold terabytes. A file that grows more than histories
 do is refused while it is read; no more than a block of it is held.
 """
 
@@ -14,14 +14,14 @@ from prozess.harness.errors import BadInput
 
 _MAGIC = b"\x1f\x8b"
 _FREE_BYTES = 1 << 26
-"""At most this much may come of any file."""
+"""The largest uncompressed size of any file."""
 _GROWTH_MAX = 200
 """Histories grow to 10 to 40 times their compressed size."""
 _BUFFER_BYTES = 1 << 16
 
 
 class _Unpacked(io.RawIOBase):
-    """What a file compressed by gzip holds. BadInput while it is read, if it is damaged or grows too much."""
+    """The content of a file compressed by gzip. BadInput while it is read, if it is damaged or grows too much."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file, self._unpacked = path, file, gzip.GzipFile(fileobj=file)

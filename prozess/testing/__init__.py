@@ -1,1 +1,1 @@
-"""This folder has what the pytest plugin is made of. Users read `docs/pytest.md`."""
+"""This folder has the modules of the pytest plugin. Users read `docs/pytest.md`."""

@@ -1,5 +1,4 @@
-"""Runs applications under test as processes of their own: what `run_application`, `crash` and `recorded_command` give to
-a test."""
+"""Runs applications under test as processes of their own, for the fixtures `run_application`, `crash` and `recorded_command`."""
 
 import json
 import os
@@ -41,8 +40,8 @@ GONE_S = 20.0
 _WORDS_MAX = 500
 _PROCESS = "prozess.testing.application_process"
 Killed = Callable[["RunningApplication", int, int, int | None], None]
-"""Reported of (application, when it was about to die, when it was seen to be dead, number of its crash point; None = the test
-killed it): the history is to have it."""
+"""A callback that records a crash in the history: (application, when it was about to die, when it was seen to be dead, number
+of its crash point; None = the test killed it)."""
 
 
 class ApplicationProcess:
@@ -59,7 +58,7 @@ class ApplicationProcess:
         self._unfinished_line = b""
         self.pid: int | None = None
         self.status: int | None = None
-        """As of `subprocess.Popen.returncode`; None = it runs."""
+        """The same as `subprocess.Popen.returncode`; None = it runs."""
         self.ended_ns: int | None = None
         self.asked_to_end = False
         self._listen(START_S, until=lambda: self.pid is not None)
@@ -68,7 +67,7 @@ class ApplicationProcess:
             raise HarnessFailed(f"{command[0]} was not started within {START_S:g} s.")
 
     def running(self, *, wait_s: float = 0.0) -> bool:
-        """Returns whether the process runs; if it does, looks again for this long."""
+        """Returns whether the process runs. It waits for this long for the process to end."""
         self._listen(wait_s, until=lambda: self.status is not None)
         return self.status is None
 
@@ -90,11 +89,11 @@ class ApplicationProcess:
         try:
             self._guard.wait(GONE_S)
         except subprocess.TimeoutExpired:
-            self._guard.kill()  # what it holds dies with it
+            self._guard.kill()  # the application dies with its guard
             self._guard.wait(GONE_S)
 
     def _listen(self, timeout_s: float, *, until: Callable[[], bool]) -> None:
-        """Reads what the guard has stated, and what it says until then."""
+        """Reads the messages of the guard, for up to this many seconds."""
         assert self._guard.stdout is not None
         if self._guard.stdout.closed:
             return
@@ -133,7 +132,7 @@ class RunningApplication:
         self._lives = 0
         self._life: ApplicationProcess | None = None
         self._death_reported = True
-        """Does the test know how this life ended?"""
+        """Has the test asked how this life ended?"""
         self.restart()
 
     @property
@@ -143,7 +142,7 @@ class RunningApplication:
 
     @property
     def pid(self) -> int | None:
-        """The id of its process; None once that has ended."""
+        """Returns the id of its process; None once that has ended."""
         return self._current.pid if self.running else None
 
     @property
@@ -154,7 +153,7 @@ class RunningApplication:
         return running
 
     def wait(self, *, timeout_s: float) -> int:
-        """Waits until it has ended, and returns its exit status (-9 if it was crashed). NotReady if it still runs then."""
+        """Waits until it has ended, and returns its exit status (-9 after a crash). NotReady if it still runs then."""
         if self._current.running(wait_s=timeout_s):
             raise NotReady(
                 awaited=f"the application {self.name} to end",
@@ -167,7 +166,7 @@ class RunningApplication:
         return self._current.status
 
     def stop(self, *, timeout_s: float = END_S) -> int:
-        """Sends SIGTERM, and returns the exit status. What does not end within `timeout_s` is killed."""
+        """Sends SIGTERM, and returns the exit status. It is killed if it does not end within `timeout_s`."""
         if self._current.running():
             self._current.ask_to_end()
             if self._current.running(wait_s=timeout_s):
@@ -179,7 +178,7 @@ class RunningApplication:
         return self._current.status
 
     def kill(self) -> None:
-        """Sends SIGKILL, wherever its code is. The history has this as a fault. BadInput if it does not run."""
+        """Sends SIGKILL at any point of its code. The history records this as a fault. BadInput if it does not run."""
         if not self.running or (pid := self._current.pid) is None:
             raise BadInput(f"the application {self.name} is not running, so it cannot be killed.")
         killed_ns = time.monotonic_ns()
@@ -191,7 +190,7 @@ class RunningApplication:
         self._killed(self, killed_ns, self._current.ended_ns, None)
 
     def restart(self) -> None:
-        """Starts it again, as it was started first. BadInput while it runs."""
+        """Starts it again with the same command. BadInput while it runs."""
         if self._life is not None:
             if self.running:
                 raise BadInput(
@@ -207,22 +206,22 @@ class RunningApplication:
 
     @property
     def output(self) -> Path:
-        """The file with what it has written to standard output, in all of its lives."""
+        """Returns the file with its standard output, over all of its lives."""
         return self._run.logs / f"{self.name}.stdout.log"
 
     @property
     def reached(self) -> ReachedPoint | None:
-        """The crash point that ended this life; None = none has."""
+        """Returns the crash point that ended this life; None if none has."""
         here = [reached for reached in read_reached(self._run.path) if reached.life == self.life]
         return here[0] if here and self._current.status == -signal.SIGKILL else None
 
     @property
     def condition(self) -> str:
-        """Returns the state in words for a person: "runs", "has ended with status 1 (its last line: …)"."""
+        """Returns the state in words: "runs", "has ended with status 1 (its last line: …)"."""
         return "runs" if self.running else f"has ended with status {self._current.status} ({self._words()})"
 
     def conclude(self) -> list[str]:
-        """Ends it, and returns what is unknown because of how it ended."""
+        """Ends it, and returns the findings that its end makes unknown."""
         running = self.running
         if running:
             self.stop()
@@ -234,7 +233,7 @@ class RunningApplication:
         return [f"the application {self.name} ended {how}, although the test did not ask for it ({self._words()})"]
 
     def end(self) -> None:
-        """Ends it, whatever became of the test."""
+        """Ends it, whatever the outcome of the test."""
         self._current.end()
 
     # Parts.
@@ -248,7 +247,7 @@ class RunningApplication:
         return self._life
 
     def _observe(self) -> None:
-        """Notes once in the history that it crashed where the test wanted it to."""
+        """Records once in the history that it crashed at its crash point."""
         reached = None if self._death_reported else self.reached
         if reached is not None and self._current.ended_ns is not None:
             self._death_reported = True
@@ -281,7 +280,7 @@ def command_of(target: str | Sequence[str], arguments: Sequence[str]) -> tuple[l
     return command, Path(target).stem if target.endswith(".py") else module.rpartition(".")[2]
 
 
-# What the fixtures `run_application` and `crash` give to a test: its applications, and where they are to crash.
+# The objects behind the fixtures `run_application` and `crash`: a test's applications, and their crash points.
 
 
 Started = TypeVar("Started", bound=RunningApplication)
@@ -295,7 +294,7 @@ class Applications:
         self._running: dict[str, RunningApplication] = {}
         self._points: list[Point] = []
         self._killed: dict[str, tuple[int, list[int]]] = {}
-        """Application → step of its last kill, and whom it hit."""
+        """Application → the step of its last kill, and the clients that it hit."""
 
     def __call__(
         self,
@@ -328,7 +327,7 @@ class Applications:
         return application
 
     def add_point(self, when: When, step: str, nth: int, application: str | None) -> Point:
-        """Adds a crash point, which counts from now on."""
+        """Adds a crash point, which is active from now on."""
         point = checked_point(len(self._points), when, step, nth, application)
         self._points.append(point)
         write_points(self._recording.run.path, self._points)
@@ -348,7 +347,7 @@ class Applications:
         return application
 
     def conclude(self) -> list[str]:
-        """Ends all applications, and returns what is unknown because of it."""
+        """Ends all applications, and returns the findings that this makes unknown."""
         doubts: list[str] = []
         for application in self._running.values():
             try:
@@ -412,7 +411,7 @@ class Crash:
 
 
 class CrashPoint:
-    """A point at which an application shall crash. One that is never reached makes the test unknown."""
+    """A point at which an application must crash. A point that is never reached makes the test unknown."""
 
     def __init__(self, applications: Applications, point: Point) -> None:
         self._applications, self._point = applications, point
@@ -423,7 +422,7 @@ class CrashPoint:
         return self._applications.await_reached(self._point, timeout_s=timeout_s)
 
 
-# What the fixture `recorded_command` gives to a test: programs in any language, recorded by what they print.
+# The objects behind the fixture `recorded_command`: programs in any language, recorded by their output.
 
 
 CommandKind = Literal["producer", "consumer"]
@@ -431,7 +430,7 @@ _NEEDED: Mapping[CommandKind, tuple[str, ...]] = {
     "producer": ("acks", "enable.idempotence", "delivery.timeout.ms"),
     "consumer": ("enable.auto.commit", "isolation.level", "auto.offset.reset"),
 }
-"""The settings of a program's client that the verdict needs. No default stands in for one: those of clients differ
+"""The settings of a program's client that the verdict needs. They have no defaults here, because those of clients differ
 (idempotence: KIP-679)."""
 _WITHOUT_IDEMPOTENCE = ("retries", "max.in.flight.requests.per.connection")
 """An idempotent producer has them within bounds by itself (KIP-98)."""
@@ -445,7 +444,7 @@ _MORE: Mapping[CommandKind, tuple[str, ...]] = {
 
 
 class RecordedCommand(RunningApplication):
-    """A program that prints what it does. Its process is that of its recorder, which dies after it."""
+    """A program that prints its operations. Its process is that of its recorder, which dies after it."""
 
     def printed(self, event: str) -> int:
         """Returns how many lines with this name it has printed so far, in all of its lives."""
@@ -468,7 +467,7 @@ class RecordedCommand(RunningApplication):
             )
 
     def _end_at_once(self, pid: int) -> None:
-        os.kill(pid, signal.SIGUSR1)  # the program is killed first, and what it had stated is recorded
+        os.kill(pid, signal.SIGUSR1)  # the program is killed first, and what it had printed is recorded
 
 
 class RecordedCommands:
@@ -477,7 +476,7 @@ class RecordedCommands:
     def __init__(self, recording: Recording, applications: Applications) -> None:
         self._recording, self._applications = recording, applications
         self._unnamed: dict[str, list[str]] = {}
-        """Application → what of its configuration nobody stated; of each that was started."""
+        """Application → the settings that its test did not give, for each one that was started."""
 
     def __call__(
         self,
@@ -489,7 +488,7 @@ class RecordedCommands:
         environment: Mapping[str, str] | None = None,
         cwd: Path | str = ".",
     ) -> RecordedCommand:
-        """Starts a program that prints what it does, as Kafka's VerifiableProducer and VerifiableConsumer do
+        """Starts a program that prints its operations, as Kafka's VerifiableProducer and VerifiableConsumer do
         (docs/pytest.md).
 
         `{prefix}` among its words, and PROZESS_PREFIX in its environment, is what its values begin with. `configuration`: how
@@ -547,7 +546,7 @@ def _findable(program: str, environment: Mapping[str, str], cwd: Path) -> None:
 
 
 def _checked(role: CommandKind, configuration: Mapping[str, Property]) -> dict[str, Any]:
-    """Raises BadInput for what is no part of it, or contradicts itself."""
+    """Raises BadInput for unknown or contradictory properties."""
     if role not in _NEEDED:
         raise BadInput(f"recorded_command(role={role!r}): role is 'producer' or 'consumer'.")
     known = [*_NEEDED[role], *(_WITHOUT_IDEMPOTENCE if role == "producer" else ()), *_MORE[role]]

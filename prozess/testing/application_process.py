@@ -1,4 +1,4 @@
-"""The processes that a test starts for an application: a guard, which starts what records the application.
+"""The processes that a test starts for an application: a guard, and the recorder that the guard starts.
 
     python -P -m prozess.testing.application_process guard OUTPUT ERRORS -- COMMAND…
     python -P -m prozess.testing.application_process application MODULE:FUNCTION | FILE.py ARGUMENTS…
@@ -41,7 +41,7 @@ def guard(argv: list[str]) -> int:
     """Runs the application until it has ended or nobody wants it any more; returns the exit code."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # a handler, which a child does not inherit
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what leaves its session is still ours to end
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # a process that leaves its session must still be ended here
     output, errors, dashes, *command = argv
     assert dashes == "--", argv
     try:
@@ -98,7 +98,7 @@ def _say(**fields: str | int) -> None:
         os.write(1, json.dumps(fields).encode() + b"\n")
 
 
-# What records the application.
+# The recorder of the application.
 
 
 def _run_application(words: list[str]) -> None:

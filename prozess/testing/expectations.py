@@ -1,7 +1,7 @@
-"""Judges what a test says of its application, beside what Kafka promises: which records are one thing, what is made of each.
-Pure.
+"""Judges the expectations that a test states about its application, beside Kafka's promises: which records are the same, and
+which outputs each input must have. Pure.
 
-Judged over what stands in the topics when the test is over. The user's functions are called once for each record.
+They are judged by the contents of the topics when the test is over. The user's functions are called once for each record.
 """
 
 import json
@@ -38,8 +38,8 @@ Identity = Callable[[Record], Any]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Describes what an application makes of each record of `input` in `output`. `identity`: of an output, in place of
-    its value."""
+    """Describes the records of `output` that an application makes of each record of `input`. `identity`: the function that
+    identifies an output, in place of its value."""
 
     input: str
     output: str
@@ -59,7 +59,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class StateExpectation:
-    """Describes a table that an application keeps of `input`: for each key, what the fold of its records gives."""
+    """Describes a table that an application derives from `input`: for each key, the fold of its records."""
 
     input: str
     table: str
@@ -68,9 +68,9 @@ class StateExpectation:
     key: Callable[[Record], Any] | None = None
     """The key in the table for a record of the input; None = the record's own key."""
     identity: Identity | None = None
-    """What is compared of a record of the table, in place of its value."""
+    """The part of a record of the table that is compared, in place of its value."""
     any_order: bool = False
-    """The fold gives the same in whatever order the records come."""
+    """The fold gives the same state for every order of the records."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class StateExpectation:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationFinding:
-    """Something that an application did, or a reason why nobody can report (`unknown`)."""
+    """Something that an application did, or a reason why the answer is `unknown`."""
 
     anomaly: str
     where: str
@@ -93,7 +93,7 @@ class ApplicationFinding:
 
 
 class UserFunction(Exception):
-    """A function of the user's raised, or gave what cannot be compared."""
+    """A function of the user raised, or returned a value that cannot be compared."""
 
 
 def judge_expectation(
@@ -189,21 +189,21 @@ def _strange(
 #     input    k=1 at offset 0, k=2 at offset 1, k=3 at offset 2
 #     output   1 at offset 0, 3 at offset 1, 2 at offset 2: `2` comes behind the output of a later record
 #
-# An output that several records of one key give is paired with them in order: if any pairing is in order, this one is.
+# Equal outputs of several records of one key are paired with them in order: if any pairing is in order, this one is.
 
 
 def judge_order(
     wanted: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
 ) -> Iterator["ApplicationFinding | Unjudged"]:
-    """Yields what is out of order by key, and what nobody can say. Where the test asks for no order, only outputs that kept
-    their record's key are looked at, and what is found fails nothing."""
+    """Yields the outputs that are out of order by key, and those whose order is unknown. Where the test asks for no order,
+    only outputs that kept their record's key are looked at, and what is found fails nothing."""
     pairs: dict[tuple[bytes, int], list[tuple[Record, Record]]] = defaultdict(list)
     unclear: list[Record] = []
     for thing, inputs in owed.items():
         outputs = found.get(thing, ())
         keys = {(record.key, record.partition) for record in inputs}
         if not outputs or keys == {(None, inputs[0].partition)}:
-            continue  # it is missing, or has no order
+            continue  # the output is missing, or has no order
         key, partition = inputs[0].key, inputs[0].partition
         one_partition = len({record.partition for record in outputs}) == 1
         alone = len(inputs) == 1 and (one_partition or len(outputs) == 1)
@@ -251,8 +251,8 @@ def _late(key: bytes, pairs: Sequence[tuple[Record, Record]]) -> Iterator[Applic
 
 
 def judge_identities(topic: str, contents: Contents, identity: Identity | None) -> list[ApplicationFinding]:
-    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = what producers stated of
-    each record. One send that stands there twice is `duplicate`, and none of this."""
+    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = the identity header that
+    producers wrote. One send that stands there twice is `duplicate`, and none of this."""
     if contents.incomplete:
         return [ApplicationFinding(REPEATED, topic, 0, f"cannot be judged: {contents.incomplete}", unknown=True)]
     sends: dict[bytes, dict[tuple[int, ...], Record]] = defaultdict(dict)
@@ -345,9 +345,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-# What of an application nobody could judge in a test, because nothing reports it; and what to add that reports it. Pure.
+# The promises about an application that a test could not judge, and the addition to the test that would make them judgeable.
+# Pure.
 #
-# What is not judged passes nothing: it is stated in the summary, and fails a test that forbids it.
+# What is not judged passes nothing: the summary lists it, and a test that forbids it fails.
 
 
 UNPROCESSED = "unprocessed"
@@ -358,7 +359,7 @@ Doubt = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """Anomalies that were not judged of something. `why` is a clause whose subject is named; `add`: the way out."""
+    """Anomalies that were not judged. `why` is a clause with its subject; `add`: the way out."""
 
     anomalies: tuple[str, ...]
     where: str
@@ -386,8 +387,8 @@ def unjudged_of(
     states: Sequence[StateExpectation] = (),
     doubts: Sequence[Doubt],
 ) -> list[Unjudged]:
-    """Returns what was not judged, the most important first. `doubts`: of records that were committed and may not have been
-    processed."""
+    """Returns the gaps in the judgement, the most important first. `doubts`: records that were committed and may not have
+    been processed."""
     inputs = {one.input for one in expectations if not one.dead_letters} | {one.input for one in states}
     outputs = {one.output for one in expectations if not one.at_least_once} | {one.table for one in states}
     found = [_doubtful(topic, doubts) for topic in recorded.topics]
@@ -472,7 +473,7 @@ def _doubtful(topic: RegisteredTopic, doubts: Sequence[Doubt]) -> Unjudged | Non
 
 
 def _handed_over(topic: RegisteredTopic, client: RegisteredClient) -> Unjudged | None:
-    """Returns whether asking for the next record says anything of the one before."""
+    """Returns whether a request for the next record proves that the one before was processed."""
     if "handed-over" not in client.how or "processing" in client.how:
         return None
     why = f"group {group_of(client)!r} commits in another thread than the one that polls, so the next poll shows"
@@ -503,8 +504,8 @@ def _truth(client: RegisteredClient, key: str) -> bool:
 
 
 def commits_first(recorded: RecordedTest) -> list[ApplicationFinding]:
-    """Finds commits that came before an effect of the records that they cover. This alone is no loss: what dies in between
-    leaves records out."""
+    """Finds commits that came before an effect of the records that they cover. This alone is no loss, but a crash in
+    between would skip records."""
     names = {p: (topic.name, p - topic.first) for topic in recorded.topics for p in topic.partitions}
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for client in recorded.clients:
@@ -532,7 +533,7 @@ def _commit_first(
 def application_verdict(
     found: Sequence[ApplicationFinding], unjudged: Sequence[Unjudged], forbid: Collection[str]
 ) -> ApplicationVerdict:
-    """Returns what the run keeps of this, and its reports show. `forbid`: anomalies that fail the test."""
+    """Returns the findings in the form that the run stores and its reports show. `forbid`: anomalies that fail the test."""
     return ApplicationVerdict(
         anomalies=tuple(
             ApplicationAnomaly(

@@ -26,11 +26,11 @@ PREPARED = frozenset(
         *(Capability.LOSE_POWER, Capability.SHIFT_CLOCK),
     }
 )
-"""Capabilities that nodes must be prepared for before they start."""
+"""Capabilities for which nodes must be prepared before they start."""
 _OF_TOPIC = re.compile(r"(?P<role>[a-z-]+)\((?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)(?P<rest>[^)]*)\)")
 _OF_GROUP = re.compile(r"(?P<role>group-coordinator|transaction-coordinator)\((?P<name>[^)]+)\)")
 STRIKE_S = 120.0
-"""Beyond the step's own limit: some faults take their time (a rolling restart)."""
+"""The time beyond the step's own limit: some faults are slow (a rolling restart)."""
 
 
 class KafkaCluster:
@@ -41,14 +41,14 @@ class KafkaCluster:
     """
 
     def __init__(self, start: Callable[[], ClusterSession]) -> None:
-        """`start` returns the running cluster for a fixture of several tests; it is started if need be."""
+        """`start` returns the running cluster for a fixture of several tests, and starts it if necessary."""
         self._start = start
         self._test: Recording | None = None
         self._tests = 0
 
     @contextmanager
     def under(self, recording: Recording) -> Iterator[None]:
-        """Stands for the cluster of this test meanwhile."""
+        """A context in which the object stands for the cluster of this test."""
         self._test, self._tests = recording, self._tests + 1
         try:
             yield
@@ -245,8 +245,8 @@ class ActiveFault:
 
 
 class TestNemesis:
-    """Breaks the cluster under a test, by roles as in trial files, with topics by name: `leader(orders-t1/0)`. What is broken
-    when the test ends is healed."""
+    """Makes faults in the cluster under a test, by roles as in trial files, with topics by name: `leader(orders-t1/0)`.
+    Faults that are active when the test ends are healed."""
 
     __test__ = False
 

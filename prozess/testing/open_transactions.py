@@ -59,7 +59,7 @@ def open_transactions(
 
 
 def _instances(rows: np.ndarray) -> np.ndarray:
-    """Returns which rows are of an instance whose init_transactions returned."""
+    """Returns the rows of instances whose init_transactions returned."""
     return np.asarray((rows["transaction"] == NONE) & (rows["outcome"] == Outcome.OK.value))
 
 

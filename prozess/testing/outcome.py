@@ -1,4 +1,5 @@
-"""Decides whether a test fails by its verdict, in which words, and which frames its user sees of an error in prozess."""
+"""Decides whether a test fails by its verdict, with which message, and which stack frames of an error in prozess are
+shown."""
 
 import sysconfig
 import threading
@@ -19,13 +20,13 @@ from prozess.testing.recording import Judged
 WITNESSES_MAX = 3
 """The number of witnesses that are shown of each anomaly; the report has more."""
 OF_APPLICATION_MAX = 5
-"""The number of witnesses that are shown of what the application did."""
+"""The number of witnesses that are shown of each finding about the application."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictOnTest:
-    """Describes what the verdict means for a test. `failure`: why it fails; None = it does not. `costs`: what was seen
-    and permitted. `unjudged`: what of the application nothing says."""
+    """Describes what the verdict means for a test. `failure`: why it fails; None = it does not. `costs`: permitted anomalies
+    that were seen. `unjudged`: promises about the application that were not judged."""
 
     failure: str | None
     costs: tuple[str, ...] = ()
@@ -161,7 +162,7 @@ def _where(run: RunDirectory) -> list[str]:
     ]
 
 
-# For an error that was raised in code of prozess users see their own line that led there, and the error's text.
+# For an error raised in code of prozess, users see the line of their own code that led there, and the error's text.
 #
 # A mistake of the user's (a wrong argument, a client that is used after its test) says in its text what is wrong and how
 # it is put right; where in prozess it was noticed is of no use to them. A mistake of ours, such as an assertion that does
@@ -174,7 +175,7 @@ _HOOKS = str(installation.PACKAGE / "testing" / "plugin.py")
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _ARGUMENTS: tuple[type[BaseException], ...] = (TypeError, ValueError, NotImplementedError, RuntimeError, BufferError)
-"""What the original clients raise for a wrong argument or a wrong moment, beside errors of their own."""
+"""Exceptions of the original clients for a wrong argument or a wrong moment, beside errors of their own."""
 
 
 def hide_our_frames(error: BaseException) -> bool:
@@ -185,7 +186,7 @@ def hide_our_frames(error: BaseException) -> bool:
             break
         seen.add(id(link))
         if isinstance(link, ProzessError) and not _of_users_code(link.__cause__ or link.__context__):
-            link.__cause__, link.__suppress_context__ = None, True  # its text says all of it
+            link.__cause__, link.__suppress_context__ = None, True  # its text is complete
         if link.__traceback__ is not None and _text_suffices(link):
             link.__traceback__ = _without_ours(link.__traceback__)
     return _of_users_code(error)
@@ -211,7 +212,7 @@ def hidden_in_threads() -> Iterator[None]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it came of, as a traceback shows it."""
+    """Yields the error and its causes, as a traceback shows them."""
     link: BaseException | None = error
     while link is not None:
         yield link
@@ -219,7 +220,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _text_suffices(error: BaseException) -> bool:
-    """Errors of the tree, of arguments, and of libraries; and whatever the user's own code raised."""
+    """Returns whether the error's text suffices: errors of prozess, of arguments and of libraries, and all that the user's
+    own code raised.
+    """
     *_, last = _frames(error.__traceback__)
     if isinstance(error, (ProzessError, *_ARGUMENTS)) or type(error).__module__ != "builtins":
         return True
@@ -227,7 +230,9 @@ def _text_suffices(error: BaseException) -> bool:
 
 
 def _without_ours(first: TracebackType) -> TracebackType:
-    """Without our frames, and those of libraries that ours called; the first always stays, because pytest needs one."""
+    """Returns the traceback without frames of prozess and of the libraries that it called. The first frame stays, because
+    pytest needs one.
+    """
     kept: list[TracebackType] = []
     beneath = False
     for entry in _frames(first):
@@ -246,7 +251,7 @@ def _without_ours(first: TracebackType) -> TracebackType:
 
 
 def _below(trace: TracebackType | None) -> list[TracebackType]:
-    """The frames behind the last one of the user's."""
+    """Returns the frames behind the last frame of the user's code."""
     found: list[TracebackType] = []
     for entry in _frames(trace):
         found = [*found, entry] if _ours(entry) or _library(entry) else []

@@ -1,4 +1,4 @@
-"""Makes the plan of a test afterwards: what its recorded clients were, and did, as cells and clients of a trial. Pure.
+"""Makes the plan of a test afterwards: its recorded clients as cells and clients of a trial. Pure.
 
 A cell is a topic with the configuration of those who wrote it and of the group that consumed it; so the guarantee table
 judges what the clients really had.
@@ -40,12 +40,12 @@ _OWN_OF_TOPICS = {
     "flush.messages": "flush_messages",
 }
 _NEVER = 2**63 - 1
-"""flush.messages where nobody set it."""
+"""flush.messages where it is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTest:
-    """Describes what a test's own clients recorded, and where they ran."""
+    """The recording of a test's own clients, and the cluster that they used."""
 
     name: str
     topics: Sequence[RegisteredTopic]
@@ -86,7 +86,7 @@ def make_test_plan(recorded: RecordedTest) -> Plan:
 
 
 def notes_of(recorded: RecordedTest) -> list[str]:
-    """Returns notes on what is not judged although it happened: further groups of one topic."""
+    """Returns notes on clients that are not judged: further groups of one topic."""
     notes = []
     for topic in recorded.topics:
         groups = _groups_on(topic.name, recorded.clients)
@@ -245,8 +245,9 @@ def producer_of(properties: Mapping[str, Property]) -> ProducerConfiguration:
 
 
 def group_of_members(members: Sequence[RegisteredClient]) -> GroupConfiguration:
-    """Returns the configuration of a group with these members. How it commits is what it was seen to do, where it does not
-    commit by itself."""
+    """Returns the configuration of a group with these members. Its way of committing is taken from its rows, unless it
+    commits automatically.
+    """
     commits = "sync-after" if any("commit" in member.how for member in members) else "none"
     base = translate_consumer(_settings(members[0].properties), "librdkafka", "", commits=commits).base
     static = any("group.instance.id" in member.properties for member in members)

@@ -1,7 +1,7 @@
-"""The pytest plugin: a Kafka cluster under faults, recorded clients, and a verdict at the end of each test that used them.
+"""The pytest plugin: a Kafka cluster under faults, recorded clients, and a verdict at the end of each test that uses them.
 
-Loaded by every pytest run where prozess is installed, so that it imports nothing of prozess until a test asks for it.
-`docs/pytest.md` is for who uses it.
+Every pytest run loads it where prozess is installed. Therefore it imports nothing of prozess until a test asks for it.
+Users read `docs/pytest.md`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Adds the marker, and keeps standard error for last words, while no capture is on yet."""
+    """Adds the marker, and saves standard error for final messages before capturing begins."""
     with suppress(OSError):
         config.stash[_STDERR] = os.dup(2)
     config.addinivalue_line(
@@ -78,8 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Gives each test that uses the cluster a recording of its own: set up behind the fixtures of a session or a module,
-    and before all that are the test's own."""
+    """Gives each test that uses the cluster a recording of its own. It is set up after the fixtures of a session or
+    a module, and before the test's own."""
     names: list[str] = getattr(item, "fixturenames", [])
     if "kafka_cluster" in names:
         if "_prozess_recording" in names:
@@ -91,7 +91,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Keeps in mind which test runs."""
+    """Remembers which test runs."""
     item.config.stash[_ITEM] = item
 
 
@@ -99,7 +99,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Keeps in mind which fixture of more than one test is being set up: it may ask for the cluster, and then holds it."""
+    """Remembers which fixture of more than one test is being set up: it may ask for the cluster, and then holds it."""
     if fixturedef.scope == "function":
         return (yield)
     setting_up = request.config.stash[_WIDE]
@@ -121,7 +121,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> KafkaCluster:
 
 @pytest.fixture
 def nemesis(kafka_cluster: KafkaCluster, _prozess_recording: Recording) -> TestNemesis:
-    """Breaks the cluster; what is broken when the test ends is healed."""
+    """Makes faults in the cluster; active faults are healed when the test ends."""
     from prozess.testing.fixtures import TestNemesis
 
     assert _prozess_recording.session is not None
@@ -190,7 +190,7 @@ def run_application(_prozess_recording: Recording) -> Applications:
 
 @pytest.fixture
 def recorded_command(run_application: Applications, _prozess_recording: Recording) -> RecordedCommands:
-    """Starts a program in any language, whose client is recorded by what it prints."""
+    """Starts a program in any language, whose client is recorded by its output."""
     from prozess.testing.application import RecordedCommands
 
     commands = RecordedCommands(_prozess_recording, run_application)
@@ -208,7 +208,7 @@ def crash(run_application: Applications) -> Crash:
 
 @pytest.fixture
 def trial(request: pytest.FixtureRequest) -> RunTrial:
-    """Runs a trial (by name, file or as built), and gives its verdict to be asserted on."""
+    """Runs a trial (by name, by file or as a `Trial`), and returns its verdict for assertions."""
     from prozess.testing.fixtures import RunTrial
 
     return RunTrial(_runs(request.config), _settings(request.node))
@@ -267,7 +267,7 @@ def _held(config: pytest.Config) -> ClusterSession:
     """Returns the cluster for a fixture of a session, a module or a class, which holds it until the fixture's end."""
     clusters, setting_up = _clusters(config), config.stash[_WIDE]
     if not setting_up:
-        if (session := clusters.held_session) is not None:  # at its end such a fixture may still ask
+        if (session := clusters.held_session) is not None:  # such a fixture may still ask at its end
             return session
         raise _failure("prozess: make kafka_cluster an argument of the test or of one of its fixtures.")
     holder = setting_up[-1]
@@ -291,7 +291,7 @@ def _started(config: pytest.Config, settings: TestSettings) -> ClusterSession:
 
 
 def _failure(text: str) -> BaseException:
-    """Raise it `from None`: how it came about is of no use to who reads it."""
+    """Raise it `from None`: the cause does not help the reader."""
     return pytest.fail.Exception(text, pytrace=False)
 
 
@@ -309,7 +309,7 @@ def _unavailable(settings: TestSettings, error: Exception) -> BaseException:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """The test's own code; then the verdict on what was recorded. What the test itself raised stays what it failed with."""
+    """Runs the test's own code, then judges the recording. An exception of the test itself stays its failure."""
     try:
         result = yield
     except BaseException as error:
@@ -330,7 +330,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _conclude(item: pytest.Item) -> str | None:
-    """Returns why the test fails by what was recorded; None if it does not."""
+    """Returns the failure that the recording proves; None if there is none."""
     from prozess.harness.errors import ProzessError
     from prozess.testing.outcome import outcome_of
 
@@ -355,8 +355,7 @@ def _conclude(item: pytest.Item) -> str | None:
 
 
 def _where(recording: Recording) -> str | None:
-    """Returns where to find the recording of a test that failed by itself: what happened is recorded, although nothing
-    was broken."""
+    """Returns a note with the path of the recording of a test that failed by itself."""
     if not recording.run.verdict.exists():
         return None
     return f"every promise that was judged held. `prozess report {recording.run.path}` shows what happened."
@@ -364,7 +363,7 @@ def _where(recording: Recording) -> str | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Puts what was not judged into the report: a worker of xdist sends it to who writes the summary."""
+    """Adds the unjudged promises to the report: a worker of xdist sends it to the process that writes the summary."""
     _hide_our_frames(item, call)
     report = yield
     if call.when == "call" and _SUMMARY in item.stash:
@@ -373,7 +372,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """The user's own line and the error's text, in place of the frames of prozess; --full-trace shows those."""
+    """Shows the user's own line and the error's text in place of the frames of prozess; --full-trace shows those."""
     if call.excinfo is None or _RECORDING not in item.stash or item.config.getoption("fulltrace"):
         return
     from prozess.harness.errors import ProzessError
@@ -387,8 +386,8 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Prints what passing tests have shown that their configuration permits, and what nobody could judge: stated, because
-    it would not be seen otherwise."""
+    """Prints the permitted anomalies of passing tests, and the anomalies that could not be judged. Nothing else
+    would show them."""
     write_summary(terminalreporter)
 
 
@@ -425,7 +424,7 @@ def _settings(item: pytest.Item) -> TestSettings:
         if value:
             configured[name] = value
     marked: dict[str, Any] = {}
-    for marker in item.iter_markers("prozess"):  # the nearest first
+    for marker in item.iter_markers("prozess"):  # the nearest marker first
         marked = {**marker.kwargs, **marked}
     try:
         return settings_from(configured, marked)

@@ -54,16 +54,16 @@ if TYPE_CHECKING:
 DELIVER_S = 30.0
 """How long clients may take to finish their open requests when the test ends; the cluster is whole then."""
 END_S = 10.0
-"""How long clients may take to close their connections; a moment, unless their cluster is gone."""
+"""How long clients may take to close their connections. It is short unless their cluster is gone."""
 GRACE_S = 60.0
-"""What the session may need beyond the limits it works with."""
+"""The time that the session may need beyond its own limits."""
 LIMITS = Limits()
 TOKEN_BYTES = 8
 
 
 @cache
 def _fork_servers() -> "ForkServers":
-    """Returns what one test of this process leaves to the next, until the process ends."""
+    """Returns the fork servers, which tests of this process share until it ends."""
     from prozess.workloads.runtime.processes import ForkServers
 
     servers = ForkServers()
@@ -79,12 +79,12 @@ class Judged:
     verdict: TrialVerdict | None
     notes: tuple[str, ...] = ()
     found: tuple[ApplicationFinding, ...] = ()
-    """What was found by what the test says of its application."""
+    """The findings about the test's expectations of its application."""
     unjudged: tuple[Unjudged, ...] = ()
     silent: bool = False
-    """The test says nothing of what its application must do, although it has records that it might speak of."""
+    """True if the test states no expectation about its application, although it has records."""
     strict: bool = False
-    """A test that is silent fails."""
+    """True if a test without expectations fails."""
     forbid: tuple[str, ...] = ()
     """Anomalies that fail the test; a strict one that is silent forbids whatever was not judged."""
 
@@ -107,14 +107,14 @@ T = TypeVar("T")
 
 
 class Companion(Protocol):
-    """Something that works for a test, and is over before it is judged."""
+    """A helper of a test that ends before the test is judged."""
 
     def conclude(self) -> list[str]:
-        """Ends its work, and returns what is unknown because of it."""
+        """Ends its work, and returns the findings that this makes unknown."""
         ...
 
     def end(self) -> None:
-        """Leaves nothing behind, whatever became of the test."""
+        """Cleans up, whatever the outcome of the test."""
         ...
 
 
@@ -139,7 +139,7 @@ class Recording:
         self.registry = Registry(run.path)
         self.steps: list[Step] = []
         self.whole = True
-        """Could the cluster be made whole at the end?"""
+        """True if the cluster recovered at the end."""
         self.identities: dict[str, Identity] = {}
         """Keyed by topic."""
         self.expectations: list[Expectation] = []
@@ -147,7 +147,7 @@ class Recording:
         self.transactions_end = False
         """The test says that each transaction is ended."""
         self.companions: list[Companion] = []
-        """What else belongs to the test and ends with it: the applications that it has started."""
+        """The companions that end with the test: the applications that it has started."""
         self._recorder: Recorder | None = None
         self._concluded = False
         run.create()
@@ -163,7 +163,7 @@ class Recording:
         write_json(run.clock, {"start_monotonic_ns": clock.monotonic_ns(), **times})
 
     def step(self, step: Step, *, timeout_s: float) -> str | None:
-        """Has a step carried out, and returns why it was not done, or None."""
+        """Carries out a step, and returns why it was not done, or None."""
         assert self.session is not None, "there is nothing to break without a cluster"
         number = len(self.steps)
         self.steps.append(step)
@@ -368,12 +368,12 @@ class Recording:
         return {"incomplete": sorted(set(result.incomplete.values()))}
 
     def _never_again(self, recorded: RecordedTest) -> list[str]:
-        """Programs of which nothing shows that they went on after what the test did to their cluster."""
+        """Returns doubts about programs that may not have continued after a fault or a deleted topic."""
         faults, metadata = (read_rows(self.run.rows, table, RECORDER_CLIENT)[0] for table in (FAULTS, METADATA))
         return never_again(recorded, faults=faults, metadata=metadata)
 
     def _still_at_work(self) -> list[str]:
-        """Clients of other processes that live: what they still do is not in the history."""
+        """Returns the clients of other processes that still run: their further operations are not in the history."""
         own = os.getpid()
         return [
             f"client {client.kind}-{client.client} is still running in process {client.pid}; end it before the test ends"
@@ -382,22 +382,22 @@ class Recording:
         ]
 
     def _fill_processed(self, recorded: RecordedTest) -> None:
-        """Marks records as processed for groups that stated nothing of processing: who asks for the next record has
-        processed the one before."""
+        """Marks records as processed for groups that did not mark their processing: a member that asks for the
+        next record has processed the one before."""
         from prozess.testing.recorded.steps import fill_processed
 
         for members in self._silent_groups(recorded):
             fill_processed(self.run, members, 0)
 
     def _doubtful(self, recorded: RecordedTest) -> list[Doubt]:
-        """Returns what such groups may have committed past, and nobody knows whether they processed it."""
+        """Returns the records that such groups committed past and may not have processed."""
         from prozess.testing.recorded.steps import doubtful_records
 
         return [doubt for members in self._silent_groups(recorded) for doubt in doubtful_records(self.run, members)]
 
     @staticmethod
     def _silent_groups(recorded: RecordedTest) -> list[list[int]]:
-        """Returns the members of each group of which none stated anything of processing."""
+        """Returns the members of each group in which no member marked its processing."""
         plan = make_test_plan(recorded)
         processing = {c.client for c in recorded.clients if "processing" in c.how}
         members: dict[str | None, list[int]] = {}
@@ -423,7 +423,7 @@ class Recording:
         return found
 
     def _judge_contents(self) -> list[ApplicationFinding | Unjudged]:
-        """Returns what the user stated of records, by what stands in the topics."""
+        """Checks the user's expectations about records against the contents of the topics."""
         from prozess.testing.recorded.steps import greatest_commits
         from prozess.testing.recorded.topics import read_contents
 

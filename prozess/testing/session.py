@@ -1,7 +1,7 @@
 """Starts the Kafka clusters that tests share, each in a process of its own, with the settings that tests ask for.
 
-A test asks by marker, else on the command line, else in the ini file. Each cluster runs in its sandbox and is reported over a
-pipe what to do. Tests that need a cluster like it share it."""
+A test asks by marker, else on the command line, else in the ini file. Each cluster runs in its sandbox and gets its commands
+over a pipe. Tests that need a cluster like it share it."""
 
 import json
 import queue
@@ -36,12 +36,13 @@ UNAVAILABLE = ("fail", "skip")
 METADATA_MODES = ("kraft-isolated", "kraft-combined", "zookeeper")
 NO_ZOOKEEPER = (4,)
 BACKENDS = ("local", "compose")
-"""The backends that start a cluster of their own; for another one give clients its address."""
+"""The backends that start a cluster of their own. For any other cluster, give clients its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSettings:
-    """The settings of one test. `faults`: those that nodes must be prepared for before they start (disks, clocks, power)."""
+    """The settings of one test. `faults`: faults for which nodes must be prepared before they start (disks, clocks,
+    power)."""
 
     __test__ = False
 
@@ -59,11 +60,11 @@ class TestSettings:
     unavailable: str = "fail"
     isolation: str = "auto"
     strict: bool = False
-    """A test fails if it says nothing of what its application must do."""
+    """True if a test without expectations about its application fails."""
 
     @property
     def cluster(self) -> tuple[object, ...]:
-        """A key that is equal for tests that can share a cluster."""
+        """Returns a key that is equal for tests that can share a cluster."""
         return (self.backend, self.variant, self.version, self.brokers, self.properties, self.faults, self.isolation)
 
 
@@ -112,7 +113,9 @@ def settings_from(configured: Mapping[str, object], marked: Mapping[str, object]
 
 
 def _refuse_unknown_names(settings: TestSettings) -> None:
-    """A name that nothing has would forbid nothing, prepare for nothing, or be passed over by the broker."""
+    """Raises BadInput for unknown names: an unknown anomaly would forbid nothing, an unknown fault prepare nothing, and
+    brokers ignore unknown properties.
+    """
     asked: tuple[tuple[str, Collection[str], Callable[[], Collection[str]]], ...] = (
         ("forbid", settings.forbid, lambda: {*catalogue.ANOMALIES, *OF_APPLICATIONS}),
         ("faults", settings.faults, lambda: catalogue.FAULTS),
@@ -138,7 +141,7 @@ def _properties(value: object) -> tuple[tuple[str, str], ...]:
 
 
 def _names(setting: str, value: object) -> tuple[str, ...]:
-    """Names from a marker's list, or from the words of an ini file's line."""
+    """Returns the names in a marker's list, or in a line of an ini file."""
     if isinstance(value, str):
         return tuple(value.split())
     if isinstance(value, Iterable):
@@ -284,10 +287,10 @@ class ClusterSession:
         self._events.put(None)
 
     def _await(self, wanted: Callable[[dict[str, Any]], bool], awaited: str, timeout_s: float) -> dict[str, Any]:
-        """Waits for an event. What the stage says of its end is raised."""
+        """Waits for an event. An error that the stage reports is raised."""
         while True:
             try:
-                event = self._events.get(timeout=timeout_s)  # each event is a sign of life
+                event = self._events.get(timeout=timeout_s)  # each event shows that the stage is alive
             except queue.Empty as error:
                 raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=self._last_words()) from error
             if event is None:
@@ -328,7 +331,7 @@ QUICK_SESSIONS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Broker properties below those of a test: a dead broker is noticed in seconds, and a group begins at once."""
+"""Default broker properties of tests: a dead broker is detected within seconds, and a group starts at once."""
 
 
 class Clusters:
@@ -343,7 +346,7 @@ class Clusters:
 
     @property
     def held_session(self) -> ClusterSession | None:
-        """The running cluster, if a fixture holds it."""
+        """Returns the running cluster if a fixture holds it."""
         return self._session if self.held else None
 
     def conflict(self, settings: TestSettings) -> str | None:

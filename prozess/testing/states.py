@@ -1,4 +1,4 @@
-"""Judges a table that an application keeps, by the fold of the records that it keeps it of. Pure.
+"""Judges a table that an application keeps, by the fold of its input records. Pure.
 
     orders   a: 2, b: 5, a: 3         fold: (total or 0) + amount
     totals   a: 2, b: 5, a: 5         the last of a is 5, of b 5: right

@@ -17,16 +17,16 @@ _LISTED_MAX = 20
 
 
 class NotJudgedWarning(UserWarning):
-    """A test says nothing of what the application must do, so that prozess judged Kafka's promises alone."""
+    """A test states no expectation about the application, so that prozess judged Kafka's promises alone."""
 
 
 class SummaryEntry(TypedDict):
-    """What the report of one test carries to the summary; a worker of xdist sends it as JSON."""
+    """The entry of one test in the summary; a worker of xdist sends it as JSON."""
 
     clients: bool
     """The test has recorded clients, or has broken something."""
     silent: bool
-    """The test says nothing of what the application must do, although it uses records."""
+    """The test states no expectation about the application, although it uses records."""
     seen: list[str]
     unjudged: list[list[str]]
     """(anomalies, where, why, what to add)"""
@@ -50,7 +50,7 @@ def write_summary(terminalreporter: TerminalReporter) -> None:
 
 
 def nothing_judged(tests: Sequence[tuple[str, SummaryEntry]]) -> Iterator[str]:
-    """Yields the lines of the block: how many tests say nothing of their application, which, and what to add."""
+    """Yields the lines of the block: the number and names of tests without expectations, and what to add."""
     recorded = [(nodeid, noted) for nodeid, noted in tests if noted["clients"]]
     silent = [(nodeid, noted) for nodeid, noted in recorded if noted["silent"]]
     if not silent:

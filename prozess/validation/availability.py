@@ -256,8 +256,8 @@ class _Value:
 
 
 def concerns(parts: ConfigurationParts, *, defaults_hold: bool) -> tuple[Concern, ...]:
-    """Yields the weaknesses of availability in the order of the output. `defaults_hold`: what nobody stated is Kafka's
-    default, by the user's word; else nothing is stated of it here."""
+    """Yields the weaknesses of availability in the order of the output. `defaults_hold`: settings that no file has
+    are Kafka's defaults, as the user asserts; else they are left out here."""
     return tuple(_concerns(parts, defaults_hold))
 
 

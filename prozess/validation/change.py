@@ -133,14 +133,14 @@ class Change:
 
     @cached_property
     def standings(self) -> Mapping[str, tuple[Standing, Standing]]:
-        """Returns, for each anomaly that is stated to be anything, what is stated of it before and after."""
+        """Returns the standing of each anomaly before and after the change."""
         before, after = standings_of(self.old), standings_of(self.new)
         of_neither = Standing.NOT_JUDGED
         return {name: (before.get(name, of_neither), after.get(name, of_neither)) for name in {**before, **after}}
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
-        """Returns everything that is to be stated, what got worse first."""
+        """Returns all remarks, with what got worse first."""
         found = [*self._promises(), *self._availability(), *self._doubts(), *self._operations()]
         return tuple(sorted(found, key=lambda remark: list(Level).index(remark.level)))
 

@@ -62,7 +62,7 @@ class ValidationInput:
     kafka_version: str | None = None
     """None: what the cluster says, else the newest that is known."""
     commits: str | None = None
-    """None: what a file says, else after processing, which is stated."""
+    """How the application commits; None = as a file says, else after processing, with a note."""
     applications: tuple[Path, ...] = ()
     """Files that have parts of several clients: all that they have counts."""
     profiles: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class ValidationInput:
     client_version: str | None = None
     """For Kafka's Java clients, else the brokers'; of librdkafka, else the installed one."""
     kafka_defaults: bool = False
-    """What no file reports topic and brokers is Kafka's own default."""
+    """Settings of topic and brokers that no file has are Kafka's own defaults."""
     accept: Path | None = None
     """Risks that somebody has accepted."""
 
@@ -268,7 +268,7 @@ def _nothing_found(given: ValidationInput, readings: Sequence[Reading]) -> str:
 
 
 def _clients(wanted: str, readings: Sequence[Reading], version: str) -> dict[Scope, Client]:
-    """Returns the client whose properties each part has: its library's where the file informs it (librdkafka stands in for
+    """Returns the client whose properties each part has: its library's where the file names it (librdkafka stands in for
     those that are not run), else what was asked for, or can be seen from the names of all files that do not say."""
     libraries = {scope: reading.library for reading in readings for scope in reading.scopes if reading.library}
     silent = [reading for reading in readings if not reading.library]

@@ -488,7 +488,7 @@ class Comparison:
 
 def closing_line(comparison: Comparison) -> str:
     """Returns the last line of the output, without its sign: what became of the promises, and how many weaknesses were shown.
-    Whatever was promised is only stated to have held under what really happened."""
+    A promise is reported as held only under the faults that really happened."""
     return f"{_of_promises(comparison)}; {_of_weaknesses(comparison.provoked)}"
 
 

@@ -67,7 +67,9 @@ class Lifetime:
 
 
 def lifetimes(parts: ConfigurationParts, *, defaults_hold: bool) -> Iterator[Concern]:
-    """Yields what is forgotten, or given up, too soon. What nobody stated is left out unless Kafka's defaults hold."""
+    """Yields the data that is deleted, or given up, too soon. Settings that no file has are left out unless Kafka's defaults
+    hold.
+    """
     servers_given = parts.servers.broker is not None or defaults_hold
     only_producer = parts.producer is not None and parts.consumer is None  # who reads what it writes is not asked
     if not parts.compacted and not only_producer:

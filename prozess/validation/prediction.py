@@ -100,7 +100,7 @@ class Prediction:
 
     parts: ConfigurationParts
     kafka_defaults: bool = False
-    """What nobody stated is Kafka's own default, by the user's word."""
+    """Settings that no file has are Kafka's own defaults, as the user asserts."""
     risks: Risks = field(default_factory=Risks)
     """What somebody has accepted."""
     today: date = date.min
@@ -174,8 +174,7 @@ class Prediction:
 
     @cached_property
     def not_permitted(self) -> tuple[Guarantee, ...]:
-        """Returns what no rule could permit of what was understood, in the parts that were given, by settings that
-        somebody stated."""
+        """Returns the anomalies that no rule permits under the settings that were given and understood."""
         doubted = {weakness.guarantee.anomaly for weakness in self.weaknesses}
         doubted |= {name for concern in self.concerns for name in concern.denies}
         doubted |= {name for one in self.missing_settings for name in one.anomalies}
@@ -225,12 +224,12 @@ class Prediction:
 
     @property
     def missing_settings(self) -> tuple[MissingSettings, ...]:
-        """Returns what nobody stated, where promises rest on it: they are unknown."""
+        """Returns the missing settings on which promises depend. These promises are unknown."""
         return tuple(one for one in self._missing if one.anomalies and not self._by_default(one))
 
     @property
     def unseen(self) -> tuple[MissingSettings, ...]:
-        """Returns what nobody stated, and no promise rests on: whether it is a weakness of availability is unknown."""
+        """Returns the missing settings on which only availability depends. Whether it is weak is unknown."""
         return tuple(one for one in self._missing if one.by_default and not one.anomalies and not self._by_default(one))
 
     def _by_default(self, one: MissingSettings) -> bool:
@@ -263,7 +262,7 @@ class Prediction:
 
     @property
     def remarks(self) -> list[str]:
-        """Returns what must be stated of entries that accept nothing."""
+        """Returns the remarks about entries that accept nothing."""
         _ = self.accepted, self.accepted_doubts  # everything that the configuration has was asked for
         return self.risks.remarks(self.today)
 
@@ -278,7 +277,7 @@ class Prediction:
 
     @property
     def fault_tolerance(self) -> FaultTolerance | None:
-        """Returns the fault tolerance of the topic. None: how many copies there are nobody stated."""
+        """Returns the fault tolerance of the topic; None if the number of copies is not known."""
         if any(
             one.of == TOPIC and setting.startswith(("replication", "min."))
             for one in (*self.missing_settings, *self.unseen)
@@ -431,8 +430,8 @@ def _let_follow(changed: dict[str, Any], origins: Mapping[str, str]) -> None:
         changed["producer.max_in_flight"] = min(5, changed["producer.max_in_flight"])
 
 
-# Which part of a configuration each anomaly is: what is informed of a producer or a consumer that nobody gave is a
-# guess.
+# The part of a configuration that each anomaly depends on: without the producer's or the consumer's file, a statement about
+# it is a guess.
 
 
 PRODUCER, CONSUMER = "producer", "consumer"

@@ -66,7 +66,7 @@ class Reading:
     stands_in: str = ""
     """What runs in the trial in place of the file's own client, as a sentence, where that is another program."""
     notes: list[str] = field(default_factory=list)
-    """What a person must be informed of the format: what no file of it says."""
+    """A sentence for the user about the format: what its files never contain."""
     own: dict[str, Setting] = field(default_factory=dict)
     """The framework's own settings that were understood and decide something: `processing.guarantee`."""
     of_releases: list[OfReleases] = field(default_factory=list)

@@ -51,9 +51,9 @@ class ServerSettings(Translated):
     """Settings of a trial for topic and brokers, with the files' own settings."""
 
     topic: Settings | None = None
-    """What somebody has set of the topic; None = nobody stated."""
+    """The topic's settings in the files; None if there is no file for it."""
     broker: Settings | None = None
-    """What somebody has set of the brokers; None = nobody stated, and they may be set to anything."""
+    """The brokers' settings in the files; None if there is no file for them, so that any value is possible."""
     count: int | None = None
     """The number of brokers; None if no file says it."""
 

@@ -59,9 +59,9 @@ class ConfigurationParts:
         client_given: bool = True,
         version_given: bool = True,
     ) -> None:
-        """`version`: of the brokers. `client_version`: of the client library, None: nobody stated. `client_given`: did
+        """`version`: of the brokers. `client_version`: of the client library; None if it is not known. `client_given`: did
         somebody say which library it is, or a name that only one has? Else it is taken to be Kafka's own.
-        `version_given`: did somebody report the brokers' version?"""
+        `version_given`: is the brokers' version known?"""
         self.servers, self.producer, self.consumer, self.version = servers, producer, consumer, version
         self.readings = readings
         self.client_version, self.client_given = client_version, client_given
@@ -193,7 +193,7 @@ class ConfigurationParts:
         return found
 
     def _of_its_version(self, settings: dict[str, Any], scope: str) -> dict[str, Any]:
-        """Returns the settings with the version of the client that somebody stated, where it is one that a trial can run."""
+        """Returns the settings with the version of the client that was given, if a trial can run it."""
         client, version = settings.get(f"{scope}.client"), self.client_version
         if version is None or client is None or not re.fullmatch(r"\d+\.\d+\.\d+", version):
             return settings

@@ -1,1 +1,1 @@
-"""`prozess watch` is here: a canary for a real cluster."""
+"""This folder has `prozess watch`, a canary for a real cluster."""

@@ -76,7 +76,7 @@ class AcknowledgedRecords:
             self._keep(np.arange(self._count) >= self._count - ROWS_MAX // 2)
 
     def removed(self, log_start: int) -> None:
-        """Forgets what stands in front of the log's start: retention, or somebody, removed it."""
+        """Forgets records in front of the log's start: retention, or somebody, removed them."""
         rows = self._held[: self._count]
         if self._count and int(rows["log_offset"].min()) < log_start:
             self._keep(rows["log_offset"] >= log_start)
@@ -89,9 +89,9 @@ class AcknowledgedRecords:
     def compare(
         self, log_offsets: np.ndarray, sequences: np.ndarray, flags: np.ndarray, *, before_ns: int
     ) -> LostRecords:
-        """Counts and returns the records that are not among what was read of the whole log, up to its end.
+        """Counts and returns the acknowledged records that a read of the whole log did not find.
 
-        `before_ns`: when the leader was asked for the log's end. What was acknowledged later may stand behind it."""
+        `before_ns`: when the leader was asked for the log's end. Later acknowledgements may be of records behind that end."""
         rows = self._held[: self._count]
         unreadable = log_offsets[(flags & ReadFlag.CORRUPT) != 0]  # the record is there: another checker names it
         gone = (rows["completed_ns"] < before_ns) & ~np.isin(rows["sequence"], sequences)

@@ -153,13 +153,13 @@ class StatusLine:
         self._shown_ns: int | None = None
 
     def report(self, text: str) -> None:
-        """Prints a line that stays."""
+        """Prints a line that is not overwritten."""
         self.end()
         typer.echo(text)
         sys.stdout.flush()
 
     def show(self, text: str) -> None:
-        """Shows on the status line what the watch sees now."""
+        """Shows the current status on the status line."""
         now_ns = self._clock.monotonic_ns()
         if self._changes:
             width = shutil.get_terminal_size().columns

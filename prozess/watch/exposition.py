@@ -1,4 +1,4 @@
-"""What a watch shows of itself: its status in one line, and its numbers for Prometheus.
+"""This module shows the state of a watch: its status in one line, and its metrics for Prometheus.
 
 The names follow Prometheus's conventions: base units (seconds), `_total` behind counters, `_info` behind what never changes.
 """
@@ -19,18 +19,18 @@ from prozess.workloads.librdkafka import library_version
 
 
 def build_info() -> PrometheusMetric:
-    """Returns which prozess, which librdkafka and which Python this is."""
+    """Returns the versions of prozess, librdkafka and Python."""
     labels = {"version": version("prozess"), "librdkafka": library_version(), "python": platform.python_version()}
     return gauge("build_info", "Which versions run. Always 1.", [("", labels, 1)])
 
 
 def up(*, watching: bool) -> PrometheusMetric:
-    """Returns whether the watch watches."""
+    """Returns a gauge that is 1 while the watch runs."""
     return gauge("up", "1 while the watch's clients run; 0 while it begins or ends.", [("", {}, float(watching))])
 
 
 def metrics_of(watch: ClusterWatch, notices: Notices | None, clock: Clock) -> list[PrometheusMetric]:
-    """Returns the numbers of a watch. How many there are depends on the brokers, and not on time."""
+    """Returns the metrics of a watch. Their number depends on the brokers, and not on time."""
     now_ns, counts, partitions = clock.monotonic_ns(), watch.counts, watch.partitions
     by = {n: {"topic": watch.topic.name, "partition": str(n)} for n in partitions}
     kinds, views, led = watch.silences, watch.views, watch.leaders()
@@ -85,7 +85,7 @@ def metrics_of(watch: ClusterWatch, notices: Notices | None, clock: Clock) -> li
 
 
 def _of_cluster(watch: ClusterWatch) -> list[PrometheusMetric]:
-    """Returns what one broker stated of the cluster; nothing before the first that answered."""
+    """Returns the metrics about the cluster by one broker's answer; nothing before the first answer."""
     if (health := watch.health) is None:
         return []
     return [

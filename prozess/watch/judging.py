@@ -1,4 +1,4 @@
-"""Judges what a watch sees, and reports it: outages, lost records, and what the checkers find in the window."""
+"""Judges and reports the observations of a watch: outages, lost records, and findings of the checkers in the window."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,17 +33,17 @@ KEPT_MS = 24 * 3600 * 1000
 """How long the topic keeps its records from the first finding about records on, while the watch goes on."""
 UNCONFIRMED = "; the watch ended before it could be confirmed"
 WITHOUT_EVIDENCE = frozenset({"deleted", "not-followed", "judge-failed", "stuck", "stalled", "leaderless"})
-"""Findings of which the topic's records show nothing."""
+"""Findings that leave no trace in the topic's records."""
 BEGINS = {"write": "no send was acknowledged", "read": "acknowledged records cannot be read"}
 ENDS = {"write": "takes records again", "read": "can be read again"}
-"""What is informed of outages, by kind."""
+"""The words for each kind of outage."""
 
 Report = Callable[[str, str], None]
 """Takes the kind of a line, such as OUTAGE, and the whole line."""
 
 
 class WatchJudge:
-    """What a watch knows, and what it reports it."""
+    """The state of a watch, and the functions through which it reports."""
 
     def __init__(self, options: WatchOptions, topic: CanaryTopic, *, report: Report, clock: Clock) -> None:
         self._options, self.topic, self._report_line, self._clock = options, topic, report, clock
@@ -157,10 +157,10 @@ class WatchJudge:
             self._report_sighting(sighting)
 
     def _is_confirmed(self, watched: WatchedPartition, found: Sequence[Sighting], now_ns: int) -> bool:
-        """Returns whether what was found is to be reported now.
+        """Returns whether the finding is to be reported now.
 
-        A leader that lacks records brings about more than a loss: new records stand where others stood, and the reader may go
-        on behind its position and pass them by. Therefore a finding waits until the brokers were asked who leads since,
+        A leader that lacks records causes more than a loss: new records get the offsets of lost ones, and the reader may
+        continue behind its position and skip them. Therefore a finding waits until the brokers were asked who leads since,
         and a record that the reader was not given is looked for in the log."""
         candidate = watched.candidate = watched.candidate or Candidate(now_ns)
         if now_ns - candidate.since_ns > CONFIRM_S * NS_PER_S:
@@ -185,11 +185,11 @@ class WatchJudge:
             if watched.changes.open:
                 self._unknown(f"{where}: the watch ended before the log under its new leader could be read again")
 
-    # What others show of it.
+    # Views for other modules.
 
     @property
     def views(self) -> Mapping[int, BrokerView | None]:
-        """Returns what each broker stated of the topic last; None for one that did not answer."""
+        """Returns the last metadata of the topic from each broker; None for a broker that did not answer."""
         return {} if self.sample is None else self.sample.views
 
     def leaders(self) -> dict[int, tuple[int, int]]:
@@ -201,7 +201,7 @@ class WatchJudge:
         return {number: (leader, in_sync) for number, (_, leader, in_sync) in sorted(found.items())}
 
     def last_error(self) -> str:
-        """Returns what a client complained of last, with its age; "" if its broker answers again."""
+        """Returns the last error of a client, with its age; "" if its broker answers again."""
         return self._complaints.last(self._clock.monotonic_ns())
 
     # Reporting.

@@ -1,7 +1,8 @@
-"""When the log of a partition is to be read again from its start: another leader may lack what the one before had. Pure.
+"""Decides when the log of a partition is read again from its start: a new leader may lack records that the previous one had.
+Pure.
 
-A leader is believed only if it answers in the highest epoch that anybody named, in two samples one after the other. One that
-hung while the others elected another goes on answering in its own epoch, and what it lacks is not lost.
+A leader counts only if it answers in the highest known epoch, in two consecutive samples. A broker that hung while the others
+elected another one still answers in its old epoch, and records that it lacks are not lost.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ TRIES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class AuditOrder:
-    """A log that is to be read from `start` up to `end`, which its leader stated when it was asked at `asked_ns`."""
+    """A log that is to be read from `start` up to `end`, which its leader reported when it was asked at `asked_ns`."""
 
     node: int
     leader_epoch: int
@@ -45,7 +46,9 @@ class LeaderChanges:
         self.epoch = max(self.epoch, leader_epoch)
 
     def answered(self, answer: AuditOrder, now_ns: int) -> AuditOrder | None:
-        """Notes what a broker that takes itself for the leader says of its log. Returns the audit that is to begin now."""
+        """Records the answer about its log of a broker that takes itself for the leader. Returns the audit that is to begin
+        now.
+        """
         self.named(answer.leader_epoch)
         if answer.leader_epoch < self.epoch or answer.leader_epoch < 0:
             return None
@@ -60,7 +63,7 @@ class LeaderChanges:
         return answer
 
     def doubt(self, now_ns: int) -> None:
-        """Orders an audit although nobody else leads: the reader was not given a record that it should have been given."""
+        """Orders an audit without a new leader: the reader did not get a record that it should have got."""
         if not self._doubted:
             self._doubted = True
             self._answered = self._answered or (self.epoch, now_ns)
@@ -83,5 +86,5 @@ class LeaderChanges:
         return self._answered is not None
 
     def holds(self, now_ns: int) -> bool:
-        """Returns whether the window is better judged later: the log under the new leader is compared first."""
+        """Returns whether the window must wait: the log under the new leader is compared first."""
         return self._answered is not None and now_ns - self._answered[1] < HOLD_S * NS_PER_S

@@ -1,7 +1,7 @@
-"""The numbers of a watch, as Prometheus reads them, and the endpoint that serves them.
+"""The metrics of a watch in Prometheus's format, and the endpoint that serves them.
 
 The text is Prometheus's text format 0.0.4. The endpoint answers one request at a time, each within a deadline. Therefore
-nobody who asks slowly or often takes memory or threads from the watch.
+slow or frequent clients take no memory or threads from the watch.
 """
 
 import socket
@@ -17,7 +17,7 @@ from prozess.harness.errors import BadInput
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """The upper bounds of histograms: an acknowledgement of a cluster that is well takes some milliseconds, and one that comes
-within delivery.timeout.ms, 30 s at most. What an outage kept from the reader may take longer."""
+within delivery.timeout.ms, 30 s at most. Records that an outage kept from the reader may take longer."""
 ANSWER_LIMIT_S = 2.0
 """How long one request may take, from its first byte to the last of the answer."""
 REQUEST_BYTES_MAX = 8192
@@ -125,7 +125,7 @@ class Endpoint:
                 f"--metrics {where} cannot be used: {error.strerror or error}. Give another port."
             ) from error
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        """Where it listens, with the real port if 0 was asked for."""
+        """The address that it listens on, with the real port if 0 was asked for."""
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
@@ -142,7 +142,7 @@ class Endpoint:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection, suppress(OSError):  # whoever asks may go away, or be too slow
+            with connection, suppress(OSError):  # the client may disconnect, or be too slow
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Posts what a watch informs to a webhook, in a thread of its own: the watch never waits for whoever takes the messages.
+"""Posts the reports of a watch to a webhook, in a thread of its own, so that the watch never waits for the receiver.
 
 At most LINES_MAX lines wait. Lines that wait together are one message, and there is one message a second at most. What is not
 taken after the tries of `prozess.app.webhook` is dropped and counted.
@@ -27,7 +27,7 @@ class Notices:
     """Lines that are to be posted, and the thread that posts them."""
 
     def __init__(self, webhook: Webhook, what: str) -> None:
-        """`what`: what is watched, in a few words."""
+        """`what`: the name of the watched cluster, in a few words."""
         self._webhook, self._what = webhook, what
         self._lines: deque[tuple[str, str]] = deque()
         self._changed = threading.Condition()
@@ -38,7 +38,7 @@ class Notices:
         self._thread.start()
 
     def put(self, kind: str, line: str) -> None:
-        """Lets a line be posted. It returns at once."""
+        """Queues a line for posting, and returns at once."""
         with self._changed:
             self._lines.append((kind, line))
             while len(self._lines) > LINES_MAX:
@@ -47,7 +47,7 @@ class Notices:
             self._changed.notify()
 
     def close(self, timeout_s: float) -> bool:
-        """Lets what waits be posted, for so long, and returns whether it was."""
+        """Posts the waiting lines within this time, and returns whether it succeeded."""
         self._over.set()
         with self._changed:
             self._changed.notify()

@@ -1,5 +1,5 @@
-"""Judges outages of partitions: how long none of a partition's sends was acknowledged, or none of its records was read, and
-what the cluster's metadata says of it. Pure."""
+"""Judges outages of partitions: the time without an acknowledged send, or without a record that was read, and the cluster's
+metadata about it. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ OUTAGE_S = 6.5
 """How long a partition may take no records, by default. The longest silence in rolling restarts done right was 3.6 s on a
 busy machine (docs/watch.md). A broker that dies is fenced after broker.session.timeout.ms, 9 s by default."""
 STOOD_STILL_S = 1.0
-"""A watch that did not look for so long stood still itself, and that time is not the cluster's."""
+"""A watch that made no sample for this long was paused itself, and the time does not count against the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class OutageChange:
 
 
 class Silences:
-    """Follows for each partition since when something has been waited for in vain: an acknowledgement, or a record."""
+    """Tracks for each partition since when an acknowledgement or a record has been awaited."""
 
     def __init__(self, *, limit_s: float = OUTAGE_S) -> None:
         self._limit_ns = int(limit_s * NS_PER_S)
@@ -39,22 +39,22 @@ class Silences:
         self.count = 0
         """How many outages have begun."""
         self.total_ns = 0
-        """How long the outages lasted that are over, together."""
+        """The total length of the outages that are over."""
         self.longest_ns = 0
         """The longest silence of any partition so far."""
 
     def look(self, waiting_since: Mapping[int, int | None], now_ns: int) -> list[OutageChange]:
         """Returns the outages that begin or end now.
 
-        `waiting_since`: since when each partition has been waited for; None if nothing is awaited, or it came. The time in
-        which nobody looked for more than STOOD_STILL_S does not count: this process was paused, or its machine was.
+        `waiting_since`: since when something is awaited of each partition; None if nothing is. A time of more than
+        STOOD_STILL_S between two calls does not count: this process was paused, or its machine was.
         """
         gap_ns = 0 if self._looked_ns is None else now_ns - self._looked_ns
         self._looked_ns = now_ns
         changes = []
         for partition, since_ns in waiting_since.items():
             if since_ns is None or since_ns > self._since_ns.get(partition, since_ns):
-                # Something came. The silence before it may have been long without anybody looking: it is over all the same.
+                # Something came. The silence before it may have been long and unobserved: it is over all the same.
                 changes += self._end(partition, now_ns)
                 self._since_ns.pop(partition, None)
                 self._excused_ns.pop(partition, None)
@@ -73,7 +73,7 @@ class Silences:
         return changes
 
     def silent_s(self, partition: int, now_ns: int) -> float:
-        """Returns how long the partition has been waited for by now."""
+        """Returns how many seconds something has been awaited of the partition."""
         since_ns = self._since_ns.get(partition)
         return 0.0 if since_ns is None else (now_ns - since_ns - self._excused_ns.get(partition, 0)) / NS_PER_S
 
@@ -89,7 +89,7 @@ class Silences:
         return [OutageChange(partition, False, since_ns, (now_ns - since_ns) / NS_PER_S)]
 
 
-# What the metadata says.
+# Evidence from the metadata.
 
 
 def describe_partition(key: tuple[str, int], views: Mapping[int, BrokerView | None], *, min_in_sync: int) -> str:
@@ -134,7 +134,7 @@ def _named(brokers: list[int]) -> str:
     return f"{'broker' if len(brokers) == 1 else 'brokers'} {numbers}"
 
 
-# What is shown of outages: those that begin together are one line, and so are those that end together.
+# Output about outages: outages that begin together are one line, and so are those that end together.
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class OutageLines:
     """Gathers the outages of one cause: a broker that dies stops every partition that has it in its ISR."""
 
     def __init__(self, *, gather_s: float, rest_s: float = 5.0) -> None:
-        """`gather_s`: how long after the first outage others may begin that belong to it. `rest_s`: how long after the first
-        one that is over the others are waited for."""
+        """`gather_s`: outages that begin within this time after the first belong to it. `rest_s`: after the first outage
+        ends, the line waits this long for the others."""
         self._gather_ns, self._rest_ns = int(gather_s * NS_PER_S), int(rest_s * NS_PER_S)
         self._begun: _Group | None = None
         self._over: _Group | None = None
@@ -206,7 +206,9 @@ def named_partitions(topic: str, partitions: list[int]) -> str:
 def describe_partitions(
     topic: str, partitions: list[int], views: Mapping[int, BrokerView | None], *, min_in_sync: int
 ) -> str:
-    """Returns what brokers say of partitions: of one in full, of several who leads them and who does not answer."""
+    """Returns the brokers' views of partitions: one partition in full, or the leaders of several and the brokers that do not
+    answer.
+    """
     if len(partitions) == 1:
         return describe_partition((topic, partitions[0]), views, min_in_sync=min_in_sync)
     silent = [broker for broker, view in views.items() if view is None]
@@ -226,7 +228,7 @@ def _ids(brokers: tuple[int, ...]) -> str:
     return ", ".join(map(str, brokers)) or "nobody"
 
 
-# What the clients complain of: the last error is shown with its age, and no longer once its broker answers again.
+# Errors of the clients: the last one is shown with its age, until its broker answers again.
 
 _BROKER = re.compile(r"/(\d+): ")
 
@@ -243,8 +245,8 @@ class Complaints:
         self._last[int(named[1]) if named else None] = (now_ns, text.rstrip("."))
 
     def answered(self, views: Mapping[int, BrokerView | None], asked_ns: int) -> None:
-        """Notes who answered when all were asked. Their errors of before are over; one that names no broker is over when all
-        answered."""
+        """Records the brokers that answered a sample. Their earlier errors are over; an error that names no broker is over
+        when all brokers answered."""
         over: set[int | None] = {broker for broker, view in views.items() if view is not None}
         if len(over) == len(views):
             over.add(None)

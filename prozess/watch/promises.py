@@ -1,5 +1,5 @@
-"""Judges the promises of progress that a watch has evidence of: a partition has a leader, a producer with something to send
-sends, a reader that is behind advances. Pure."""
+"""Judges the promises of progress that a watch can observe: a partition has a leader, a producer with pending records sends
+them, a reader that is behind advances. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ APART_NS = 5 * NS_PER_S
 
 @dataclass(slots=True)
 class _Seen:
-    """What every sample has shown of a partition lately, without a break."""
+    """The state of a partition that all recent samples agree on."""
 
     state: tuple[int, int] | None = None
     """(leader, leader epoch) while every broker answers, all say the same, and every replica is in sync."""
@@ -26,7 +26,7 @@ class _Seen:
 
 
 class Promises:
-    """Follows samples of the metadata, and says which waits nothing explains.
+    """Follows samples of the metadata, and finds the waits that nothing explains.
 
     Example: with a bound of 50 s, broker 2 leads a partition, and every replica is in sync from 10 s on. A send of 5 s that
     has no answer at 60 s is `stuck`. If the ISR shrinks for a moment at 30 s, it is so at 80 s.
@@ -44,7 +44,7 @@ class Promises:
         self._seen[partition] = _Seen()
 
     def sampled(self, topic: str, views: Mapping[int, BrokerView | None], sampled_ns: int) -> None:
-        """Takes what each broker says now. `views`: None for a broker that does not answer."""
+        """Takes a sample of each broker's view. `views`: None for a broker that does not answer."""
         for number, seen in self._seen.items():
             if sampled_ns - seen.sampled_ns > APART_NS:
                 seen.state = seen.leaderless_since_ns = None
@@ -59,12 +59,14 @@ class Promises:
                 seen.leaderless_since_ns = sampled_ns
 
     def interrupted(self) -> None:
-        """Forgets what was seen: the watch itself stood still, or could not ask."""
+        """Forgets earlier samples: the watch itself was paused, or could not ask."""
         for seen in self._seen.values():
             seen.state = seen.leaderless_since_ns = None
 
     def check(self, unacknowledged: Mapping[int, int | None], unread: Mapping[int, int | None]) -> Iterator[Sighting]:
-        """Yields each promise that is broken now, once. Both say since when something is awaited; None: nothing is."""
+        """Yields each promise that is broken now, once. Both arguments are the time since which something is awaited; None if
+        nothing is.
+        """
         for number, seen in self._seen.items():
             limits = (
                 ("stuck", unacknowledged.get(number), self._bounds.acknowledgement_ns, "no record was acknowledged"),

@@ -1,4 +1,4 @@
-"""What a watch is asked to do, what it knows of each partition, and what it has counted."""
+"""The options of a watch, its state of each partition, and its counters."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ UNREAD_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a watch is asked to do."""
+    """The options of a watch."""
 
     servers: str
     topic: str | None = None
@@ -32,7 +32,7 @@ class WatchOptions:
 
 @dataclass(slots=True)
 class Candidate:
-    """Something that the checkers found, and that is not reported yet."""
+    """A finding of the checkers that is not reported yet."""
 
     since_ns: int
     audited: bool = False
@@ -41,7 +41,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class WatchedPartition:
-    """What a watch knows of one partition."""
+    """The state of one watched partition."""
 
     window: PartitionWindow
     records: AcknowledgedRecords = field(default_factory=AcknowledgedRecords)
@@ -60,7 +60,7 @@ class WatchedPartition:
 
 @dataclass(slots=True)
 class WatchCounts:
-    """What a watch has counted. It grows with the number of partitions and of kinds of sightings, and not with time."""
+    """The counters of a watch. Their number grows with partitions and kinds of sightings, and not with time."""
 
     sends: Counter[tuple[int, str]] = field(default_factory=Counter)
     """(partition, "acknowledged", "failed" or "in-doubt") → records."""

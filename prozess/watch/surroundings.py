@@ -1,4 +1,4 @@
-"""Looks at what is around a watch's topic: the cluster's health, brokers that are new, and topics of other watches."""
+"""Observes the cluster around a watch's topic: its health, new brokers, and topics of other watches."""
 
 import queue
 import threading
@@ -12,16 +12,16 @@ from prozess.harness.errors import ClusterFailed
 from prozess.watch.topic_records import RecordsHere, forget, records_here
 
 LOOK_S = 3.0
-"""The least pause between two looks at the cluster."""
+"""The least pause between two samples of the cluster."""
 SHARE = 20
-"""A look at a cluster of very many partitions takes its time. The pause is so many times as long."""
+"""A sample of a cluster with very many partitions takes long. The pause is this many times as long as the sample took."""
 ASK_LIMIT_S = 2.0
 CHANGE_LIMIT_S = 10.0
 """How long it may take to add a partition, or to change the topic's retention."""
 OTHERS_S = 4.0
 """How long the topics of other watches are looked at: one that is at work writes to its topic twice a second."""
 OTHERS_MAX = 20
-"""How many topics of other watches are named."""
+"""At most this many topics of other watches are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PartitionAdded:
 
 @dataclass(frozen=True, slots=True)
 class WatchNote:
-    """A line to say. `unknown`: something was not possible, so the watch saw less than it should."""
+    """A line to print. `unknown`: something was not possible, so the watch observed less than it should."""
 
     text: str
     unknown: bool = False
@@ -46,7 +46,7 @@ Event = ClusterHealth | PartitionAdded | WatchNote
 def remark_on(
     name: str, before: Mapping[tuple[str, int], tuple[int, int]], now: Mapping[tuple[str, int], tuple[int, int]]
 ) -> str:
-    """Returns whose another topic is, by the log starts and the ends of its partitions at two times.
+    """Returns a remark on the owner of another topic, by the log starts and ends of its partitions at two times.
 
     A watch writes to its topic all the time, and the topic keeps its records for half an hour: one that has grown is alive,
     and one that was written to and is empty is not. For all others nothing is certain: a watch that was killed, one that
@@ -67,7 +67,7 @@ def remark_on(
 
 
 class Surroundings:
-    """Asks the cluster now and then, and changes the watch's own topic where that is called for."""
+    """Samples the cluster periodically, and changes the watch's own topic where necessary."""
 
     def __init__(self, topic: CanaryTopic, clock: Clock) -> None:
         """Nothing is asked before `start`."""
@@ -80,23 +80,23 @@ class Surroundings:
         self._thread = threading.Thread(target=self._look_until, name="surroundings", daemon=True)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts the samples."""
         self._thread.start()
 
     def events(self) -> list[Event]:
-        """Returns what was seen since the last call."""
+        """Returns the events since the last call."""
         found = []
         while not self._events.empty():
             found.append(self._events.get())
         return found
 
     def keep(self, retention_ms: int) -> None:
-        """Lets the topic keep its records for so long, soon."""
+        """Orders a longer retention of the topic, which is set with the next sample."""
         self._retention_ms = retention_ms
         self._wake.set()
 
     def close(self, timeout_s: float) -> None:
-        """Ends the looks. One that is under way may end later."""
+        """Ends the samples. One that is under way may end later."""
         self._over.set()
         self._wake.set()
         if self._thread.ident is not None:

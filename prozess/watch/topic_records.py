@@ -1,4 +1,5 @@
-"""This machine's own record of the topics that its watches made, by which a later watch knows what a killed one left behind.
+"""This machine's own record of the topics that its watches made. A later watch finds in it the topics that a killed one left
+behind.
 
     ~/.local/state/prozess/watches/TOPIC.json     cluster, topic, the id that Kafka gave it, and whether it is kept
 
@@ -92,7 +93,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordsHere:
-    """What this machine knows of the topics of its watches on one cluster."""
+    """The records of this machine about the topics of its watches on one cluster."""
 
     alive: frozenset[str]
     """Topics of watches that run on this machine."""
@@ -101,7 +102,7 @@ class RecordsHere:
 
 
 def records_here(cluster: str) -> RecordsHere:
-    """Returns what this machine's records say of a cluster. Nothing, if they cannot be read or belong to somebody else."""
+    """Returns this machine's records about a cluster; nothing if they cannot be read or belong to another account."""
     alive, left = set(), []
     with suppress(OSError, MissingTool):
         for path in sorted(private_directory(FOLDER).glob("*.json")):
@@ -123,7 +124,7 @@ def forget(topic: str) -> None:
 
 
 def _read(path: Path) -> tuple[RecordedTopic | None, bool]:
-    """Returns what a record says, and whether its watch lives."""
+    """Returns the content of a record, and whether its watch is alive."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         locked = False

@@ -1,4 +1,4 @@
-"""`prozess watch`: it runs a canary on a real cluster, asks the brokers, and leaves everything as it was in the end."""
+"""`prozess watch`: it runs a canary on a real cluster, asks the brokers, and restores everything at the end."""
 
 import queue
 import secrets
@@ -53,10 +53,10 @@ class ClusterWatch(WatchJudge):
         self._unsampled_since_ns: int | None = None
         self._unsampled_reported = False
         self.watching = False
-        """Whether its clients run."""
+        """True while its clients run."""
         self.began_ns = clock.monotonic_ns()
 
-    # What the clients say (CanaryLog).
+    # Reports of the clients (CanaryLog).
 
     def invoked(self, partition: int, *, client: int, sequence: int, invoked_ns: int, size: int) -> None:
         watched = self.partitions[partition]
@@ -106,7 +106,7 @@ class ClusterWatch(WatchJudge):
 
     def client_replaced(self, client: str, reason: str) -> None:
         self._disturbed(self._clock.monotonic_ns())
-        self._promises.interrupted()  # without a client nothing advances, whoever leads
+        self._promises.interrupted()  # without a client nothing advances, whichever broker leads
         self.counts.replaced[client] += 1
         count = self.counts.replaced[client]
         if count > REPLACED_NAMED_MAX and count % 10:
@@ -199,7 +199,7 @@ class ClusterWatch(WatchJudge):
             canary.close(timeout_s=CLOSE_S)
 
     def _finish_ns(self) -> int:
-        """Says what is still waited for, and returns for how long."""
+        """Reports what is still awaited, and returns until when."""
         if self._topic_is_gone or not (left := self._left()):
             return 0
         limit_s = FINISH_SILENT_S if self.is_silent() else FINISH_S
@@ -224,7 +224,7 @@ class ClusterWatch(WatchJudge):
         return bool(views) and all(view is None for view in views.values())
 
     def _leave(self) -> bool:
-        """Removes the topic and the group, or says where they are and why they stay. Returns whether there is no topic."""
+        """Removes the topic and the group, or reports where they are and why they stay. Returns whether there is no topic."""
         if not self.topic.made:
             return True
         name, silent = self.topic.name, self.is_silent()
@@ -246,7 +246,7 @@ class ClusterWatch(WatchJudge):
             return False
         try:
             self.topic.remove()
-        except ClusterFailed as error:  # what was seen is the result all the same
+        except ClusterFailed as error:  # the observations are the result all the same
             self._unknown(f"something is left in the cluster: {str(error).rstrip('.')}")
             return False
         return True
@@ -264,7 +264,7 @@ class ClusterWatch(WatchJudge):
                 sample: CanarySample | Exception = self.topic.sample()
             except Exception as error:  # noqa: BLE001 - the watch's own thread says so, or raises it
                 sample = error
-            with suppress(queue.Full):  # the watch stands still; what was seen meanwhile is old
+            with suppress(queue.Full):  # the watch was paused; its samples from before are outdated
                 samples.put(sample, timeout=1)
 
     def _is_over(self) -> bool:
@@ -311,7 +311,7 @@ class ClusterWatch(WatchJudge):
         self._look_for_topic(sample)
 
     def _take_offsets(self, number: int, answers: Sequence[PartitionOffsets], sample: CanarySample) -> None:
-        """Takes what the brokers that take themselves for the leader say of a partition's log."""
+        """Takes the answers about a partition's log from the brokers that take themselves for its leader."""
         watched = self.partitions[number]
         for answer in answers:
             watched.window.answered(

@@ -1,4 +1,4 @@
-"""The rolling window of a watch: what was sent and read lately, as rows of a history, and what the checkers find in it.
+"""The rolling window of a watch: recent sends and reads as rows of a history, and the findings of the checkers in it.
 
 Nobody audits a cluster that is in use. Therefore the window is judged as an imported history is: its log is what
 acknowledgements and the reader reveal. A row is dropped once its record is proven, or is reported as missing. Therefore
@@ -31,7 +31,7 @@ from prozess.harness.schema import (
 READER = 0
 """The client id of the reader. Producers are 1, 2, …: each new one has the next id."""
 KEEP_NS = 15 * NS_PER_S
-"""How long a row stays although its record is proven, so that a second copy or a wrong order is seen beside it."""
+"""How long a row of a proven record is kept, so that a second copy or a wrong order can be seen."""
 ANSWERS_KEEP_NS = 60 * NS_PER_S
 ROWS_MAX = 50_000
 """How many rows of one partition are kept. More wait only if nothing could be read for hours."""
@@ -53,12 +53,14 @@ WATERMARK_KERNEL = select((REGRESSION,)).kernels[REGRESSION]
 
 DISTURBED_NS = 60 * NS_PER_S
 DOUBTED_AFTER_CHANGES = frozenset({"duplicate", "reordered", "time-travel", "offset-conflict", "rewound"})
-"""What is reported as unknown if the leader changed within the window, or if a send failed or the producer was replaced
-within DISTURBED_NS. An idempotent producer begins a new epoch after a failure, and sends again what it cannot know to be
-appended: known defects of clients (librdkafka#4953, KAFKA-14034), seen with 2.16.0 after two of three brokers were killed."""
+"""Anomalies that are reported as unknown if the leader changed within the window, or if a send failed or the producer was
+replaced within DISTURBED_NS. An idempotent producer begins a new epoch after a failure, and sends again what it cannot know
+to be appended: known defects of clients (librdkafka#4953, KAFKA-14034), seen with 2.16.0 after two of three brokers were
+killed.
+"""
 FOREIGN = frozenset({"phantom", "misplaced", "corrupt"})
-"""What somebody else who writes to the topic would cause. It is reported as unknown, but for damage to an acknowledged
-record."""
+"""Anomalies that another program which writes to the topic would cause. They are reported as unknown, except for damage to an
+acknowledged record."""
 
 WORDS = {
     "lost": "acknowledged records are gone",
@@ -79,7 +81,7 @@ WORDS = {
     "stalled": "acknowledged records are not read, and nothing holds them up",
     "leaderless": "a partition has no leader, although a replica in sync could lead",
 }
-"""What a sighting means, by its name."""
+"""Name of a sighting → its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class PartitionWindow:
         self._log_start = 0
         self._reported: set[tuple[str, bool, tuple[int, ...]]] = set()
         self._seen: set[tuple[str, bool, tuple[int, ...]]] = set()
-        """What the last look found, reported or not."""
+        """The findings of the last look, reported or not."""
         self._marks: deque[tuple[int, int]] = deque()
         self._deleted_to = 0
         self._disturbed_ns: int | None = None
@@ -168,7 +170,7 @@ class PartitionWindow:
         self.end = 0
         """The offset behind the last record that was acknowledged or read."""
 
-    # What is recorded.
+    # Recording.
 
     def invoked(self, *, client: int, sequence: int, invoked_ns: int, size: int) -> None:
         """Notes a send before it is attempted. `sequence` is greater than every one before."""
@@ -212,7 +214,7 @@ class PartitionWindow:
     def answered(
         self, *, time_ns: int, node: int, leader_epoch: int, log_start: int | None, high_watermark: int | None
     ) -> None:
-        """Notes what a broker stated of the offsets of the partition that it leads. `time_ns`: when it had answered."""
+        """Records the offsets that a broker reported about a partition that it leads. `time_ns`: when the answer came."""
         if high_watermark is not None and leader_epoch >= 0:
             self._answers.append(
                 client=NONE,
@@ -254,7 +256,7 @@ class PartitionWindow:
         self._floor, self._marks = min(self._floor, first_offset), deque()
         self.end = max(first_offset, 1 + int(self._sends.all["log_offset"].max(initial=NONE)))
 
-    # What is asked.
+    # Queries.
 
     @property
     def rows(self) -> int:
@@ -280,14 +282,14 @@ class PartitionWindow:
         still holds, within the log."""
         return max(self._log_start, min(self._floor, high_watermark))
 
-    # What is judged.
+    # Judging.
 
     def look(self, now_ns: int) -> list[Sighting]:
-        """Returns what was not reported before. It stays unreported until `settle`: a later look may find another reason for
-        it."""
+        """Returns the sightings that were not reported before. They stay unreported until `settle`: a later look may find
+        another reason for them."""
         found = list(self._pending)
         self._seen = set()
-        # First: what stands behind the end of a log that went back is shown by that, and no more judged.
+        # First: records behind the end of a truncated log are reported by that, and judged no more.
         if regression := self._regression():
             return found + regression
         for finding in check_partition(self._history(), KERNELS):
@@ -312,8 +314,8 @@ class PartitionWindow:
         return found
 
     def settle(self, now_ns: int) -> list[Sighting]:
-        """Takes what the last look returned for reported, and drops the rows that nobody needs any more. Returns what
-        cannot be followed any further."""
+        """Marks the findings of the last look as reported, and drops the rows that are no longer needed. Returns
+        the sightings that cannot be followed any further."""
         self._pending.clear()
         if self._regression():
             self._forget_truncated()
@@ -321,7 +323,7 @@ class PartitionWindow:
         return self._drop(now_ns)
 
     def check(self, now_ns: int) -> list[Sighting]:
-        """Returns what was not reported before, and takes it for reported."""
+        """Returns the sightings that were not reported before, and marks them as reported."""
         return self.look(now_ns) + self.settle(now_ns)
 
     def _regression(self) -> list[Sighting]:
@@ -402,7 +404,7 @@ class PartitionWindow:
         passed = "; the reader was given later records, and never these" if anomaly == LOST else ""
         return f"{where}{whose}{passed}{doubt}"
 
-    # What is dropped.
+    # Dropping rows.
 
     def _furthest(self) -> int:
         return int(self._reads.all["log_offset"].max(initial=NONE))
@@ -411,7 +413,7 @@ class PartitionWindow:
         return np.isin(self._sends.all["sequence"], self._reads.all["sequence"])
 
     def _forget_truncated(self) -> None:
-        """Drops what stood behind the end of a log that went back, because it is reported."""
+        """Drops the rows behind the end of a truncated log, because they are reported."""
         last, sends, reads, answers = self._last_answer(), self._sends.all, self._reads.all, self._answers.all
         newest, end, time_ns = int(last["leader_epoch"]), int(last["value"]), int(last["time_ns"])
         self._sends.keep((sends["log_offset"] < end) | (sends["completed_ns"] > time_ns))
@@ -464,6 +466,6 @@ class PartitionWindow:
 
 
 def _keys(witnesses: np.ndarray) -> list[tuple[int, ...]]:
-    """Returns what distinguishes the witnesses of one anomaly from one another."""
+    """Returns the keys that distinguish the witnesses of one anomaly."""
     columns = ("client", "sequence", "log_offset", "other_client", "other_sequence", "other_offset")
     return list(zip(*(witnesses[name].tolist() for name in columns), strict=True))

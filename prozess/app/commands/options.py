@@ -48,7 +48,7 @@ def complete_guarantees() -> list[str]:
 
 
 def complete_directories(incomplete: str) -> list[str]:
-    """Returns the directories whose paths begin so."""
+    """Returns the directories whose paths begin with this text."""
     folder, _, begun = incomplete.rpartition("/")
     above = Path(folder or "/" if "/" in incomplete else ".")
     prefix = incomplete.removesuffix(begun)
@@ -210,11 +210,11 @@ TablesAsJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON ins
 OutOption = Annotated[Path, typer.Option("--out", help="The run directory to make. It must be new or empty.")]
 
 
-# Making a plan of what the command line says.
+# Making a plan from the options of the command line.
 
 
 def plan_file(trial: str) -> Path | None:
-    """Returns the plan.json that is meant, in place of a trial by name or file; None if it is none."""
+    """Returns the plan.json that the argument names, in place of a trial by name or file; None if it is a trial."""
     path = Path(trial)
     if path.suffix == ".json":
         return path

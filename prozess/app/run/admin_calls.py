@@ -100,5 +100,7 @@ class AdminCalls(Beside):
 
 
 def _ask_the_controller(admin: Admin, brokers: Sequence[int]) -> bool:
-    """Asks through one broker after the other: one that is down, or does not know the controller, says nothing of it."""
+    """Asks through one broker after the other, because a broker that is down or does not know the controller proves nothing
+    about it.
+    """
     return any(admin.controller_answers(broker, timeout_s=REQUEST_S) for broker in brokers)

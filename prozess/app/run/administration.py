@@ -1,5 +1,6 @@
-"""This module says what the run stage has Kafka do besides the faults: it makes and changes the topics of a trial, and
-ends transactions that hang."""
+"""This module administers Kafka during the run stage: it makes and changes the topics of a trial, and ends transactions that
+hang.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -111,8 +112,8 @@ class TrialTopics:
 LIMIT_S = 15.0
 """How long coordinators may take to end transactions, and leaders to write markers."""
 LOOK_S = 0.5
-"""The time between two looks. Only what hangs in both is ended, because partitions of __transaction_state may have
-moved."""
+"""The time between two searches. Only transactions that hang in both are ended, because partitions of __transaction_state may
+have moved."""
 NOT_EXCUSED = (
     "it is left open: no fault destroyed __transaction_state on every broker, so its coordinator should end it"
 )
@@ -144,7 +145,7 @@ def end_hanging(
         return ()
     keys = {(p.topic_name, p.number): p.partition for p in plan.partitions if p.partition in written}
     search = _Search(admin, keys, ids - unfenced.keys(), excused=state_was_destroyed(plan, run, cluster))
-    with suppress(NotReady):  # what is still open then is noted, with the reason
+    with suppress(NotReady):  # transactions that are still open then are recorded with the reason
         wait_until(search.look, awaited="an end of all transactions", timeout_s=LIMIT_S, clock=clock, interval_s=LOOK_S)
     found = search.found()
     write_json(run.hanging, [one.model_dump() for one in found])
@@ -171,7 +172,7 @@ def state_was_destroyed(plan: Plan, run: RunDirectory, cluster: Targets) -> bool
 
 
 class _Search:
-    """Looks again and again until nothing is open that could still be ended.
+    """Searches repeatedly until no open transaction can still be ended.
 
     `ids`: transactional.ids that were fenced a moment ago. Coordinators that do not name one of them do not report
     everything.
@@ -180,13 +181,13 @@ class _Search:
     def __init__(self, admin: AdminProtocol, keys: Mapping[Key, int], ids: Collection[str], *, excused: bool) -> None:
         self._admin, self._keys, self._ids, self._excused = admin, keys, frozenset(ids), excused
         self._hung: frozenset[tuple[Key, int, int]] = frozenset()
-        """What hung in the look before this one."""
+        """The transactions that hung in the previous search."""
         self._ended: dict[tuple[Key, int, int], Found] = {}
         self._open: dict[tuple[Key, int, int], tuple[Found, str]] = {}
-        """What is open, with the reason why it is not ended."""
+        """The open transactions, each with the reason why it is not ended."""
 
     def look(self) -> bool:
-        """Ends what hung in the last look and in this one. Returns whether there is nothing left to wait for."""
+        """Ends the transactions that hung in the last search and in this one. Returns whether the search is finished."""
         try:
             return self._look()
         except ClusterFailed as error:
@@ -214,7 +215,7 @@ class _Search:
         if self._excused:
             for which in sorted(confirmed):
                 self._end(which, found[which])
-            return False  # the next look shows that they are gone
+            return False  # the next search shows that they are gone
         return hung == confirmed == frozenset(found)
 
     def _why_not(self, one: OpenTransaction, coordinated: Sequence[CoordinatedTransaction] | None) -> str:

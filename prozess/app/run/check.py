@@ -99,7 +99,7 @@ def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | N
 
 def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Sequence[Finding]:
     ensure_proven_history(run, condition, large_tables(options.session, options.workers))
-    from prozess.checkers.registry import select  # it imports every kernel: only who checks needs them
+    from prozess.checkers.registry import select  # it imports every kernel, which only a check needs
 
     engine = engine_named(options.engine, workers=options.workers, session=options.session)
     history = History.open(run)
@@ -110,8 +110,8 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
 
 
 def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeTables | None = None) -> None:
-    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read. `large`: who
-    writes the tables of a large run."""
+    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read. `large`: the
+    writer of the tables of a large run."""
     if not condition.sealed:
         ensure_history(run, large)
     elif not has_history(run):
@@ -120,7 +120,7 @@ def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeT
 
 
 def large_tables(session: "SparkSession | None", workers: int | None = None) -> LargeTables | None:
-    """Returns who writes the tables of a large run, if there is a Spark session with enough workers. `workers`: tasks at a
+    """Returns the writer of the tables of a large run, if there is a Spark session with enough workers. `workers`: tasks at a
     time; None means the session's default parallelism. None: this process is faster."""
     if session is None:
         return None

@@ -86,7 +86,7 @@ class InterruptibleClock(SystemClock):
 
 
 def events_on_standard_output(run: RunDirectory, clock: Clock) -> EventLog:
-    """Sends events to where standard output went. Whatever else is printed goes to standard error from now on."""
+    """Sends events to standard output, and redirects everything else that is printed to standard error from now on."""
     events = EventLog(run.events, os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"), clock)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return events

@@ -110,10 +110,10 @@ class Beside:
         self.closed()
 
     def closing(self) -> None:
-        """Is called before the threads have ended, to keep what they had begun."""
+        """Is called before the threads have ended, to keep their unfinished work."""
 
     def closed(self) -> None:
-        """Is called once the threads have ended, to close what they used."""
+        """Is called once the threads have ended, to close their resources."""
 
 
 HEARTBEAT_S = 0.1
@@ -217,7 +217,7 @@ class MetadataSamples(Beside):
             now_ns = self._clock.monotonic_ns()
             for (topic, number), seen in (described or {}).items():
                 partition = self._ids.get((topic, number))
-                # One that was deleted and made again has epochs of its own: another topic of the same name.
+                # A topic that was deleted and created again has new epochs: it is another topic of the same name.
                 if partition is None or self._topic_ids.setdefault(topic, seen.topic_id) != seen.topic_id:
                     continue
                 if self._last.get((broker, partition)) != seen:
@@ -296,7 +296,7 @@ class Inspector:
             count += len(replica.batches["base_offset"])
             ends.setdefault(f"broker-{replica.node}", []).append(replica.log_end)
         took_s = round((self._clock.monotonic_ns() - read_ns) / 1e9, 3)
-        # Few partitions, as in a scenario's steps, are worth saying one by one.
+        # A few partitions, as in a scenario's steps, are reported one by one.
         facts: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
         self._emit("inspected", step=step, batches=count, took_s=took_s, problems=problems, **facts)
 

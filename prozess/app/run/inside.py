@@ -109,7 +109,7 @@ class RunStage:
             self.topics.create()
 
     def _warm_up(self) -> None:
-        """Waits until every partition acknowledges records. Only then does the trial's clock start."""
+        """Waits until every partition acknowledges records. The trial's clock starts after that."""
         with self._phase("warm-up"):
             self.workload.start()
             self.workload.command(ResumeSends(kind="resume_sends"))
@@ -225,13 +225,13 @@ class RunStage:
             self.cluster.collect_logs(self.run.logs)
 
     def _keep_server_logs(self) -> None:
-        """Records what known defects left in the servers' own logs."""
+        """Records the traces of known defects in the servers' own logs."""
         if self.run.clock.exists():
             with self.clock.shielded(), self._phase("server-logs"):
                 keep_server_logs(self.run, self.plan, self.cluster.nodes, self.recorder)
 
     def _keep_replicas(self) -> None:
-        """Records what each replica's own files hold in the end."""
+        """Records the content of each replica's own files at the end."""
         if self.run.clock.exists():
             with self.clock.shielded(), self._phase("replicas"):
                 self.inspector.inspect([p.partition for p in self.plan.partitions])
@@ -286,7 +286,7 @@ class RunStage:
 
 
 def _listen(clock: InterruptibleClock) -> None:
-    """Obeys the outer process, which says `stop` or closes its pipe."""
+    """Obeys the outer process, which writes `stop` or closes its pipe."""
 
     def listen() -> None:
         line = sys.stdin.readline()

@@ -41,7 +41,7 @@ COMMIT_COLUMNS = ("client", "partition", "log_offset", "position", "completed_ns
 MESSAGE_COLUMNS = ("time_ns", "step", "opener", "server", "partition", "did")
 """The columns that show what was done to which messages."""
 METRIC_COLUMNS = ("time_ns", "value_micro", "client", "metric", "absent")
-"""The columns that have what clients stated of themselves."""
+"""The columns that clients report about themselves."""
 
 
 def judge_run(

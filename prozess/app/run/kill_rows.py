@@ -28,8 +28,8 @@ class TextRow:
 
 
 def kill_rows(step: int, clients: Sequence[int], *, killed_ns: int, seen_ns: int, seen: str) -> list[TextRow]:
-    """Returns the rows of a step that killed these clients. `killed_ns`: when the process stated that it was about to
-    die; `seen_ns`: when the kernel stated that it had died; `seen`: how that was seen, in words."""
+    """Returns the rows of a step that killed these clients. `killed_ns`: when the process announced its death; `seen_ns`:
+    when the kernel reported that it had died; `seen`: how that was seen, in words."""
     nodes = [CLIENT_NODE + client for client in clients] or [NONE]
     rows = [
         _fault(step, node, phase, time_ns, effect, seen if phase is FaultPhase.VERIFIED else "")

@@ -1,4 +1,4 @@
-"""What a stage of a run awaited for longer than its limit. It is noted in `limits.json`, and the verdict says it first."""
+"""This module records the limits that a stage of a run ran into. The verdict names them first (`limits.json`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -15,7 +15,9 @@ class StageLimits:
         self._noted: list[str] = []
 
     def note(self, stage: str, limit_s: float | None, awaited: Sequence[str]) -> None:
-        """Notes what the stage awaited in vain; nothing if there is nothing. Many are reported as the first and a number."""
+        """Records what the stage awaited in vain; does nothing for an empty list. Of many entries, the first and the number
+        of the others are reported.
+        """
         if not awaited:
             return
         more = f", and {len(awaited) - 1:,} more" if awaited[1:] else ""
@@ -47,17 +49,17 @@ def fence_and_audit(
 
 
 def of_fencing(unfenced: Mapping[str, str]) -> list[str]:
-    """Says which transactional.ids could not be initialised before the audit."""
+    """Describes the transactional.ids that could not be initialised before the audit."""
     return [f"transactional.id {text} could not be initialised once more ({why})" for text, why in unfenced.items()]
 
 
 def of_open_transactions(found: Collection[HangingTransaction]) -> list[str]:
-    """Says which transactions were open when the audit began, and were not ended."""
+    """Describes the transactions that were open when the audit began, and were not ended."""
     return [one.text for one in found if not one.ended]
 
 
 def of_audit(result: AuditResult, *, topics_may_go: bool = False) -> list[str]:
-    """Says which readings of partitions did not come to their end. `topics_may_go`: somebody else may have deleted topics, so
-    only those count that ran out of time."""
+    """Describes the partitions whose audit did not reach the end. `topics_may_go`: somebody else may delete topics, so only
+    audits that ran out of time count."""
     whys = sorted(result.incomplete.items())
     return [f"partition {p}: {why}" for (p, _), why in whys if not topics_may_go or "within the limit" in why]

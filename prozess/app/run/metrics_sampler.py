@@ -76,7 +76,7 @@ class MetricsSampler(Beside):
 
 
 class MetricRows:
-    """Writes samples as rows of `metrics`."""
+    """Writes samples as rows of the table `metrics`."""
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self._recorder, self.clock = recorder, clock
@@ -110,7 +110,7 @@ class MetricRows:
         )
 
     def observe(self, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Writes high watermarks as leaders informed them (time, offset, partition, node, leader epoch) into
+        """Writes high watermarks as leaders reported them (time, offset, partition, node, leader epoch) into
         `observations`."""
         if not rows:
             return
@@ -170,7 +170,7 @@ _OF_LEADER = ("isr_size", "high_watermark", "last_stable_offset", "last_stable_o
 
 
 class LeaderSampler:
-    """Samples what leaders say about their partitions. A row is written when it changes, and now and then."""
+    """Samples the leaders' reports about their partitions. A row is written when a value changes, and periodically."""
 
     def __init__(self, observer: MetricsObserver, partitions: Mapping[tuple[str, int], int], rows: MetricRows) -> None:
         self._observer, self._partitions, self._rows = observer, partitions, rows
@@ -201,7 +201,7 @@ class LeaderSampler:
         for key, state in led.items():
             partition = self._partitions.get(key)
             if partition is not None and state.high_watermark is not None and state.watermark_epoch >= 0:
-                # For deposed leaders, too: what they say is a fact of its own.
+                # Deposed leaders are included: their reports are facts of their own.
                 answer = (state.high_watermark, partition, node, state.watermark_epoch)
                 if self._answers.accepts((node, partition), answer, time_ns):
                     seen.append((time_ns, *answer))
@@ -242,7 +242,7 @@ def _oldest(transactions: Sequence[OpenTransaction] | None, wall_ns: int) -> tup
 
 
 class Quorum:
-    """Samples what controllers say about the quorum, and who may lead besides the ISR."""
+    """Samples the controllers' reports about the quorum, and the replicas that may lead besides the ISR."""
 
     def __init__(self, observer: MetricsObserver, partitions: Mapping[tuple[str, int], int], rows: MetricRows) -> None:
         self._observer, self._partitions, self._rows = observer, partitions, rows

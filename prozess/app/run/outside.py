@@ -40,7 +40,7 @@ from prozess.harness.values import Frozen
 from prozess.nemesis.registry import fault_named
 
 END_S = 60.0
-"""How long the stage may take to end after it stated that it ends, or was asked to stop for the second time."""
+"""How long the stage may take to end after its `end` event, or after the second request to stop."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class RunResult:
     error: str | None = None
     interrupted: bool = False
     ended: bool = False
-    """True if the stage stated that it had reached its end. If not, it died."""
+    """True if the stage reported that it had reached its end. If not, it died."""
     phases: dict[str, float] = field(default_factory=dict)
     """Phase → the seconds that it took."""
 
@@ -127,7 +127,7 @@ def _why_not(mixed: MixFault, cluster: Cluster) -> str | None:
         try:
             needs = fault_needs(fault, fault.parameters_model.model_validate(parameters))
         except ValidationError:
-            needs = fault.needs  # what is wrong with these parameters is reported when they are drawn
+            needs = fault.needs  # errors in these parameters are reported when they are drawn
         for capability in sorted(needs):
             if capability not in cluster.capabilities:
                 return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
@@ -154,7 +154,7 @@ def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.
 
 
 def begin_plan(plan: Plan, run: RunDirectory) -> None:
-    """Writes the plan of a run, into this machine's record first: from here on it may touch something."""
+    """Writes the plan of a run, into this machine's record first: from here on the run may change this machine."""
     text = plan.model_dump_json(indent=1)
     begin(run).keep_plan(text)
     write_whole(run.plan, text)
@@ -178,7 +178,7 @@ def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEve
             _clean_up(run)
         supervisor.done()
         if result.ended and result.exit_code == ExitCode.HELD and (record := record_of(run)) is not None:
-            record.settle()  # its teardown left nothing
+            record.settle()  # its teardown left nothing behind
     if not result.ended:
         raise HarnessFailed(_last_words(run, result.exit_code))
     return result
@@ -200,7 +200,7 @@ def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) 
             for line in stage.stdout:
                 _take(line, result, on_event)
             code = stage.wait(timeout=END_S)
-            if not result.ended:  # else it has stated with which code, whatever became of it then
+            if not result.ended:  # else it has reported its exit code, and the code of the process does not matter
                 result.exit_code = code
             return
         except KeyboardInterrupt:
@@ -298,4 +298,4 @@ def isolation_of(plan: Plan, wanted: str) -> str:
 
 
 def _silent_note(_note: str) -> None:
-    """Leaves out what an isolation level costs: the run itself says it."""
+    """Drops the note about the isolation level: the run itself prints it."""

@@ -1,4 +1,4 @@
-"""Shows live what a run does. It reads the files that the run writes anyway, so that the run is not disturbed.
+"""Shows the progress of a run live. It reads the files that the run writes anyway, so that the run is not disturbed.
 
 Rates come from the rows of the producers, faults from the undo journal, and leaders from samples of the brokers' own
 views. Verdicts never rest on this.
@@ -28,10 +28,10 @@ from prozess.harness.schema import METADATA, RECORDER_CLIENT, SENDING, MetadataK
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """One look at a run: its rates, its active faults, and its leaders."""
+    """A sample of a run: its rates, its active faults, and its leaders."""
 
     acknowledged_per_s: float
-    """Records per second since the look before."""
+    """Records per second since the previous sample."""
     in_doubt: int
     """The number of sends with an unknown outcome so far."""
     faults: tuple[str, ...]
@@ -54,7 +54,7 @@ class Pulse:
 
 
 class Watcher:
-    """Looks at one run while it goes on. One thread uses it."""
+    """Samples one run while it is going on. One thread uses it."""
 
     def __init__(self, plan: Plan, run: RunDirectory, clock: Clock) -> None:
         self._run, self._clock = run, clock
@@ -65,7 +65,7 @@ class Watcher:
         self._acknowledged, self._looked_ns = 0, clock.monotonic_ns()
 
     def look(self) -> Pulse:
-        """Returns what is new since the last look."""
+        """Returns the state of the run, with rates since the last sample."""
         from prozess.nemesis.journal import open_faults
 
         for tail in self._sends:
@@ -90,7 +90,7 @@ class Watcher:
 
 
 class LiveLeaders:
-    """Knows who leads each partition, by what each broker says.
+    """The leader of each partition, by the reports of the brokers.
 
     For one partition the view with the highest leader epoch counts, of equal ones the one that was written last. The
     replicas in sync are those that leaders name themselves.
@@ -104,7 +104,7 @@ class LiveLeaders:
         """The same as `_leader`, but while a partition has no leader, the one before."""
         self._whole = np.ones(partitions, dtype=bool)
         self._whole_epoch = np.full(partitions, -1, dtype=np.int64)
-        """The leader epoch of the view that `_whole` comes from."""
+        """The leader epoch of the view that gave `_whole`."""
         self._watched = np.zeros(partitions, dtype=bool)
         self.moved = 0
 
@@ -207,7 +207,7 @@ class ProgressView:
         self._status.stop()
 
     def begin(self, plan: Plan, path: Path) -> None:
-        """Says what is about to run."""
+        """Prints what is about to run."""
         self._names = _NAMES | dict(backend_named(plan.backend).stages or {})
         self._nodes_unread = plan.nodes_unread
         self._console.print(f"[bold]{escape(plan.title)}[/bold]")
@@ -226,7 +226,7 @@ class ProgressView:
             self._watching.start()
 
     def _watch(self, plan: Plan, run: RunDirectory) -> None:
-        """Shows behind the name of the stage what happens at this moment."""
+        """Shows the current rates and faults behind the name of the stage."""
         watcher = Watcher(plan, run, SystemClock())
         try:
             while not self._enough.wait(LOOK_S):
@@ -242,13 +242,13 @@ class ProgressView:
         self._console.print(escape(text))
 
     def phase(self, name: str, **details: object) -> None:
-        """Says that a stage began."""
+        """Prints that a stage began."""
         self._stage = name
         shown = ", ".join(f"{key} {value}" for key, value in details.items())
         self._status.update(self._names.get(name, name) + (f" ({shown})" if shown else ""))
 
     def phase_done(self, name: str, took_s: float, traffic: dict[str, int] | None = None) -> None:
-        """Says that a stage ended, and how long it took."""
+        """Prints that a stage ended, and how long it took."""
         self._console.print(f"  {self._names.get(name, name)}: took {took_s:.1f} s{_counts(traffic)}")
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -272,7 +272,7 @@ class ProgressView:
                 self._on_trouble(event)
 
     def _on_trouble(self, event: dict[str, Any]) -> None:
-        """Shows an event that a run without trouble does not have."""
+        """Shows an event that occurs only in a run with problems."""
         match event["event"]:
             case "dead-clients":
                 for name, words in event["clients"].items():

@@ -1,5 +1,4 @@
-"""Carries out a schedule: it waits for each step's condition, does what the step says, and records what really
-happened."""
+"""Carries out a schedule: it waits for each step's condition, performs the step, and records what really happened."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,7 +51,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The state of the trial that conditions look at: what is written, who leads, which faults are active."""
+    """The state of the trial that conditions read: acknowledged records, leaders, active faults."""
 
     plan: Plan
     admin: AdminProtocol
@@ -66,7 +65,7 @@ class Context:
     absent: Callable[[], Collection[int]] = tuple
     """Returns the dense ids of the planned partitions that do not exist yet."""
     messages: MessageWatch | None = None
-    """What watches single messages; None if no step is about any."""
+    """The watcher of single messages; None if no step is about messages."""
 
     def partitions_of(self, cells: Selector) -> list[int]:
         """Returns the dense ids of those partitions of the selected cells that exist and that prozess's own clients
@@ -192,7 +191,7 @@ def _wrong_in(view: BrokerView, keys: Sequence[tuple[str, int]], wrong: Callable
     bad = []
     for topic, number in keys:
         partition = view.get((topic, number))
-        # For a partition that nobody leads a broker says LEADER_NOT_AVAILABLE: that is for `wrong` to judge.
+        # For a partition without a leader a broker answers LEADER_NOT_AVAILABLE, which `wrong` judges.
         if partition is None or (partition.error and partition.leader >= 0) or wrong(partition):
             shown = "unknown" if partition is None else f"leader {partition.leader}, ISR {list(partition.isr)}"
             bad.append(f"{topic}-{number}: {shown}")
@@ -232,15 +231,15 @@ def _node_id(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-# A step that times out or fails ends the schedule. The rest is recorded as skipped, and what depends on it becomes unknown.
-# Healing is not done here: the run stage heals however it ends.
+# A step that times out or fails ends the schedule. The other steps are recorded as skipped, and verdicts that depend on them
+# become unknown. Healing is not done here: the run stage heals however it ends.
 
 POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """The parts of the harness that do what steps say."""
+    """The parts of the harness that carry out steps."""
 
     workload: ScheduledClients
     nemesis: Nemesis
@@ -278,7 +277,7 @@ class ScheduleRunner:
         return True
 
     def carry_out(self, number: int, step: Step) -> bool:
-        """Carries out one step, records and announces what became of it. Returns whether it was done."""
+        """Carries out one step, and records and announces its result. Returns whether it was done."""
         awaited_ns = self._clock.monotonic_ns()
         since = self._since = self._since or self._snapshot()
         with self._watching(step):
@@ -310,7 +309,7 @@ class ScheduleRunner:
         return True
 
     def _left_out(self, number: int, step: Step, error: Exception, awaited_ns: int, fired_ns: int) -> bool:
-        """Leaves a step out that may miss. The next one counts from here."""
+        """Skips a step that is allowed to miss. The next step counts from here."""
         self._since = self._snapshot()
         self._record(number, awaited_ns, fired_ns, StepOutcome.MISSED, str(error))
         self._announce(number, step, f"left out: {error}")
@@ -318,13 +317,15 @@ class ScheduleRunner:
 
     @contextmanager
     def _watching(self, step: Step) -> Iterator[None]:
-        """Watches for the message that the step waits for. One that is held goes on when the step has been done, or not."""
+        """Watches for the message that the step waits for. A message that is held is released when the step ends, done or
+        not.
+        """
         condition = step.after
         if not isinstance(condition, MessagePassed):
             yield
             return
         messages, rule, match = self._watch, awaited_rule(step.name), condition.match
-        if match.nth is None:  # one message is held, and no more
+        if match.nth is None:  # exactly one message is held
             match = match.model_copy(update={"nth": 1, "every": None, "until": None})
         meant = self._context.plan.names.meant(match, self._context.admin.topic_ids)
         messages.arm(rule, meant.wanted, {"do": "wait" if condition.hold else "record"}, link=None)
@@ -452,7 +453,7 @@ def wait_whole(context: Context, *, timeout_s: float, clock: Clock, keep_up: Cal
 
 
 class Recovery:
-    """Notes in a run's `recovery.json` what the cluster did not recover from. `emit` writes an event."""
+    """Records in a run's `recovery.json` the failures from which the cluster did not recover. `emit` writes an event."""
 
     def __init__(self, run: RunDirectory, emit: Callable[..., None]) -> None:
         self._run, self._emit = run, emit

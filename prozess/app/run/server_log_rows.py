@@ -1,4 +1,4 @@
-"""Writes what servers say in their own logs, of what known defects do, into the history: rows of `observations`.
+"""Writes traces of known defects in the servers' own logs into the history: rows of `observations`.
 
 Two kinds of lines are looked for, by the times of the servers' clocks:
 
@@ -27,7 +27,7 @@ _REFUSED = b"Received request for api with key 27 (WriteTxnMarkers) and unsuppor
 
 
 def keep_server_logs(run: RunDirectory, plan: Plan, nodes: Sequence[Node], recorder: Recorder) -> int:
-    """Writes a row for each log of a broker that was read, and for each thing that it says. Returns how many rows. A log
+    """Writes a row for each broker log that was read, and for each trace in it. Returns how many rows. A log
     without times, or that is not there, says nothing."""
     time = TrialTime.of(run)
     if time is None:
@@ -56,7 +56,7 @@ def keep_server_logs(run: RunDirectory, plan: Plan, nodes: Sequence[Node], recor
 def observations_in(
     path: Path, time: TrialTime, names: Mapping[tuple[bytes, int], int]
 ) -> Iterator[tuple[ObservationKind, float, int, int]]:
-    """Yields (kind, seconds on the trial's clock, value, partition) of each thing that the log says. `names`: (topic, number)
+    """Yields (kind, seconds on the trial's clock, value, partition) of each trace in the log. `names`: (topic, number)
     → dense id. Nothing at all of a log without times."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         log = ServerLog(content, time)

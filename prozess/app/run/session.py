@@ -2,7 +2,7 @@
 
     python -m prozess.app.run.session DIRECTORY --isolation namespaces --relay BROKER:FD …
 
-It learns what to do by JSON lines on standard input, and answers each by an event on standard output. The clients are
+It reads commands as JSON lines on standard input, and answers each by an event on standard output. The clients are
 elsewhere: a test's own, in its process, through the relay. Each test has a run directory of its own, in which this writes
 what every run stage does: faults, steps, metadata, replicas. The end of standard input is the end of the session.
 """
@@ -269,7 +269,7 @@ class Session:
         return self._recording
 
     def _forget(self) -> None:
-        """Closes the test that was not finished."""
+        """Closes a test that did not finish."""
         if self._recording is not None:
             self._recording.close()
 

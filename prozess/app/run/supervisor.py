@@ -21,7 +21,7 @@ from prozess.harness.processes import ProcessIdentity, identify, is_running, sen
 from prozess.harness.run_directory import RunDirectory
 
 GRACE_S = 30.0
-"""How long the run stage may take to heal and take the cluster down by itself."""
+"""How long the run stage may take to heal and to take the cluster down by itself."""
 GONE_S = 10.0
 START_S = 20.0
 _DONE = b"done"
@@ -40,7 +40,7 @@ class Supervisor:
         return self._process.pid
 
     def done(self) -> None:
-        """Reports the supervisor that all is over, so that it ends without doing anything. You may call it twice."""
+        """Notifies the supervisor that the run has ended, so that it exits without doing anything. You may call it twice."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(_DONE)
@@ -200,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, signal.SIG_IGN)
     run, pid, start_time, grace_s = sys.argv[1:] if argv is None else argv
     os.write(sys.stdout.fileno(), _READY)
-    # The outer process may die while nobody reads our words: standard output is not used again.
+    # The outer process may have died, and nobody reads this pipe then: standard output is not used again.
     stage = ProcessIdentity(int(pid), int(start_time))
     return stand_guard(RunDirectory(Path(run)), stage, grace_s=float(grace_s), clock=SystemClock())
 

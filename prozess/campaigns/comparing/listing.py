@@ -33,7 +33,7 @@ class ListedRun(Frozen):
     """When it began (UTC), as the name of its directory says: 20261125T153527. Empty where it has another name."""
     took_s: float | None
     where: str
-    """Backend, metadata mode and versions of Kafka."""
+    """The backend, the metadata mode and the versions of Kafka."""
     verdict: Verdict | None
     """None: it has none, or one that cannot be read."""
     findings: dict[str, int]

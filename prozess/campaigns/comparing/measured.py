@@ -1,5 +1,5 @@
-"""This module says what many runs measured, put together: verdicts, seconds to ready, memory, times of faults, what
-Kafka did. From the runs' own files; nothing is judged again.
+"""This module summarizes the measurements of many runs: verdicts, seconds to ready, memory, times of faults, and reactions
+of Kafka. It reads the runs' own files, and judges nothing again.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from prozess.harness.verdict import Verdict
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 KILLED = "kill leader"
-"""The fault after which clusters are compared: a leader dies without a word."""
+"""The fault after which clusters are compared: a leader is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Measured:
 
     plan: Plan
     verdict: Verdict | None
-    """None = it has none: it was not judged, or the machinery failed."""
+    """The verdict; None if the run was not judged, or prozess itself failed."""
     by_defects: bool
     """Violated by nothing but known defects of others, such as the client's."""
     ready_s: float | None
     memory_mib: float | None
-    """For the servers when they were ready, shared pages counted once."""
+    """The memory of the servers when they were ready; shared pages are counted once."""
     faults: tuple[FaultImpact, ...]
 
     @property
@@ -115,9 +115,9 @@ class ReactionLine:
     mode: str
     strikes: int
     led: int
-    """Partitions that were led by whom it was aimed at, over all strikes."""
+    """The number of partitions whose leader was hit, over all strikes."""
     moved: int
-    """How many of them had another leader, known to all, before the next fault."""
+    """The number of those that had another leader, known to all brokers, before the next fault."""
     known_ms: MedianAndWorst
     acknowledged_ms: MedianAndWorst
     copies: int
@@ -163,7 +163,7 @@ def cluster_lines(runs: Sequence[Measured]) -> list[ClusterLine]:
 
 
 def _size(plan: Plan) -> tuple[str, str]:
-    """Versions; how many nodes of which kind, those that keep the metadata first."""
+    """Returns the versions and the number of nodes of each kind, metadata nodes first."""
     kinds = [name.rpartition("-")[0] for name in plan.variant.server_names().values()]
     counts = [str(kinds.count(kind)) for kind in ("zookeeper", "controller", "broker") if kind in kinds]
     return " and ".join(plan.variant.kafka_versions), " + ".join(counts)
@@ -233,7 +233,7 @@ def _reaction(what: str, mode: str, faults: Sequence[FaultImpact]) -> ReactionLi
 
 
 def refused(runs: Sequence[Measured]) -> dict[tuple[str, str], list[str]]:
-    """(fault, why) → where it was left out for that reason: "local kraft-isolated"."""
+    """(fault, reason) → the backends and modes where it was left out for that reason, such as "local kraft-isolated"."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in runs:
         for label, why in run.plan.left_out.items():
@@ -242,7 +242,7 @@ def refused(runs: Sequence[Measured]) -> dict[tuple[str, str], list[str]]:
 
 
 def _spread(found: Iterable[RecoveryShown]) -> MedianAndWorst:
-    """Median of the medians, and the slowest of all."""
+    """Returns the median of the medians, and the slowest of all."""
     every = list(found)
     return MedianAndWorst(
         MedianAndWorst.of(r.median_ms for r in every).median, MedianAndWorst.of(r.slowest_ms for r in every).worst
@@ -279,7 +279,7 @@ BEGIN, END = "<!-- measured: what follows is written by `prozess measured --into
 
 
 def measured_text(runs: Sequence[Measured]) -> str:
-    """Every table. For two numbers the first is the median, the second the worst."""
+    """Returns all tables. Where a column has two numbers, they are the median and the worst."""
     parts = [
         "### Runs",
         "Known defect: violated, and by nothing but what the guarantee table knows as an open defect of others.",
@@ -305,7 +305,7 @@ def measured_text(runs: Sequence[Measured]) -> str:
 
 
 def _runs(runs: Sequence[Measured]) -> str:
-    """Returns how many runs of each trial came out how."""
+    """Returns the table of verdicts by trial."""
     return _table(
         ("trial", "backend", "metadata", "held", "known defect", "violated", "unknown", "no verdict"),
         [
@@ -316,7 +316,7 @@ def _runs(runs: Sequence[Measured]) -> str:
 
 
 def _clusters(runs: Sequence[Measured]) -> str:
-    """Returns what clusters cost, and how long they took over a killed leader."""
+    """Returns the table of memory and start time by cluster, and of the seconds until a killed leader was replaced."""
     return _table(
         (
             "backend",
@@ -351,7 +351,7 @@ def _clusters(runs: Sequence[Measured]) -> str:
 
 
 def _faults(runs: Sequence[Measured]) -> str:
-    """Returns what faults did, by backend."""
+    """Returns the table of faults by backend."""
     return _table(
         ("fault", "backend", "strikes", "seen to work", "as, for one", "apply, ms", "verify, ms", "undo, ms"),
         [
@@ -371,7 +371,7 @@ def _faults(runs: Sequence[Measured]) -> str:
 
 
 def _reactions(runs: Sequence[Measured]) -> str:
-    """Returns what Kafka did about faults."""
+    """Returns the table of Kafka's reactions to faults."""
     return _table(
         (
             "fault",

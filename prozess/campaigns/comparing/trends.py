@@ -1,4 +1,4 @@
-"""What `prozess trends` shows of many runs: tables for the terminal, and a page with a chart per number.
+"""This module shows the trends of many runs (`prozess trends`): tables for the terminal, and a page with a chart per number.
 
 The numbers come from Spark (`prozess.spark_checkers.trends`), and `prozess.harness.impact.trends` says what got worse.
 """
@@ -78,12 +78,12 @@ class NightChart:
 
     @property
     def line(self) -> str:
-        """The points of the line, as SVG wants them."""
+        """Returns the points of the line in SVG's format."""
         return " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in self.points)
 
     @property
     def words(self) -> str:
-        """The chart in words, for readers who cannot see it."""
+        """Returns the chart in words, for readers who cannot see it."""
         first, last = self.points[0], self.points[-1]
         nights = f"{len(self.points)} nights" if len(self.points) > 1 else "one night"
         course = f"{self.name}, {self.unit}, {nights}: from {first[3]:,.1f} ({first[2]}) to {last[3]:,.1f} ({last[2]})"
@@ -115,7 +115,7 @@ def _chart(name: str, unit: str, measures: Sequence[Measure]) -> NightChart:
 
 
 def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
-    """A line per trial and night, then what got worse."""
+    """Prints a line per trial and night, and then the numbers that got worse."""
     out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("trial", "night", "held", "violated", "unknown", "interrupted", "found"):

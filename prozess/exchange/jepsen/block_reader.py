@@ -1,9 +1,9 @@
 """Reads a whole history of Jepsen's as arrays, with the same result as `reader` has, which takes operations one by one.
 
-Lines are read many at once (`blocks`); those that cannot be, one by one, into the same arrays. What follows from one line
-to another is found for all lines together, by sorting: which invocation an operation completes, and which span of reading
-goes on.
-Whatever is wrong, or more than these arrays can hold, is `Unusual`: then `reader` reads the file again, and says what it is.
+Many lines are read at once (`blocks`); any other line is read by itself, into the same arrays. Relations between lines are
+found for all lines together, by sorting: which invocation an operation completes, and which span of reading goes on.
+A line that is wrong, or holds more than these arrays can, raises `Unusual`: then `reader` reads the file again, and reports
+the error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -187,7 +187,7 @@ class _OneByOne:
 
 
 def _listed(value: EdnValue) -> list[EdnValue]:
-    """Returns the elements of a vector; none of nil."""
+    """Returns the elements of a vector; nil has none."""
     if value is None:
         return []
     if not isinstance(value, list) or value[:1] == [MAP]:
@@ -205,7 +205,7 @@ def _joined(arrays: Sequence[np.ndarray], rows: Sequence[tuple[int, ...]]) -> li
 
 
 class _Partitions:
-    """Numbers keys in the order in which they come up."""
+    """Numbers keys in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self.keys = list[int]()
@@ -245,7 +245,7 @@ class _Partitions:
 
 
 class BlockReader:
-    """Takes blocks of lines, one after the other, and returns what all of them say."""
+    """Takes blocks of lines, one after the other, and returns the columns of all of them."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._gaps = path, Gaps()
@@ -288,7 +288,7 @@ class BlockReader:
         self._most = max(self._most, int(lines.micro_operations[operates].max(initial=0)))
         self._transacts |= bool((operates & (f == TRANSACTION) & ~lines.nothing).any())
         self._extend("lines", (kind, f, lines.process, lines.time_ns, lines.nothing, lines.seeks))
-        given = kind[lines.run_line] != INVOKE  # what an invocation shows was given to nobody
+        given = kind[lines.run_line] != INVOKE  # records in an invocation were not returned to any client
         alone = np.zeros(len(given), dtype=bool)
         start = self._records + np.cumsum(lines.run_count) - lines.run_count
         moved = ((f == ASSIGN) | (f == SUBSCRIBE)) & (kind != INVOKE) & (kind != FAIL)

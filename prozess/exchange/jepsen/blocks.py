@@ -71,7 +71,7 @@ _ROLES = 16
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a gap says: the role of the token after it, and how often it says what."""
+    """The meaning of a gap: the role of the token after it, and how often it contains each keyword."""
 
     role: TokenRole
     types: int = 0
@@ -142,14 +142,14 @@ class _Grammar:
     # Each of these takes tokens, and returns the role of the number where the gap ends.
 
     def operation(self) -> TokenRole:
-        """What begins an operation."""
+        """Parses the beginning of an operation."""
         if self._peek() == _RECORD_TAG:
             self._take(_RECORD_TAG)
         self._take("{")
         return self.map()
 
     def map(self) -> TokenRole:
-        """The keys of an operation, after `{` or a value."""
+        """Parses a key of an operation, after `{` or a value."""
         while (key := self._token()) != "}":
             if key == ":process":
                 return self.ends(TokenRole.PROCESS)
@@ -195,7 +195,7 @@ class _Grammar:
             value = self._token()
 
     def vector(self) -> TokenRole:
-        """The micro-operations of a value, after `[` or one of them."""
+        """Parses a micro-operation of a value, after `[` or another one."""
         while (token := self._peek()) != "]":
             if token is None:
                 return TokenRole.ITEM
@@ -223,14 +223,14 @@ class _Grammar:
         return self.ends(TokenRole.SEND_OFFSET)
 
     def polled(self) -> TokenRole:
-        """The keys of a poll, after `{` or the records of one."""
+        """Parses a key of a poll, after `{` or the records of another key."""
         if self._peek() is None:
             return TokenRole.POLL_KEY
         self._take("}", "]")
         return self.vector()
 
     def records(self) -> TokenRole:
-        """The records of a key, after `[` or one of them."""
+        """Parses a record of a key, after `[` or another record."""
         if self._peek() == "]":
             self._take("]")
             return self.polled()
@@ -286,7 +286,7 @@ _AFTER: dict[TokenRole, tuple[tuple[str, ...], Callable[[_Grammar], TokenRole]]]
     TokenRole.VALUE: (("]",), _Grammar.records),
     TokenRole.ITEM: ((), _Grammar.vector),
 }
-"""What comes after a token of each role, and who reads on."""
+"""The role of a token → the method that parses the gap behind it."""
 _BEGINS_NUMBER = re.compile(r"[\s,\[{]\Z")
 
 
@@ -314,7 +314,7 @@ def meanings_of(gap: str) -> dict[TokenRole, Meaning]:
 
 
 class Gaps:
-    """The gaps that were met so far, and what they mean. Gap 0 is any that is not understood."""
+    """The gaps that occurred so far, and their meanings. Gap 0 stands for every gap that is not understood."""
 
     SPACE = 1
 
@@ -332,7 +332,7 @@ class Gaps:
         self.roles = np.zeros((1, _ROLES), dtype=np.uint8)
         """The role of the token after each gap, by that of the token before; UNKNOWN = not understood."""
         self.facts = np.zeros((2, 1, _ROLES), dtype=np.int64)
-        """What is stated between the two, as `_packed` has it."""
+        """The facts in the gap, as `_packed` returns them."""
         self.learn([b" "], np.array([1], dtype=np.uint64))
         assert self.count == self.SPACE + 1
 
@@ -385,7 +385,7 @@ _F, _NOTHING, _SEEKS, _MICRO_OPERATIONS = 12, 25, 36, 47
 
 
 def _packed(meaning: Meaning) -> tuple[int, int]:
-    """Returns what a gap says, two numbers of fields that may be added up over a line."""
+    """Returns the facts of a gap as two numbers of bit fields, which can be summed over a line."""
     once = (
         meaning.types,
         meaning.functions,
@@ -412,8 +412,8 @@ def _field(facts: np.ndarray, begin: int, end: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What some lines say, in arrays. `line`s are indices among the lines that were given; what belongs to one line stands
-    together, in the order of the text."""
+    """The content of some lines, in arrays. `line`s are indices of the given lines; entries of one line are adjacent, in
+    the order of the text."""
 
     taken: np.ndarray
     """bool[lines]: False = left to the reader that takes lines one by one; what follows is not about this line."""

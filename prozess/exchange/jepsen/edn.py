@@ -1,8 +1,8 @@
 """EDN (https://github.com/edn-format/edn) as Jepsen prints it: a whole reader, and a fast one for lines of plain operations.
 
-What a value becomes: nil, true, false, integers and floats as in Python; vectors and lists are lists; a map is the list
-[MAP, key, value, …], a set [SET, element, …], a tagged element [TAG, tag, element]. Texts say what they are by their first
-character: `:keyword`, `"string` (without the closing quote), `'symbol`, `\\character`. A record of Jepsen's
+A value becomes a Python value: nil, true, false, integers and floats as in Python; vectors and lists are lists; a map is the
+list [MAP, key, value, …], a set [SET, element, …], a tagged element [TAG, tag, element]. The first character of a text is its
+kind: `:keyword`, `"string` (without the closing quote), `'symbol`, `\\character`. A record of Jepsen's
 (`#jepsen.history.Op{…}`) is its map. Pure; nothing recurses, so that depth is no danger.
 """
 
@@ -41,7 +41,7 @@ _DIGITS_MAX = 4000
 
 
 class EdnError(ValueError):
-    """Says in words what is wrong, and where: a column of the text, from 1."""
+    """The text is not EDN. The message has the reason and the column, from 1."""
 
     def __init__(self, what: str, column: int) -> None:
         super().__init__(what)
@@ -241,7 +241,7 @@ def _with_values(
     tails: list[str],
     indices: list[int],
 ) -> list[Plain | None]:
-    """Returns the plain ones of these lines, in their places."""
+    """Returns the plain lines among these at their indices, and None at the others."""
     text = "],[".join(tails)
     # Only where each value ends what it begins can none be taken for a part of another.
     if _UNUSUAL.search(text) or not all(map(_balanced, tails)):

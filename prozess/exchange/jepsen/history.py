@@ -63,7 +63,7 @@ class JepsenRead:
     """The invocations that nothing completes: their lines, ascending."""
 
 
-# Lines that are missing, or that nobody understands. What they stated is not known: neither what was sent nor what was read.
+# Lines that are missing or cannot be parsed. Their sends and reads are unknown.
 
 
 _KNOWN = frozenset((b":send", b":poll", b":txn", b":assign", b":subscribe", b":crash", b":debug-topic-partitions"))
@@ -74,7 +74,7 @@ _FUNCTIONS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class WholeLines:
-    """What the lines of a file say of the file itself."""
+    """Signs in the lines of a file that the file is not whole."""
 
     missing: int
     """How many lines the numbers in :index say are missing. 0: none, or lines have no :index."""
@@ -110,7 +110,7 @@ def _of_clients(block: bytes, functions: Set[bytes]) -> set[str]:
 
 
 def gaps_of(read: JepsenRead, whole: WholeLines, imported: Imported) -> list[EvidenceGap]:
-    """Returns what is missing in a history, for the partitions that it may concern."""
+    """Returns the gaps of a history, with the partitions that each may concern."""
     every = tuple(range(len(imported.topics)))
     found: list[tuple[tuple[int, ...], str]] = []
     if whole.missing:
@@ -185,7 +185,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-# What Jepsen's nemesis did, as its history states it: windows of faults of which nobody saw what they brought about.
+# The faults of Jepsen's nemesis, as its history states them: windows of faults whose effects nobody observed.
 #
 # An operation of the nemesis has two lines, both `:info`, whose `:f` names it. What `:stop-X` ends is a `:start-X`,
 # `:start` a `:kill` or a `:stop`, `:resume` a `:pause` (jepsen.nemesis.combined); anything else is a moment, from its
@@ -198,7 +198,7 @@ _ENDED_BY = {"kill": "start", "pause": "resume", "start": "stop"}
 VALUE_CHARACTERS_MAX = 300
 """At most this much of an operation's :value is kept."""
 _DEPTH_MAX = 6
-"""For a value that is shown."""
+"""The longest value that is printed."""
 
 
 def stated_faults(lines: Iterable[tuple[int, str]]) -> list[StatedFault]:
@@ -278,7 +278,9 @@ INVOKED, COMPLETED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """One operation: who, from when until when (_FOREVER: never completed), and its lines but for process, index and time."""
+    """One operation: its client, its begin and end (_FOREVER: never completed), and its lines without process, index and
+    time.
+    """
 
     process: int
     invoked_ns: int
@@ -290,7 +292,7 @@ class _Operation:
 
 
 def write_jepsen(history: History, path: Path) -> str:
-    """Writes a history as Jepsen's, and returns what the file has. BadInput if it cannot be written."""
+    """Writes a history in Jepsen's format, and returns a summary of the file. BadInput if it cannot be written."""
     exporter = _Exporter(history)
     lines = 0
     try:
@@ -337,7 +339,7 @@ class _Exporter:
         events += [
             (op.completed_ns, COMPLETED, number) for number, op in enumerate(operations) if op.completed_ns != _FOREVER
         ]
-        # Asked before answered; the answer to one before the next is asked.
+        # At one time, an invocation comes before its completion, and a completion before the next invocation.
         events.sort(key=lambda event: (event[0], event[2], event[1]))
         start_ns = min((event[0] for event in events), default=0)
         for index, (time_ns, which, number) in enumerate(events):
@@ -394,7 +396,7 @@ class _Exporter:
         self.processes = len(lanes)
 
     def _laned(self, single: list[tuple[int, int, int, str, str, int]]) -> Iterator[_Operation]:
-        """Each in a process of its client that is free by then."""
+        """Yields each operation in a process of its client that is free at that time."""
         single.sort(key=lambda send: send[:2])
         free: list[tuple[int, int]] = []
         last = None
@@ -413,7 +415,7 @@ class _Exporter:
     # Reads.
 
     def _read(self) -> Iterator[_Operation]:
-        """Polls of each consumer, with an assignment in front where a span begins."""
+        """Yields the polls of each consumer, with an assignment in front where a span begins."""
         for _, reads in sorted(self._reads_by_client().items()):
             order = np.lexsort((np.arange(len(reads["read_ns"])), reads["partition"], reads["read_ns"]))
             ordered = {name: values[order] for name, values in reads.items()}
@@ -468,7 +470,7 @@ class _Exporter:
         return f"[{keys}]{', :seek-to-beginning? true' if sought else ''}"
 
     def _undone(self, partitions: Sequence[int], goes_on: Sequence[bool]) -> set[int]:
-        """Returns the last row of each span after which its consumer went on in another: the poll came to nothing."""
+        """Returns the last row of each span after which its consumer continued in another span: the poll had no effect."""
         latest: dict[int, int] = {}
         found = set[int]()
         for row, (partition, again) in enumerate(zip(partitions, goes_on, strict=True)):

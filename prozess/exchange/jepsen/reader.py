@@ -1,4 +1,4 @@
-"""Takes Jepsen's operations one by one, and holds what they say in columns.
+"""Reads Jepsen's operations one by one into columns.
 
 A process is a producer and a consumer: two clients. A record is (process, value): values are unique per key, as Jepsen's
 own checker needs. An operation is a transaction where the history has any of several micro-operations, or of `:f :txn`
@@ -64,7 +64,7 @@ class JepsenProcess:
 
 
 class JepsenReader:
-    """Takes operations one by one, and holds what they say in columns."""
+    """Reads operations one by one into columns."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -78,7 +78,7 @@ class JepsenReader:
         """Was any operation invoked? If none was, the history has no invocations at all."""
         self.first_ns: int | None = None
         self.clockless: bool | None = None
-        """Has the history no :time? None = nothing was taken yet."""
+        """Does the history lack :time? None = no operation was read yet."""
 
     def take(self, operation: JepsenOperation) -> None:
         """Takes one more operation."""
@@ -87,7 +87,7 @@ class JepsenReader:
             self.clockless = without
         if without is not self.clockless:
             raise self._bad(operation, "some operations have a :time and others none. Give all of them one, or none.")
-        if without:  # then the order of lines is all there is
+        if without:  # then only the order of lines is known
             operation.time_ns = operation.line
         if self.first_ns is None:
             self.first_ns = operation.time_ns
@@ -104,7 +104,7 @@ class JepsenReader:
         process.ended_ns = operation.time_ns
 
     def _process(self, name: int) -> JepsenProcess:
-        """The process of this name, from the first time on that it comes up."""
+        """Returns the process of this name; it is created at its first occurrence."""
         held = self.processes.get(name)
         if held is None:
             assert self.first_ns is not None, name
@@ -192,7 +192,7 @@ class JepsenReader:
         return rows
 
     def _complete(self, process: JepsenProcess, operation: JepsenOperation, sent: Sequence[int]) -> Set[int]:
-        """Adds what an operation showed, and returns the partitions that it polled records of."""
+        """Adds the results of an operation, and returns the partitions from which it polled records."""
         recorded, index = self.recorded, 0
         rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
         polled = set[int]()
@@ -280,7 +280,7 @@ class JepsenReader:
     # Assignments.
 
     def _move(self, process: JepsenProcess, operation: JepsenOperation) -> None:
-        """Takes an assignment, or a crash: which spans go on."""
+        """Takes an assignment or a crash, and decides which spans continue."""
         if operation.f == ":crash":
             process.forget()
         rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
@@ -335,7 +335,7 @@ def without_offset(offset: EdnValue) -> bool:
 def pairs_of(pairs: EdnValue) -> tuple[Sequence[int], Sequence[EdnValue]]:
     """Returns (offsets, values) of what a poll gave of a key, [[offset value] …]. ValueError says why it is none."""
     try:
-        offsets, values = zip(*cast("list[list[int]]", pairs), strict=True)  # zip refuses what it is not, fast
+        offsets, values = zip(*cast("list[list[int]]", pairs), strict=True)  # raises quickly for other shapes
     except (TypeError, ValueError) as error:
         raise ValueError("is no list of [offset value]") from error
     if set(map(type, offsets)) != _INTEGERS or min(offsets) < 0 or max(offsets) > OFFSET_MAX:

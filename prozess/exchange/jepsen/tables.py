@@ -1,4 +1,4 @@
-"""Holds what was read of a Jepsen history, in columns, and makes tables of them. Vectorised."""
+"""Holds a Jepsen history in columns, and makes tables of them. Vectorised."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -295,7 +295,7 @@ class _Sent:
 
 
 def edn_text(key: int | str) -> str:
-    """A key as it stands in the file."""
+    """Returns the EDN text of a key."""
     if isinstance(key, int):
         return str(key)
     if key.startswith('"'):
@@ -322,7 +322,7 @@ def _sequences(sends: Mapping[str, np.ndarray], order: np.ndarray) -> np.ndarray
 def _clients(
     columns: JepsenColumns, sends: Mapping[str, np.ndarray], order: np.ndarray, reads: _Reads
 ) -> list[ImportedClient]:
-    """A producer and a reader of each process that sent, or was given, anything."""
+    """Returns a producer and a reader for each process that sent or received records."""
     written, read = _partitions_of(sends["client"][order], sends["partition"][order]), reads.partitions
     issued = np.zeros(2 * len(columns.processes) + 4, dtype=np.int64)
     np.maximum.at(issued, sends["client"], sends["sequence"] + 1)

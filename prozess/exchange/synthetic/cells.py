@@ -1,5 +1,5 @@
-"""Makes the cells of a generated history: where in their partitions things are planted, and the tables beside sends and
-reads."""
+"""Makes the cells of a generated history: the positions of planted anomalies in their partitions, and all tables besides
+sends and reads."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +24,15 @@ from prozess.harness.schema import NONE, Isolation, MetadataKind, MetadataSource
 COMMIT, ABORT = 1, 2
 PHANTOM_CLIENT = (1 << 22) - 1
 SPOT = 3
-"""Within its batch: what is planted touches positions SPOT - 1 … SPOT + 3."""
+"""The position within a batch at which an anomaly is planted. It touches positions SPOT - 1 … SPOT + 3."""
 SHORT_AFTER_NS = 10_000_000_000
 """The ISR is too small so long after the last record, for twice that time."""
 WAIT_NS = 60_000_000_000
-"""From one wait in vain to the next."""
+"""The time from one unanswered wait to the next."""
 LEADERLESS_NS = 30_000_000_000
-"""For so long there is no leader: more than `Bounds.new_leader_ns`."""
+"""The time without a leader: more than `Bounds.new_leader_ns`."""
 STALE_APART_NS = 10_000_000_000
-"""From one controller that does not give way to the next."""
+"""The time from one controller that does not give way to the next."""
 SETTLED_AFTER_NS = 30_000_000_000
 """A group has settled so long after the last member came: more than it may take."""
 EARLY_NS = STEP_NS // 2
@@ -41,7 +41,7 @@ BEHIND_OPEN_SOONER_NS, BEHIND_OPEN_COMMIT_NS = 30_000_000, 2_000_000
 """In turn it is read so much sooner than all else, when its own commit was invoked so long after its begin, and that of the
 record in front of it is not invoked before COMMIT_AFTER_NS."""
 TURNS = 1 << 16
-"""Which rows of `transactions` are made at a time."""
+"""The number of rows of `transactions` that are made at a time."""
 Rows = Mapping[str, np.ndarray | int]
 
 
@@ -55,14 +55,14 @@ class GeneratedCell:
     readers: Sequence[int]
     """Tailing readers, or members of its group."""
     planter: int
-    """Client id of whoever sent what is put in."""
+    """The client id of the producer of inserted records."""
     zombie: int
     successor: int
     """Instance of the zombie's transactional.id that came later."""
     audit: int
     """Client id of the audit at read_uncommitted."""
     waiter: int
-    """Client that waits in vain: for acknowledgements, or for a transaction coordinator."""
+    """The client whose waits are not answered: for acknowledgements, or by a transaction coordinator."""
     newcomer: int
     """Member of its group that gets no partition; NONE if it has no group."""
     planted: Mapping[str, int]
@@ -71,7 +71,7 @@ class GeneratedCell:
     spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Anomaly → per partition the positions that it was planted at, ascending."""
     counts: dict[str, np.ndarray] = field(default_factory=dict)
-    """Anomaly → per partition how many, for what has no position."""
+    """Anomaly → the number per partition, for anomalies without a position."""
 
     @property
     def length(self) -> int:
@@ -88,12 +88,12 @@ class GeneratedCell:
         return self.audit_ns + SHORT_AFTER_NS
 
     def waited_ns(self, turn: np.ndarray) -> np.ndarray:
-        """Returns since when somebody waits in vain who does so in these turns."""
+        """Returns the begin of the unanswered wait in each of these turns."""
         return np.asarray(self.end_ns + 4 * SHORT_AFTER_NS + turn * WAIT_NS)
 
     @property
     def calm_ns(self) -> int:
-        """Returns when the group's newcomer learned that it gets no partition: since then nobody comes or goes."""
+        """Returns when the group's newcomer was assigned no partition. From then on the membership does not change."""
         return self.end_ns + SECOND_NS
 
     @property
@@ -113,7 +113,7 @@ class GeneratedCell:
 
     @property
     def ended_ns(self) -> int:
-        """Returns when members ended, and until when whoever sends was heard of."""
+        """Returns when members ended, which is also the last heartbeat of producers."""
         return self.close_ns + SECOND_NS if self.kind == "group" else self.audit_ns + 4 * SHORT_AFTER_NS
 
     @property
@@ -171,7 +171,7 @@ class GeneratedCell:
         return found
 
     def _batches(self, batches: int) -> int:
-        """Returns how many of the first batches can be planted in: not the aborted ones."""
+        """Returns the number of batches that anomalies can be planted in, without the aborted ones."""
         if self.kind != "transactions":
             return batches
         # Batch 0 is left out, so that numbers here are one less than those of batches.
@@ -223,8 +223,8 @@ class GeneratedCell:
         return inserted(name, spot, **columns)
 
     def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray]) -> np.ndarray:
-        """Returns what is put in, in its order, with sequences of its own; what is acknowledged while the ISR is too small;
-        and what is not acknowledged for too long."""
+        """Returns the inserted records, in order, with sequences of their own; the positions that are acknowledged while the
+        ISR is too small; and those that are not acknowledged for too long."""
         short, stuck = (int(self.counts[name][partition.rank]) for name in ("under-acknowledged", "stuck"))
         last = partition.length - 1
         late = inserted(
@@ -404,7 +404,7 @@ TRANSACTIONAL = 0x10
 """Bit of the attributes of a batch."""
 FIRST_NS = -3_000_000
 BEFORE_NS = -4_000_000
-"""When brokers registered."""
+"""The time at which brokers registered."""
 SECOND_NS = 1_000_000_000
 HEARTBEAT_NS = 100_000_000
 STARTED_AFTER_NS = 100
@@ -412,7 +412,7 @@ STARTED_AFTER_NS = 100
 CALLBACK_NS = 10
 """A callback about an assignment takes so long."""
 WATERMARKS_APART = 100
-"""Answers of a leader, where they were planted to go back: the k-th pair is this times k, and one less."""
+"""Leader answers that were planted to go back: the k-th pair is this times k, and one less."""
 
 
 def owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
@@ -572,7 +572,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
 
 
 def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Yields what the copies of a partition stated of themselves at the end."""
+    """Yields the rows of `observations` about the copies of a partition at the end."""
     for kind, value in (
         (ObservationKind.REPLICA_LOG_START, 0),
         (ObservationKind.REPLICA_LOG_END, partition.end + 1),

@@ -1,4 +1,5 @@
-"""Generates histories that are valid but for exactly what was planted. For benchmarks, and to see that the checker bites.
+"""Generates histories that are valid except for the planted anomalies. They serve benchmarks, and tests that the checkers
+find every anomaly.
 
 The same options and seed give the same history. It is written partition by partition in chunks, so that its length costs
 disk and time, never memory; sends and reads at the same time.
@@ -36,7 +37,7 @@ PARTITIONS_MAX = 10_000
 KINDS = ("log", "transactions", "group", "compaction")
 _ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "compaction": 3}
 _ROUNDS = 8
-"""For a compacted topic's keys; the last two stay."""
+"""The number of records per key of a compacted topic; the last two stay."""
 _TOMBSTONES = 8
 _RELIABLE = {"producer.acks": "all", "producer.enable_idempotence": True, "topic.min_insync_replicas": 2}
 _WORKLOADS: Mapping[str, dict[str, Any]] = {
@@ -257,7 +258,7 @@ def _write_sends(run: RunDirectory, cells: Sequence[GeneratedCell]) -> int:
 def _write_reads(
     run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapping[Isolation, int], received: Counter[int]
 ) -> int:
-    """Writes what everybody read, and counts it in `received` by client."""
+    """Writes the reads of all clients, and counts them in `received` by client."""
     with TableWriter(run, TABLES["reads"]) as writer:
         for cell in cells:
             from_ns = cell.audited_from_ns

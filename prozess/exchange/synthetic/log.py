@@ -1,5 +1,5 @@
-"""Makes the log of a partition of a generated history by formula: which record stands where, whose it is, when it was
-sent, and what was planted."""
+"""Makes the log of a partition of a generated history by formula: the record at each position, its producer, its time of
+sending, and the planted anomalies."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from prozess.harness.schema import NONE, Outcome, ReadFlag
 
 BATCH = 16
 STEP_NS = 1_000
-"""Between two records of a partition."""
+"""The time between two records of a partition."""
 ABORTED_EVERY = 16
 COMMIT_AFTER_NS = 21_000_000
 """A transaction's commit is invoked so long after its last record was sent."""
@@ -20,8 +20,8 @@ TRANSACTION_NS = 23_000_000
 
 @dataclass(frozen=True, slots=True)
 class LogLayout:
-    """Says by formula which record is where in one partition, `rank` of `partitions` in its cell: producers take turns by the
-    batch, in every partition at the same positions. A transaction is a batch in each of them."""
+    """Computes the record at each position of one partition, `rank` of `partitions` in its cell. Producers take turns by the
+    batch, at the same positions of every partition. A transaction is a batch in each of them."""
 
     rank: int
     partitions: int
@@ -228,7 +228,7 @@ class GeneratedPartition:
     keys: int = 0
     """Compacted: so many keys in turn; 0 = records have none."""
     tombstones: int = 0
-    """For the keys, every so manyeth ends with a tombstone."""
+    """For the keys, every nth ends with a tombstone."""
     kept_from: int = 0
     """Compaction removed what stands before."""
     spread: int = 0
@@ -473,7 +473,7 @@ def latencies(position: np.ndarray) -> np.ndarray:
 
 
 def _touches(positions: np.ndarray, those: np.ndarray) -> bool:
-    """Is one of `positions` between the first and the last of `those`? Both ascending."""
+    """Returns whether one of `positions` is between the first and the last of `those`. Both are ascending."""
     return bool(len(positions) and len(those) and len(_within(positions, int(those[0]), int(those[-1]) + 1)))
 
 

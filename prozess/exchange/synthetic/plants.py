@@ -35,13 +35,13 @@ class Plantable:
     kind: str
     """The kind of cell that it goes into."""
     implies: Mapping[str, int] = field(default_factory=dict)
-    """What else one of it is found as, by definition."""
+    """The other anomalies that it also is, by definition."""
     implied_every: int = 1
-    """What it implies the first one does, and every so manyeth after it."""
+    """The implied anomaly shows at the first one, and at every nth after it."""
     per_partition: int | None = None
-    """At most so many in one partition; None = one per batch."""
+    """The most that one partition can have; None = one per batch."""
     every_cell: bool = False
-    """It is the cluster's: found once in every cell."""
+    """True if it belongs to the whole cluster, and is found once in every cell."""
 
 
 PLANTS: Mapping[str, Plantable] = {
@@ -50,7 +50,7 @@ PLANTS: Mapping[str, Plantable] = {
     "reordered": Plantable("log"),
     "offset-conflict": Plantable("log"),
     "phantom": Plantable("log"),
-    "corrupt": Plantable("log", implies={"late": 1}, implied_every=2),  # the others have another key, and arrive
+    "corrupt": Plantable("log", implies={"late": 1}, implied_every=2),  # the others have another key, and are delivered
     "misplaced": Plantable("log"),
     "resurrected": Plantable("log"),
     "dirty-read": Plantable("log"),
@@ -87,7 +87,7 @@ PLANTS: Mapping[str, Plantable] = {
     "compacted-away": Plantable("compaction", implies={"lost": 1}),
     "tombstone-lost": Plantable("compaction"),
 }
-"""Anomaly → how it is planted: every one that a kernel looks for."""
+"""Anomaly → how it is planted, for every anomaly that a kernel looks for."""
 
 
 PLANT_CODES: Mapping[str, int] = {name: code for code, name in enumerate(PLANTS)}
@@ -110,7 +110,7 @@ def parse_plants(text: str) -> dict[str, int]:
 
 
 def expected_findings(planted: Mapping[str, int], *, cells: int) -> dict[str, int]:
-    """Returns what a check must find: what was planted, and what that implies."""
+    """Returns the findings that a check must have: the planted anomalies, and those that they imply."""
     found: dict[str, int] = {}
     for name, count in planted.items():
         plant = PLANTS[name]

@@ -1,5 +1,5 @@
-"""Makes what clients, brokers and controllers of a generated history wait for in vain, where that was planted: tables, and
-the witnesses of it. It happens when all records are written, one after the other, or belongs to the whole cluster."""
+"""Makes the planted waits of clients, brokers and controllers that get no answer: their rows and their witnesses. They happen
+one after the other when all records are written, or belong to the whole cluster."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,5 @@
-"""Says which witnesses a check must find in a generated history: for each planted anomaly which record, where, and when.
+"""Lists the witnesses that a check must find in a generated history: the record, its position and its time for each planted
+anomaly.
 
 It follows from what was planted alone, and never from what a check finds, so that a test can compare the two.
 
@@ -66,7 +67,7 @@ PLANTED = pa.schema(
 _UNSENT = frozenset({"phantom", "misplaced"})
 """Records that nobody sent there: they begin when they are read."""
 _UNREAD = frozenset({"lost-transaction", "under-acknowledged"})
-"""Nobody is shown them, or it is their send alone that is wrong."""
+"""Anomalies of records that no reader gets, or whose send alone is wrong."""
 FIRST_SEND_NS = 0
 """When the first record of each partition is sent. Nothing is planted at it."""
 Named = tuple[str, np.ndarray]
@@ -135,7 +136,7 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
 
 
 def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
-    """Yields what brokers and controllers informed that cannot be: by number, at no position."""
+    """Yields the witnesses of impossible answers of brokers and controllers. They have a number, and no position."""
 
     def numbers(name: str) -> np.ndarray:
         return np.arange(cell.counts[name][partition.rank])

@@ -1,1 +1,1 @@
-"""Histories of what Kafka's verifiable clients printed."""
+"""This folder imports the output of Kafka's verifiable clients as histories."""

@@ -1,4 +1,4 @@
-"""What is known of each run of a verifiable client: when it lived, and which values are its own."""
+"""The runs of verifiable clients: when each lived, and which values it sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class RunOfClient:
     role: str
     name: str
     begun_ms: int | None
-    """None: none of its events has a time."""
+    """The time of its last event; None if no event has a time."""
     ended_ms: int | None
     ordered: bool
     """Do its times prove an order? All events have one, and no send began before the first."""
@@ -42,7 +42,7 @@ class RunOfClient:
 
 
 class Senders:
-    """Says who sent a record that was read: where it was acknowledged, and else by its value."""
+    """Finds the sender of a record that was read: by the offset at which it was acknowledged, else by its value."""
 
     def __init__(self, sends: Sequence[Send], clients: Mapping[int, RunOfClient], topics: Sequence[str]) -> None:
         """`topics`: of each partition."""

@@ -1,5 +1,5 @@
-"""Says what is missing in what verifiable clients printed: torn lines, records that their own tallies count and nobody
-printed, and records that nobody can distinguish.
+"""Finds gaps in the output of verifiable clients: torn lines, records that a tally counts and no line names,
+and records that cannot be distinguished.
 
 A gap concerns the partition that it names, or else every partition of its topic, or else every partition of the topics in its
 file.
@@ -118,7 +118,7 @@ class SenderTally:
                 self._totals = sent, acked
 
     def gaps(self) -> Iterator[tuple[Hides, str]]:
-        """Yields what does not agree, and what it hides."""
+        """Yields the differences, and the records that each may hide."""
         reported = self._acknowledged + self._failed
         if self._totals is None:
             if self._ended:

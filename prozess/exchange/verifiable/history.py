@@ -54,7 +54,7 @@ _ANOTHER_RUN = "a value stands at two offsets, and another run of the tool may h
 
 
 class _Reader:
-    """Takes file by file, and holds what they say in columns."""
+    """Reads one file after the other into columns."""
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], int] = {}
@@ -233,7 +233,7 @@ class _Reader:
             if known is not None:
                 sender[number] = known
                 continue
-            # Somebody else's record is known by where it stands, and by nothing else.
+            # A record of an unknown producer is identified by its offset alone.
             sender[number] = self._implied(None if text is None or unclear else text[0], senders.by_prefix)
             if unclear:
                 sequence[number] = at

@@ -2,7 +2,7 @@
 
 Client and logger often share one stream, so an event may stand behind a log line, next to another event, or in pieces on two
 lines: `{"timestamp":17,"name":"record_da[2026-01-01] WARN …` and `ta","value":"7",…}`. Every whole event is read. A line that
-has a piece of an event is *torn*: what it pinned is not known, and perhaps not even about which partition.
+has a piece of an event is *torn*: what the event stated is not known, and perhaps not even about which partition.
 """
 
 import json
@@ -51,7 +51,7 @@ class TornLine:
 
 @dataclass(slots=True)
 class FileOfEvents:
-    """What a file has: its events, each with the number of its line, and what is torn."""
+    """The content of a file: its events, each with the number of its line, and its torn lines."""
 
     path: Path
     events: list[tuple[int, dict[str, Any]]]

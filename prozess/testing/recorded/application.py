@@ -1,8 +1,8 @@
 """Recorded clients of confluent_kafka's asyncio, and how all clients of an application become recorded ones. An
-asyncio client has a synchronous client within, which it asks in threads; that one is the recorded one, so that what
-is recorded, and what it means, is the same.
+asyncio client has a synchronous client within, which it asks in threads; that one is the recorded one, so that the
+rows and their meaning are the same.
 
-A record is recorded when it leaves the producer's batch for librdkafka: what is never flushed was never sent.
+A record is recorded when it leaves the producer's batch for librdkafka: a record that is never flushed was never sent.
 """
 
 import contextvars
@@ -28,7 +28,7 @@ _WITHIN: contextvars.ContextVar[type | None] = contextvars.ContextVar("the clien
 
 
 class _Clients:
-    """Stands for confluent_kafka in its asyncio clients, so that a recorded one makes a recorded client within."""
+    """Replaces the module confluent_kafka in its asyncio clients, so that they create recorded clients within."""
 
     def __getattr__(self, name: str) -> object:
         within = _WITHIN.get() if name in ("Producer", "Consumer") else None
@@ -130,7 +130,7 @@ _NOT_RECORDED_AIO = ("AsyncSerializingProducer", "AsyncDeserializingConsumer")
 
 
 def record_clients() -> None:
-    """Makes the recorded clients those that anybody imports from now on from `confluent_kafka`, `confluent_kafka.aio`
+    """Replaces the clients by recorded ones for all later imports from `confluent_kafka`, `confluent_kafka.aio`
     and aiokafka. A client that nobody would record is refused when it is made."""
     module: Any = confluent_kafka
     aio: Any = confluent_kafka.aio

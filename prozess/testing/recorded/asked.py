@@ -1,4 +1,6 @@
-"""Records when an application asked its client for what had happened: only then it is reported, however long it waited."""
+"""Records when an application polled its client for results: a result is known to the application only then, however long it
+was ready.
+"""
 
 import struct
 import threading
@@ -13,7 +15,7 @@ from prozess.harness.schema import NONE, OBSERVATIONS, Isolation, ObservationKin
 from prozess.testing.recorded.client import now_ns
 
 PAUSE_NS = NS_PER_S
-"""An application that asks again so soon has gone on asking."""
+"""Two calls within this time belong to one stretch."""
 SHORT_S = 0.05
 """A call that may take no longer is only counted, because an application may make one for each record. The thread that writes
 heartbeats looks every now and then whether there were any."""

@@ -1,8 +1,8 @@
 """The base of all recorded clients: their identity, their heartbeat, their end, the record header that they write, and
 the points at which a test crashes its application.
 
-A recorded client is a confluent_kafka client in whatever process the application runs it, which writes rows as every client
-of a trial does. The rows are mapped files: a SIGKILL of that process loses none.
+A recorded client is a confluent_kafka client, in any process of the application, that writes rows as every client of
+a trial does. The rows are mapped files: a SIGKILL of that process loses none.
 """
 
 import ctypes
@@ -44,8 +44,8 @@ Headers = Sequence[tuple[str, Any]] | Mapping[str, Any] | None
 
 
 IDENTITY_NAME = "prozess-identity"
-"""The record header that says what the application takes a record for: two sends with one identity are the same thing,
-sent twice."""
+"""The record header with the identity that the application gives a record: two sends with one identity are one message, sent
+twice."""
 OUR_HEADERS = frozenset((HEADER_NAME, IDENTITY_NAME))
 TEST_IS_OVER = "The test is over, and its history closed. Stop what still produces or consumes before the test ends."
 
@@ -62,7 +62,8 @@ class Sealable(Protocol):
         ...
 
     def end(self) -> None:
-        """Lets go of Kafka for good: the client neither sends nor logs any more, whoever still holds it."""
+        """Ends the connection to Kafka: the client neither sends nor logs any more, even if the application still holds
+        it."""
         ...
 
 
@@ -108,7 +109,7 @@ class RecordedLife:
         _LOGINS[run.path] = {k: v for k, v in self.reaching.items() if k.startswith(OF_LOGGING_IN) and _is_text(v)}
         self.run, self.registry = run, Registry(run.path)
         self.on_beat: Callable[[], None] | None = None
-        """What else is done with each heartbeat."""
+        """Further work with each heartbeat."""
         self.token = self.registry.token
         self.client = self.registry.add_client(kind, properties)
         self.role = Role.PRODUCER if kind == "producer" else Role.READER
@@ -120,7 +121,7 @@ class RecordedLife:
         HEARTBEAT_THREAD.keep(self)
 
     def becomes(self, role: Role) -> None:
-        """Changes the role of the client: it turned out to be a member of a group, for example."""
+        """Changes the role of the client, for example to a member of a group."""
         self.role = role
         self._clients.rewrite(0, *self._row(MISSING, NONE, NONE, 0))
 
@@ -230,8 +231,8 @@ def identity(sender: int, partition: int, sequence: int, token: bytes = b"") -> 
 
 
 def identity_in(value: bytes | None, token: bytes = b"") -> tuple[int, int, int, int]:
-    """Returns (sender, sent partition, sequence, ReadFlag bits) of that header. A record without it is somebody
-    else's, and so is one with the token of another test."""
+    """Returns (sender, sent partition, sequence, ReadFlag bits) of that header. A record without it, or with
+    the token of another test, is of an unknown producer."""
     value = without_token(value, token)
     if value is None:
         return NONE, NONE, NONE, int(ReadFlag.ANONYMOUS)
@@ -244,8 +245,8 @@ def identity_in(value: bytes | None, token: bytes = b"") -> tuple[int, int, int,
 
 
 def identity_of_command(registry: Registry, value: object) -> tuple[int, int] | None:
-    """Returns (sender, sequence) of a record of a program that prints what it does: "prefix.n", the prefix being its
-    client's id. None: it is none of those."""
+    """Returns (sender, sequence) of a record of a `recorded_command` program: its value is "prefix.n", and the prefix is its
+    client's id. None for any other record."""
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     sender, sequence = foreign_identity(text)
     if sender == NONE or not any(client.client == sender and client.is_command for client in registry.clients):
@@ -254,14 +255,14 @@ def identity_of_command(registry: Registry, value: object) -> tuple[int, int] | 
 
 
 def with_identity(headers: Headers, value: bytes, taken_for: bytes | None = None) -> list[tuple[str, Any]]:
-    """Returns the headers of a record to be sent, ours last. Ours that came with a record that was read are dropped.
-    `taken_for`: what the application takes the record for."""
+    """Returns the headers of a record to be sent, ours last. Headers of prozess on a forwarded record are dropped.
+    `taken_for`: the identity that the application gives the record."""
     given: Iterable[tuple[str, Any]] = headers.items() if isinstance(headers, Mapping) else headers or ()
     ours = [(HEADER_NAME, value)] if taken_for is None else [(HEADER_NAME, value), (IDENTITY_NAME, taken_for)]
     return [*((name, held) for name, held in given if name not in OUR_HEADERS), *ours]
 
 
-# What librdkafka says of its own accord goes into the run's folder, and not between a user's tests.
+# Log lines of librdkafka go into the run's folder, and not between the output of a user's tests.
 #
 # Without a logger it writes to standard error, from a thread of its own. Given a logger, confluent_kafka has librdkafka keep
 # the lines in the client's queue (`rd_kafka_set_log_queue` in Producer.c and Consumer.c), and hands them over in

@@ -39,12 +39,12 @@ from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, Ass
 from prozess.workloads.settings import offsets_are_reported
 from prozess.workloads.verifiable.clients import NO_CODE, UNREPORTED_ERROR, ConfirmedNumbers, Tool, encoded
 
-# What a program of any language says of itself, as rows of the history: the events of Kafka's verifiable clients.
+# Turns the output of a program in any language into rows of the history: the events of Kafka's verifiable clients.
 #
 # A record is known by its value, "prefix.n": the prefix is the client's id, n counts the sends from 0 and is never
 # used again. A send's row is written when its outcome is reported. Its invocation is not before the line `producer_send`
-# that announces it, or before the program's start where no such line comes. Whatever is not understood is reported as a
-# doubt: the test is unknown then.
+# that announces it, or before the program's start where no such line comes. A line that is not understood becomes a
+# doubt, which makes the test unknown.
 
 
 _OF_BOTH = frozenset({"startup_complete", "shutdown_requested", "tool_data"})
@@ -84,7 +84,7 @@ class CommandLines:
             self._doubt(f"an event with the unknown name {name!r}")
 
     def note_stop(self, stopped_ns: int) -> None:
-        """Notes when the program was first asked to end, or ended by itself: until then it was to work."""
+        """Records when the program was first asked to end, or ended by itself: until then it was expected to work."""
         if self._stopped_ns is None:
             self._stopped_ns = stopped_ns
 
@@ -163,7 +163,7 @@ class CommandProducer(CommandLines):
         self._write_open()
         each = self._announcements - len(self._announced) >= self._reported
         if self._given_ns == MISSING or self._stopped_ns is None or (self._announcements and each):
-            return  # who announces each send says when it has something to send, and `stuck` judges it
+            return  # a program that announces each send shows when it has something to send, and `stuck` judges it
         if self._stopped_ns - self._given_ns >= STALLED_NS:
             silent_s = (self._stopped_ns - self._given_ns) // NS_PER_S
             self._life.registry.note(self._life.client, "silences", f"{silent_s}@{self._given_ns}")
@@ -185,7 +185,8 @@ class CommandProducer(CommandLines):
         if sequence is None or tp is None or dense is None or not self._seen.add(sequence):
             return False
         key = event.get("key")
-        # What nobody announced may have begun at any time since the program started: `stuck` knows it by that time.
+        # A send without an announcement may have begun at any time since the program started: `stuck` recognises it by that
+        # time.
         begun_ns, _ = self._announced.pop(sequence, (self._life.started_ns, 0))
         self._sent_to = dense if ok else self._sent_to
         self._sends.append(
@@ -241,7 +242,7 @@ class CommandConsumer(CommandLines):
         if tp is None or dense is None or tp.offset < 0:
             return False
         if self._member and dense not in self._owned:
-            return False  # no line has assigned it: whether it is read again from earlier on could not be reported
+            return False  # no line has assigned it: it is unknown whether it is read again from an earlier offset
         sender, sent_partition, sequence, flags = self._identity(tp, event)
         values: dict[str, int] = {
             "read_ns": tool.read_ns,
@@ -337,12 +338,12 @@ class CommandConsumer(CommandLines):
         self._life.end(issued=self._reads.count)
 
 
-# A program in any language as a recorded client of a test: it says what it does in lines of JSON, as Kafka's
-# verifiable clients do, and this process, which runs it, writes the rows while it speaks.
+# A program in any language as a recorded client of a test: it prints its operations in lines of JSON, as Kafka's verifiable
+# clients do. This process runs the program, and writes the rows as the lines come.
 #
-# The program never knows more than its prefix: the client's id, in place of `{prefix}` among its words, and in its
-# environment. SIGTERM ends it in order. SIGUSR1 kills it: it first, and this process once everything that it had stated
-# is recorded.
+# The program is given its prefix alone: the client's id, in place of `{prefix}` among its words, and in its
+# environment. SIGTERM ends it in order. SIGUSR1 kills it: the program first, and this process once everything that the
+# program had printed is recorded.
 
 
 PREFIX_VARIABLE = "PROZESS_PREFIX"
@@ -358,7 +359,7 @@ _SIGNAL_BASE = 128
 
 
 class _Asked:
-    """Describes what this process was asked by signals."""
+    """The signals that this process received."""
 
     def __init__(self) -> None:
         self.to_end = self.to_die = False
@@ -367,8 +368,8 @@ class _Asked:
 
 
 def record_command(kind: ClientKind, properties: Mapping[str, Any], words: Sequence[str]) -> int:
-    """Runs the program until it has ended, and returns this process's exit code. `properties`: what the test says of
-    its configuration, and where the brokers are."""
+    """Runs the program until it has ended, and returns this process's exit code. `properties`: the configuration that the
+    test states, and the addresses of the brokers."""
     asked = _Asked()
     life = RecordedLife(recording_of(None), kind, properties, isolation=_isolation(kind, properties))
     life.registry.note(life.client, "how", "command")
@@ -389,12 +390,12 @@ def record_command(kind: ClientKind, properties: Mapping[str, Any], words: Seque
     lines.note_end(killed=asked.to_die, code=code)
     lines.close()
     if asked.to_die:
-        os.kill(os.getpid(), signal.SIGKILL)  # as it was: who waits for it is to see what it died of
+        os.kill(os.getpid(), signal.SIGKILL)  # by the same signal: the caller must see how it died
     return code if code >= 0 else _SIGNAL_BASE - code
 
 
 def _listen(tool: Tool, lines: CommandProducer | CommandConsumer, asked: _Asked) -> int:
-    """Takes what the program says until it has ended, and returns its exit code."""
+    """Reads the program's output until it has ended, and returns its exit code."""
     end_by_ns = None
     while (code := tool.ended()) is None:
         for event in tool.events(wait_s=LOOK_S):
@@ -411,7 +412,7 @@ def _listen(tool: Tool, lines: CommandProducer | CommandConsumer, asked: _Asked)
 
 
 def _shown(line: bytes) -> dict[str, Any] | None:
-    """Parses a line, after handing it on as it is: the test's folder has what the program stated."""
+    """Parses a line, after writing it through unchanged: the test's folder keeps the program's output."""
     if line:
         sys.stdout.buffer.write(line + b"\n")
     return parse_event(line)

@@ -1,8 +1,8 @@
-"""A recorded Consumer of confluent_kafka: a test's application uses it in place of the original, and need not know of
-it.
+"""A recorded Consumer of confluent_kafka. A test's application uses it in place of the original, without any change.
 
-What it is given becomes rows of `reads`, what it is assigned, seeks and commits rows of those tables. Processing is the
-application's own: where it says `with consumer.processing(message):`, a record counts as processed when that ends without
+
+The records that it reads become rows of `reads`; assignments, seeks and commits become rows of their tables. Processing is
+the application's own: where it says `with consumer.processing(message):`, a record counts as processed when that ends without
 an exception; where it never does, when it asks for the next one (`prozess.testing.recorded.steps`).
 """
 
@@ -68,7 +68,7 @@ class RecordedConsumer(Consumer):
 
     @staticmethod
     def _new_uses() -> "CallsUnderWay":
-        """Makes what counts the calls under way: by thread, unless a subclass distinguishes callers otherwise."""
+        """Makes the counter of calls under way: by thread, unless a subclass distinguishes callers otherwise."""
         return CallsUnderWay()
 
     # Reading and processing.
@@ -78,7 +78,7 @@ class RecordedConsumer(Consumer):
         self._rows.asked()
         asked_ns = now_ns()
         until_ns = None if timeout < 0 else asked_ns + int(timeout * 1e9)
-        while True:  # who waits for long learns that it is over
+        while True:  # a long wait is interrupted when the test is over
             left_s = SLICE_S if until_ns is None else max(0.0, (until_ns - now_ns()) / 1e9)
             with self._while_there():
                 message: Message | None = super().poll(min(left_s, SLICE_S))
@@ -297,13 +297,13 @@ def consumer_of(metadata: object) -> RecordedConsumer | None:
     return None if held is None else held[1]
 
 
-# Counts who uses a client of many threads: whoever ends it waits until nobody is.
+# Counts the users of a client of many threads: the thread that ends it waits until there are none.
 
 
 class CallsUnderWay:
     """Counts the calls that are under way, by thread. A thread that is in a call may make another one, in a callback.
 
-    `who`: who makes this call, where that is not its thread.
+    `who`: the id of the caller, if it is not the thread.
     """
 
     def __init__(self, who: Callable[[], Hashable] = threading.get_ident) -> None:

@@ -71,13 +71,13 @@ class ConsumerRows:
     # Reading and processing.
 
     def asked(self) -> None:
-        """Notes that the application asks for more, and so is done with what this thread was given before."""
+        """Records that the application asks for more: this thread is done with the records that it got before."""
         with self._lock:
             if not self._sealed:
                 self._steps.asked(self._reads.count)
 
     def given(self, messages: Sequence[Message], *, asked_ns: int) -> None:
-        """Writes a row for each record, in the order given, and hides our header from the application."""
+        """Writes a row for each record, in order, and hides the header of prozess from the application."""
         read_ns, reached = now_ns(), {}
         with self._lock:
             first = self._reads.count
@@ -356,7 +356,8 @@ def _truth(properties: Mapping[str, Any], key: str) -> bool:
     return str(properties.get(key, True)).lower() == "true"
 
 
-# From where on a recorded consumer reads, in rows of `positions`: a span is what it reads in order by itself.
+# The spans of a recorded consumer, as rows of `positions`: a span is a sequence of records that it reads in order, without a
+# seek.
 
 
 class ConsumerSpans:
@@ -369,7 +370,7 @@ class ConsumerSpans:
         """The rows of `positions` that do not say yet where their span begins, by partition."""
         self._spans = -1
         self.next_offset = np.full(16, NONE, dtype=np.int64)
-        """The offset that is given next, by partition; NONE: the first record will say."""
+        """Partition → the next offset; NONE until the first record."""
 
     def make_room(self, partition: int) -> None:
         """Makes room for a partition that is new, and for all with smaller ids."""
@@ -378,8 +379,7 @@ class ConsumerSpans:
             self.next_offset = np.concatenate([self.next_offset, more])
 
     def begin(self, partition: int, offset: int, event: int) -> None:
-        """Begins a span: what is read from here on is in order by itself. NONE: the first record will say where that
-        is."""
+        """Begins a span: records from here on are read in order. NONE: the offset of the first record is its begin."""
         self._spans += 1
         self._span[partition], self.next_offset[partition] = self._spans, offset
         row = self._positions.append(now_ns(), offset, partition, event, self._spans)
@@ -389,7 +389,7 @@ class ConsumerSpans:
 
     def given(self, partition: int, offset: int) -> int:
         """Notes that a record was given, and returns the number of its span."""
-        if partition not in self._span:  # given without an assignment that was seen
+        if partition not in self._span:  # read without a recorded assignment
             self.begin(partition, NONE, ASSIGNED)
         row = self._unfilled.pop(partition, None)
         if row is not None:

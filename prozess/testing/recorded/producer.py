@@ -1,10 +1,10 @@
-"""A recorded Producer of confluent_kafka: a test's application uses it in place of the original, and need not know of
-it.
+"""A recorded Producer of confluent_kafka. A test's application uses it in place of the original, without any change.
+
 
 A row of `sends` is written before each `produce`, and completed by the delivery report; transactions are recorded as they
 are begun and ended. What differs from the original: the partition is chosen here (by the same partitioner), because the row
 and the record's header name it; each record has one header more; `produce_batch` is not there. With `identity`, a function of
-the value, another header says what the application takes the record for: two sends of one identity are one thing, twice.
+the value, another header has the application's identity of the record: two sends of one identity are one message, sent twice.
 """
 
 import random
@@ -77,8 +77,8 @@ class RecordedProducer(Producer):
             )
         super().__init__(given, **logger)
         self._unreported = 0
-        """How many delivery reports were not handed over yet. The lines of the client's log wait in the same queue as
-        those."""
+        """The number of delivery reports that were not handed over yet. The lines of the client's log wait in the same queue
+        as those."""
         self._counts = isinstance(logger.get("logger"), ClientLog) and "delivery.report.only.error" not in given
         properties = properties_to_record(given)
         self._properties, self._lock, self._sealed, self._ended = properties, threading.RLock(), False, False
@@ -295,7 +295,7 @@ class RecordedProducer(Producer):
         return len(self) if left and self._counts else left
 
     def __len__(self) -> int:
-        """Returns how many records have no report yet. Unlike the original it does not count lines of the log."""
+        """Returns how many records have no report yet. Unlike the original, it does not count lines of the log."""
         if self._counts:
             return 0 if self._ended else self._unreported
         return super().__len__()
@@ -315,7 +315,7 @@ class RecordedProducer(Producer):
             self._life.end(issued=self._rows.count)
 
     def end(self) -> None:
-        """Gives up what is under way (`Sealable`): the history says that nobody knows how it ended."""
+        """Gives up the sends under way (`Sealable`). Their outcome in the history is unknown."""
         self._ended = True
         with suppress(KafkaException, RuntimeError, RuntimeWarning):
             super().purge()
@@ -361,10 +361,10 @@ class _Transactions:
         """The number of the open transaction; NONE = there is none."""
         self.commit_invoked = False
         self.offsets: list[Callable[[KafkaError | None], None]] = []
-        """Functions that inform consumers how the commit of their offsets ended."""
+        """Callbacks that give each consumer the result of its offset commit."""
 
     def initialising(self) -> None:
-        if not self._initialising:  # the same call again goes on with what it began
+        if not self._initialising:  # the same call again continues the first one
             self._rows.initialising()
         self._initialising = True
 
@@ -403,7 +403,7 @@ class _Transactions:
         self._rows.close()
 
 
-# Which partition a record goes to: librdkafka's own partitioners, so that it is known before the record is sent. Pure.
+# librdkafka's own partitioners, so that the partition of a record is known before it is sent. Pure.
 #
 # [librdkafka: CONFIGURATION.md, `partitioner`; rdkafka_msg.c, rd_kafka_msg_partitioner_*; rdmurmur2.c, rdfnv1a.c]
 
@@ -452,8 +452,9 @@ def _fnv1a(key: bytes | None, count: int) -> int:
 def partitioner(name: str, rng: random.Random) -> ChoosePartition:
     """Returns the partitioner of this name. BadInput if librdkafka has none such.
 
-    `consistent_random` takes an empty key for none; `murmur2_random` and `fnv1a_random` do not. What goes anywhere goes to a
-    random partition here: librdkafka prefers those that have a leader, and keeps to one for `sticky.partitioning.linger.ms`.
+    `consistent_random` takes an empty key for none; `murmur2_random` and `fnv1a_random` do not. A record for any partition
+    goes to a random one here: librdkafka prefers those that have a leader, and keeps to one for
+    `sticky.partitioning.linger.ms`.
     """
 
     def anywhere(_: bytes | None, count: int) -> int:

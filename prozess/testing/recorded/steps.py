@@ -1,4 +1,6 @@
-"""A step of an application begins when a consumer gives it records; how steps ended says what was processed."""
+"""Follows the steps of an application: a step begins when a consumer returns records, and its end shows whether they were
+processed.
+"""
 
 import json
 import mmap
@@ -18,7 +20,7 @@ from prozess.harness.recording.rows import RowWriter, read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import COMMITS, MISSING, NONE, PROCESSED, READS, Outcome
 
-# What an application is still at: the step of each thread or task that was given records, and how it ended.
+# The open steps of an application: one for each thread or task that got records, and how it ended.
 #
 # A step begins when a consumer gives records, and ends when the same thread (or asyncio task) asks for the next ones,
 # or closes the consumer: its code came back by itself. If an exception took it away from there, its records are
@@ -56,9 +58,10 @@ class ApplicationStep:
 
     @property
     def taken(self) -> bool:
-        """Returns whether an exception that takes the application away here leaves out what was committed. Not for
-        certain where effects came before the commit alone, or where some records were committed and others were not:
-        those may have been done."""
+        """Returns whether an exception that takes the application away here leaves out what was committed. This is
+        uncertain where only effects came before the commit, or where only some records were committed: those may have been
+        processed.
+        """
         if not self.covered and not self.in_parts:
             return True
         return self.noted or not (self.uncovered or self.in_parts or self.effects)
@@ -123,7 +126,7 @@ class ApplicationSteps:
                     step.in_parts = True
 
     def committed_with_effects(self, offsets: Mapping[int, int]) -> None:
-        """Notes that a transaction committed these offsets, and with them what came of the records."""
+        """Records that a transaction committed these offsets together with the effects of the records."""
         for who, step in list(self._open.items()):
             for partition in offsets.keys() & step.uncovered.keys():
                 if step.uncovered[partition] < offsets[partition]:
@@ -133,11 +136,11 @@ class ApplicationSteps:
         self._advance()
 
     def commit_raised(self, error: BaseException) -> None:
-        """Notes that a commit raised this: a thread that it ends may have processed everything before."""
+        """Records that a commit raised this exception: a thread that it ends may have processed everything before."""
         self._commit_error = error
 
     def effect(self, step: ApplicationStep, what: str) -> None:
-        """Notes an effect of that step: the application produces, or says that it processes."""
+        """Records an effect of that step: the application produces, or marks its processing."""
         if not self._effects:
             self._effects = True
             self._registry.note(self._client, "how", "effects")
@@ -160,8 +163,8 @@ class ApplicationSteps:
         self._end(sys.exc_info()[1], other="another thread closed the consumer")
 
     def seal(self) -> None:
-        """Ends all steps: the test is over. A thread that neither asked for more nor closed the consumer has not stated
-        that it is done: an exception that the test itself expected may have taken it away."""
+        """Ends all steps: the test is over. A thread that neither asked for more nor closed the consumer may not be
+        done: an exception that the test itself expected may have ended its step."""
         self._end(None, other="your code was still processing it when the test ended", nobody=True)
 
     def _end(self, error: BaseException | None, *, other: str, nobody: bool = False) -> None:
@@ -202,7 +205,7 @@ class ApplicationSteps:
 
 
 def worker() -> Worker:
-    """Returns who works here: the asyncio task if there is one, else the thread."""
+    """Returns the current worker: the asyncio task if there is one, else the thread."""
     loop = _get_running_loop()
     return (None if loop is None else current_task(loop)) or threading.current_thread()
 
@@ -246,13 +249,13 @@ def _raised_in(who: Worker) -> BaseException | None:
     return getattr(who, "_exception", None) if isinstance(who, Task) and who.done() else None
 
 
-# What the members of a test's groups processed, by how their steps ended, after the test.
+# After the test: the records that the members of its groups processed, by the ends of their steps.
 
 
 def fill_processed(run: RunDirectory, clients: Iterable[int], group: int) -> None:
-    """Writes rows of `processed` for members that stated nothing of processing: what they were given counts as
-    processed, but for what an exception took them away from. (What is doubtful is shown by `doubtful_records`, and
-    accuses nobody.)"""
+    """Writes rows of `processed` for members that did not mark their processing: every record that they were
+    given counts as processed, except those whose step an exception ended. (What is doubtful is shown by `doubtful_records`,
+    and accuses nobody.)"""
     for client in clients:
         reads, _ = read_rows(run.rows, READS, client)
         if not len(reads) or (run.rows / f"{PROCESSED.name}.{client}.0.rows").exists():

@@ -27,7 +27,7 @@ from prozess.testing.recorded.client import (
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.record.identity import SENTINEL_KEY, decode, header_of
 
-# What a topic is like, asked of the brokers that a test's own client talks to.
+# The description of a topic, from the brokers that a test's own client talks to.
 
 
 ASK_S = 15.0
@@ -36,15 +36,15 @@ ASK_S = 15.0
 def known_topic(
     registry: Registry, name: str, properties: Mapping[str, Any], log: ClientLog | None = None
 ) -> RegisteredTopic:
-    """Returns what is known of a topic. It is asked for when it is first used. BadInput if the topic is not there."""
+    """Returns the description of a topic. It is fetched at the first use. BadInput if the topic is not there."""
     return registry.topic(name) or ask_topic(registry, name, properties, log)
 
 
 def ask_topic(
     registry: Registry, name: str, properties: Mapping[str, Any], log: ClientLog | None = None
 ) -> RegisteredTopic:
-    """Asks for a topic's partitions, their brokers and its settings, and reports the registry. `properties`: of a client
-    that can reach the brokers. `log`: where librdkafka's own lines go; None = to standard error."""
+    """Asks for a topic's partitions, their brokers and its settings, and adds the topic to the registry. `properties`: of a
+    client that can reach the brokers. `log`: where librdkafka's own lines go; None = to standard error."""
     admin = AdminClient(properties_to_connect(properties), **({} if log is None else {"logger": log}))
     try:
         admin.poll(0)  # a callback that gives a token is served here
@@ -79,7 +79,7 @@ def _settings(admin: AdminClient, name: str) -> dict[str, str]:
     return {key: entry.value for key, entry in entries.items() if entry.value is not None and not entry.is_sensitive}
 
 
-# What stands in topics when a test is over, with keys and values: read by prozess itself, from the start of each log
+# The contents of topics when a test is over, with keys and values. prozess itself reads them from the start of each log
 # through the audit's sentinel, at read_committed.
 
 

@@ -43,7 +43,7 @@ class Resolved:
 
     path: Path
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Service → what is stated of it; `environment` is name → Setting, paths are absolute."""
+    """Service → its definition; `environment` is name → Setting, paths are absolute."""
     origins: dict[str, str] = field(default_factory=dict)
     """Service → the file and the line at which it stands."""
     volumes: dict[str, Any] = field(default_factory=dict)

@@ -150,7 +150,7 @@ LIBRARIES = _libraries()
 
 
 class Sections:
-    """The parts of a document: what is stated of the producer, of the consumer, of both."""
+    """The parts of a document: settings of the producer, of the consumer, of both."""
 
     def __init__(
         self, document: FileMapping, above: str, library: Library, parts: Mapping[str, ClientScope] = PARTS

@@ -87,7 +87,7 @@ def read_environment(filing: Filing, variables: Mapping[str, object], image: Ima
 
 
 def version_of_images(reading: Reading, images: Mapping[str, str]) -> None:
-    """Takes Kafka's version from the images of brokers: the oldest counts, and one that is not stated is unclear. `images`:
+    """Takes Kafka's version from the images of brokers: the oldest counts, and a missing one is unclear. `images`:
     where an image stands in the file → its name."""
     versions: dict[str, str] = {}
     for spelt, name in images.items():

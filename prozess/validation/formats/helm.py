@@ -190,7 +190,7 @@ class _Chart:
                 self.filing.setting("broker", str(setting), f"{name}.{setting}", each)
 
     def _doubt(self, key: str, role: str) -> str | None:
-        """Returns why it is not informed whether these properties are those of the brokers."""
+        """Returns why it is uncertain whether these properties are those of the brokers."""
         replaced = any(value_below(self.values, *above, "config") for above in ((), ("controller",), ("broker",)))
         if key in _APPENDED and replaced:
             return "stands beside config, which replaces what the chart writes: write it into config"

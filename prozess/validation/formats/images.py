@@ -42,7 +42,7 @@ class KafkaImage:
     runs_broker: bool | None
     """None: the name does not say."""
     version: str | None
-    """Kafka's; of one that the tag does not inform to the patch release, the oldest that it may be."""
+    """Kafka's version. If the tag leaves the patch release open, it is the oldest possible one."""
     why: str
     """Why there is no version, or how exact it is, as the end of a sentence whose subject is the image; empty: exactly it."""
 

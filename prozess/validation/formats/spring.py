@@ -59,7 +59,7 @@ _PLATFORM = re.compile(r"spring\.config\.activate\.on-?cloud-?platform", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The profiles that are active, and whether anybody stated so."""
+    """The profiles that are active, and whether any source names them."""
 
     names: frozenset[str]
     chosen_by_somebody: bool

@@ -71,7 +71,7 @@ class WrappedFiles:
             return True
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
-        """Reads what is inside; files of one family one over the other. BadInput where one part is stated twice."""
+        """Reads what is inside; files of one family one over the other. BadInput where one part occurs twice."""
         wanted = tuple(wanted)
         found = [self._read(each, path, wanted) for each in self._inner(document)]
         whole: Reading | None = None
