@@ -141,6 +141,11 @@ class Splitter:
             return None
         return data.startswith(begins, body_at)
 
+    @property
+    def passing(self) -> int:
+        """How many bytes are still to come of a message whose beginning was passed on already."""
+        return self._passing
+
     would_want: Seen | None = None
     """Like `seen`, but asked before the message is whole, and without effect."""
 
