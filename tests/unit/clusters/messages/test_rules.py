@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,9 +17,9 @@ from prozess.clusters.messages.connections import Link, Upstream
 from prozess.clusters.messages.proxy import MessageProxy
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages import schemas
-from tests.support.messages_model import END_TXN, HEARTBEAT, NO_ERROR, PRODUCE, REFUSED, ModelConnection, ModelProxy
+from tests.support.fake_cluster.messages_model import END_TXN, HEARTBEAT, NO_ERROR, PRODUCE, REFUSED, ModelConnection, ModelProxy
 
-LIMIT_S = 1.0
+LIMIT_S = 5.0
 VERSIONS = {PRODUCE: 9, HEARTBEAT: 3, END_TXN: 4}
 BODIES = {
     PRODUCE: {"transactional_id": None, "acks": 0, "timeout": 1000, "topic_data": []},
