@@ -17,7 +17,16 @@ from prozess.clusters.messages.connections import Link, Upstream
 from prozess.clusters.messages.proxy import MessageProxy
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages import schemas
-from tests.support.fake_cluster.messages_model import END_TXN, HEARTBEAT, NO_ERROR, PRODUCE, REFUSED, ModelConnection, ModelProxy
+from tests.support.examples import examples
+from tests.support.fake_cluster.messages_model import (
+    END_TXN,
+    HEARTBEAT,
+    NO_ERROR,
+    PRODUCE,
+    REFUSED,
+    ModelConnection,
+    ModelProxy,
+)
 
 LIMIT_S = 5.0
 VERSIONS = {PRODUCE: 9, HEARTBEAT: 3, END_TXN: 4}
@@ -358,11 +367,7 @@ class RulesInAnyOrder(RuleBasedStateMachine):
 
 
 RulesInAnyOrder.TestCase.settings = settings(
-    max_examples=300,
-    stateful_step_count=25,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+    max_examples=examples(500), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestRulesInAnyOrder = RulesInAnyOrder.TestCase
 
