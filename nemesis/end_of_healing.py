@@ -88,6 +88,9 @@ class EndOfHealing:
         failures: dict[str, str] = {}
         while down := [n for n in meant if n.name not in failures and n.state() is not NodeState.RUNNING]:
             for node in down:
+                assert self._journal.before[node.name] == NodeState.RUNNING, (
+                    f"{node.name} did not run before the first fault"
+                )
                 if self._starts.get(node.name, 0) == STARTS_MAX:
                     failures[node.name] = (
                         f"{node.name} is {node.state()}, though it was started again {STARTS_MAX} times; see its log"

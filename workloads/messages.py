@@ -118,7 +118,7 @@ class StopCommand(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallCommand(Message):
-    """Reports a member not to poll for so long."""
+    """Let the member not poll for this long."""
 
     seconds: Number
     do: Literal["stall"] = "stall"
@@ -150,7 +150,7 @@ class LookCommand(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowCommand(Message):
-    """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
+    """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for a while, or the limit has
     passed."""
 
     partitions: list[Whole]

@@ -199,6 +199,8 @@ class Half:
             if isinstance(first, Slot) and first.resets:
                 self.connection.reset()
                 return False
+        assert self.waiting_bytes >= 0, "more was sent than waited"
+        assert self.queue or not self.waiting_bytes, f"nothing waits, and {self.waiting_bytes} bytes do"
         return True
 
     def _keep_rest(self, first: memoryview | bytes | Slot, rest: memoryview) -> None:
@@ -432,6 +434,7 @@ class Connection:
             before    1 (after: own 2), 3         the server gets 3, 1
             after     3 (after: own 2), 1         answers 3, own 2, 1; answers 3 and 1 change slots: 1, own 2, 3
         """
+        assert first != second, f"request {first} cannot pass itself"
         one, other = self.pending.get(first), self.pending.get(second)
         if one is None or other is None:
             return  # nobody answers one of them, so nothing must be put in order
@@ -499,6 +502,7 @@ class Poller:
         """Begins to wait for a connection."""
         self.opened += 1
         client, server = connection.client.fileno(), connection.server.fileno()
+        assert not {client, server} & self.halves.keys(), "a closed connection was not removed"
         self.halves[client] = (connection, connection.requests, connection.replies)
         self.halves[server] = (connection, connection.replies, connection.requests)
         for descriptor, mask in ((client, select.EPOLLIN), (server, select.EPOLLIN | select.EPOLLOUT)):

@@ -274,6 +274,7 @@ class Rules:
         self._hits.add(rule.name)
 
     def _hold(self, rule: ArmedRule, slot: Slot, message: Seen) -> None:
+        assert slot.data is None, f"{rule.name}: a message that may be sent already cannot be held"
         held = HeldMessage(slot, message, rule, next(self._serial))
         rule.held.append(held)
         if rule.action["do"] == "swap":
@@ -286,6 +287,7 @@ class Rules:
         if held not in rule.held:
             return
         rule.held.remove(held)
+        assert held.slot.data is None, f"{rule.name}: a message was let go twice"
         if rule.first is held:
             rule.first = None
         if held.slot.gone:
@@ -307,6 +309,7 @@ class Rules:
             slot.half.connection.resume(slot)
             self._release(first, deliver=True)
             return
+        assert one.data is slot.data is None, "a message that may be sent already cannot change slots"
         first.rule.held.remove(first)
         first.rule.first = None
         one.data, slot.data = slot.frame.data, one.frame.data
@@ -329,6 +332,10 @@ class Rules:
             other.early = EarlyAnswer(slot, message)
             return True
         first = early.slot
+        if first.gone:
+            return False  # the client is gone, and with it every order
+        assert first.half is slot.half, "an early answer waits in the same direction"
+        assert first.data is None, "an early answer waits until its partner has come"
         first.frame, slot.frame = slot.frame, first.frame
         self._decide(first, message)
         self._decide(slot, early.message)
