@@ -19,7 +19,7 @@ from prozess.harness.values import Frozen
 from prozess.nemesis.faults import ImpairingFault, Observation, Watch, observe
 from prozess.nemesis.roles import TargetMissing, is_client
 
-# What faults of clients share: their targets, and the proof that somebody new has a slot and does its work.
+# What faults of clients share: their targets, and the proof that a new client has a slot and does its work.
 
 
 P = TypeVar("P", bound=Frozen)
@@ -77,7 +77,7 @@ def verify_successors(
     nodes: Sequence[ClientNode], before: dict[str, int | None], clock: Clock, *, killed: Mapping[str, str]
 ) -> list[Effect]:
     """Observes whether each slot has a new client that was seen to work. `before`: slot → the client that it had;
-    `killed`: slot → what there is to say of its end."""
+    `killed`: slot → how its client ended, in words."""
     seen = observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in nodes], clock=clock)
     return [e.model_copy(update={"detail": f"{e.detail}; {why}"}) if (why := killed.get(e.node)) else e for e in seen]
 

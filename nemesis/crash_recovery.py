@@ -1,5 +1,24 @@
-"""Cleans up what a run left behind that was killed. `prozess heal` uses it, and so does the supervisor after a
-SIGKILL."""
+"""Cleans up after a run that was killed. `prozess heal` uses it, and so does the supervisor after a SIGKILL.
+
+A run on a cluster that was there before it cuts broker-2 off and kills broker-1. Then the run itself is killed (SIGKILL). It
+leaves the lock `alive.lock`, which nobody holds any more, and a journal with two open undos:
+
+    0  unblock broker-2 from broker-1    applied
+    1  start broker-1                    planned
+
+`heal_run` does this, in this order, and each step is right however often it is repeated:
+
+1. It takes the lock. If it cannot, the run is alive, and is refused.
+2. It thaws the run's disks: a process that waits for a frozen disk does not end, even by SIGKILL.
+3. It ends each process of the run whose pid and start time both match, so that no process of another program is hit.
+4. It removes the run's containers, networks and disks.
+5. It connects to the cluster, and carries out the open undos, the newest first: broker-1 is started, if it is down, and
+   broker-2 is unblocked. Each one is observed, and only then marked as undone.
+6. It compares every server with what the journal says of the time before the first fault.
+7. Undos of what is gone are marked as undone, but only if nothing of steps 2 to 6 is left.
+
+If it is killed in step 5, the next call finds what is still open, and goes on from there.
+"""
 
 import fcntl
 import json
@@ -32,14 +51,13 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.journal import Journal, UndoState, read_journal
 from prozess.nemesis.nemesis import Nemesis
 
-# What is undone stands in this machine's own record of the run (`prozess.harness.ledger`), and not in the run's directory,
-# which somebody may have sent. What only the directory says is named, and done if somebody says that it is to be trusted.
+# This machine's own record of the run (`prozess.harness.ledger`) says what must be undone, and not the run's directory, which
+# somebody may have sent. Claims that only the directory makes are listed, and believed only if the user gives --trust.
 #
 # A run in namespaces leaves nothing: the kernel ends every process of its pid namespace with the first one
-# (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Here that is seen to be so.
-# Without namespaces the backend writes down each process it starts (`pids.jsonl`), and exactly those are ended. What a
-# run made in a Docker engine carries its label, and is removed. A cluster that outlives the run is reached again, and
-# every open undo carried out.
+# (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Healing observes that this is so.
+# Without namespaces the backend writes down each process that it starts (`pids.jsonl`), and exactly those are ended.
+# Containers and networks that a run made in a Docker engine carry its label, and are removed by it.
 
 
 GONE_S = 10.0
@@ -127,14 +145,14 @@ def heal_run(
     """Cleans up after a run that is over, and observes that it is clean. It is safe to repeat, and safe on a run that
     ended well.
 
-    If this machine has no record of the run, nothing is touched, and what the directory claims is reported as left;
-    `trust`: it is believed. BadInput if the run is alive. `ends_within_s` is for who just killed the run: it says how long
-    its last processes may take to end.
+    If this machine has no record of the run, nothing is touched, and what the directory claims is reported as left; with
+    `trust` it is believed. BadInput if the run is alive. A caller that has just killed the run gives `ends_within_s`, the
+    time that the run's last processes may take to end.
     """
     if not run.path.is_dir():
         raise BadInput(f"{str(run.path)!r} is not a run directory. Give a directory under runs/.")
     if ends_within_s:
-        with suppress(NotReady):  # then what holds it is named below
+        with suppress(NotReady):  # then `_lock` raises, and names the holder
             wait_until(lambda: not _is_alive(run), awaited="the run to end", timeout_s=ends_within_s, clock=clock)
     changed = (LOCK, MADE, run.journal.name)
     run.refuse_links(only=(*changed, run.lasting.name, run.logs.name), appended=changed)
@@ -206,7 +224,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     found: list[str] = []
     done: list[str] = []
     left: list[str] = []
-    thawed = sweepers.thaw_disks(run)  # who waits for a frozen disk cannot be ended
+    thawed = sweepers.thaw_disks(run)  # a process that waits for a frozen disk cannot be ended
     found += thawed.found
     done += thawed.done
     left += thawed.left
@@ -214,7 +232,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
         found.append(f"{what} (pid {identity.pid}) is still there")
         problem = _end(identity, clock)
         (left if problem else done).append(f"{what} (pid {identity.pid}): {problem or 'ended'}")
-    if kept(run.compose)[0].exists():  # what knows Docker is not installed everywhere
+    if kept(run.compose)[0].exists():  # the module that talks to Docker is not installed everywhere
         engine = sweepers.engine(run)
         found += engine.found
         done += engine.done
@@ -233,7 +251,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     for entry in contents.open:
         found.append(f"step {entry.step!r}: {entry.fault} of {', '.join(entry.targets)} was not undone")
     if contents.open and not left:
-        # Its processes are gone, and with them what was done to them.
+        # The run's processes are gone, and with them every fault in them.
         Journal(run.journal).mark(contents.open, UndoState.UNDONE)
         done.append(f"{len(contents.open)} undos of the journal need nothing more: what they were to undo is gone")
     return HealReport(run.path, tuple(found), tuple(done), tuple(left))
@@ -340,16 +358,15 @@ def _is_alive(run: RunDirectory) -> bool:
         return True
 
 
-# Healing a cluster that outlives the run: what the journal has open is undone there, by a process that knows nothing
-# else.
+# Healing a cluster that outlives the run: a process that knows only the run's files carries out the open undos there.
 #
-# The cluster is built again from `plan.json`, and reaches what runs now; nothing of it is started or formatted. Its
-# own teardown then leaves it as it was found before the run.
+# The `Cluster` object is built again from `plan.json`, and connects to the servers that run now; it starts and formats
+# nothing. Its own teardown then leaves the cluster as it was found before the run.
 
 
 class _NoRecorder:
-    """Records nothing, because the history ended with the run. What a later process undoes is asked to the user and
-    noted in the journal."""
+    """Records nothing, because the history ended with the run. What a later process undoes is reported to the user, and
+    marked in the journal."""
 
     def write(self, table: str, **columns: int) -> None:
         """Writes nothing."""
@@ -388,7 +405,9 @@ def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
         count = len(read_journal(run.journal).open)
         # Without an open undo, too: what was undone may not have stayed so.
         if not _did(healed, "undo what the journal has open", lambda: nemesis.heal(None)):
-            return healed  # Its teardown would forget that it is not as it was.
+            return healed  # a teardown would forget that the cluster is not as it was before
+        still = read_journal(kept(run.journal)[0]).open
+        assert not still, f"healing ended without an error, and left {len(still)} undos open"
         if count:
             healed.done.append(f"{count} undos of the journal were carried out, and seen to work")
         if _did(healed, "leave the cluster as it was", cluster.teardown):

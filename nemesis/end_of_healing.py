@@ -18,8 +18,12 @@ from prozess.nemesis.journal import FaultRows, Journal, JournalEntry
 # - min.insync.replicas is set to 2, then to 3 by another fault, whose undo is "back to 2". The first fault is healed
 #   first: it goes back to 1, and then the second one to 2.
 #
-# Hence the end is compared with the beginning: the state of each server is in the journal from before the first fault,
-# and of each thing that was changed, the first undo has what it was.
+# Hence the end is compared with the beginning. The journal has the state of each server before the first fault. For each
+# thing that faults changed, the first of its undos has the value from before:
+#
+#     journal                                     first undo of the thing    at the end
+#     0  min.insync.replicas 1 → 2, back to 1     back to 1                  2 is seen: "back to 1" is carried out again
+#     1  min.insync.replicas 2 → 3, back to 2     -
 
 LOG = logging.getLogger(__name__)
 STARTS_MAX = 3
@@ -84,6 +88,9 @@ class EndOfHealing:
         failures: dict[str, str] = {}
         while down := [n for n in meant if n.name not in failures and n.state() is not NodeState.RUNNING]:
             for node in down:
+                assert self._journal.before[node.name] == NodeState.RUNNING, (
+                    f"{node.name} did not run before the first fault"
+                )
                 if self._starts.get(node.name, 0) == STARTS_MAX:
                     failures[node.name] = (
                         f"{node.name} is {node.state()}, though it was started again {STARTS_MAX} times; see its log"
@@ -133,8 +140,8 @@ class EndOfHealing:
         return failures
 
     def _first_undos(self, *, of_kafka: bool) -> dict[str, tuple[Undo, JournalEntry]]:
-        """Returns each thing that faults changed → the undo of the first of them, which has what it was before. What is
-        still open, `Healing.heal` has reported."""
+        """Returns each thing that faults changed → the undo of the first of them, which has the value from before. Things
+        whose undo is still open are left out, because `Healing.heal` has reported them."""
         known = {node.name for node in self._context().cluster.nodes}
         first: dict[str, tuple[Undo, JournalEntry]] = {}
         for entry in self._journal.entries:
@@ -148,7 +155,7 @@ class EndOfHealing:
         return {key: (undo, entry) for key, (undo, entry) in first.items() if entry.id not in opened}
 
     def _wrong(self, undos: Mapping[str, Undo], *, timeout_s: float) -> dict[str, Effect]:
-        """Returns those that are seen not to be as before. What cannot be seen is no evidence."""
+        """Returns the things that are seen not to be as before. A thing that cannot be observed is no evidence."""
         watches = [
             Watch(undo.node, undo.peer, lambda undo=undo: self._actions[undo.action]().undone(undo, self._context()))  # type: ignore[misc]
             for undo in undos.values()

@@ -35,7 +35,7 @@ class Watch:
 
 
 def observe(watches: Sequence[Watch], *, clock: Clock, timeout_s: float = OBSERVE_S) -> list[Effect]:
-    """Looks until each probe has stated YES, or until the limit. Returns one Effect per watch, in order, as it was last
+    """Observes until each probe has returned YES, or until the limit. Returns one Effect per watch, in order, as it was last
     seen.
 
     A probe that fails is UNKNOWN, with its error as the detail: this is never evidence, either way. Each probe runs at

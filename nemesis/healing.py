@@ -1,4 +1,14 @@
-"""Healing undoes every fault that the journal has as open, the newest first. Each kind of undo is a class here."""
+"""Healing undoes every fault that the journal has as open, the newest first. Each kind of undo is a class here.
+
+Two steps may hold one thing. "cut A" and "cut B" both block the link from broker-2 to broker-1:
+
+    journal                                  heal("cut A")                  heal("cut B")
+    0  cut A  unblock broker-1 from 2        held by B: stays open          undone together with 1
+    1  cut B  unblock broker-1 from 2        -                              carried out once, observed once
+    2  cut A  unblock broker-3 from 2        carried out, observed          -
+
+The link is unblocked when the last step that holds it is healed. It is recorded as undone for both faults at that moment.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,10 +20,6 @@ from prozess.harness.interfaces import Effect, FaultContext, Node, NodeState, Un
 from prozess.harness.schema import FaultPhase, Tristate
 from prozess.nemesis.faults import OBSERVE_S, Observation, Watch, observe
 from prozess.nemesis.journal import FaultRows, Journal, JournalEntry, UndoState
-
-# A fault that is held by two steps at once (two partitions sharing a link) stays until both are healed, and is
-# recorded as undone for both at that moment.
-
 
 KAFKA_UNDO_S = 60.0
 """How long Kafka may take until it is seen to have taken a change back. Replicas that were moved have to move again."""
@@ -140,7 +146,7 @@ class Healing:
                     due.pop(key, None)
                 else:
                     due.setdefault(key, part)
-        # What nobody has changed after the newest fault that holds it was put back before, or never was its own.
+        # A thing that no fault has changed since the newest one that holds it was put back before.
         return list(due.values())
 
     def _action(self, undo: Undo) -> UndoAction:
@@ -161,6 +167,7 @@ class Healing:
         for entry in reversed(self._journal.open):
             holders.setdefault(entry.undo, []).append(entry)
         wanted = {entry.undo for entry in asked}
+        assert wanted <= holders.keys(), "an entry that is to be healed is not open"
         held: list[tuple[Undo, str]] = []
         due: dict[Undo, list[JournalEntry]] = {}
         for undo, entries in holders.items():
@@ -201,6 +208,7 @@ class Healing:
 
     def _conclude(self, entries: Sequence[JournalEntry], effect: Effect) -> None:
         """Records what was seen of an undo, for every fault that it undid."""
+        assert len({entry.undo for entry in entries}) == 1, f"entries of several undos were observed as one: {entries}"
         for entry in entries:
             self._rows.write_effect(self._rows.row_of(entry), effect, FaultPhase.UNDO_VERIFIED)
         if effect.effect is Tristate.YES:
@@ -225,9 +233,9 @@ def _text(undo: Undo) -> str:
 
 # How faults are undone: one class per action of `prozess.nemesis.registry.UNDO_ACTIONS`.
 #
-# What a restart of the node has undone already is seen, not remembered: a paused process that was killed since needs
-# no resume, a killed node that somebody restarted no start. What belongs to the node and not to its process (blocks,
-# impairments), a restart leaves or puts back: it is always taken away.
+# Each class looks at what a restart of the node has undone already, and remembers nothing: a paused process that was killed
+# since needs no resume, and a killed node that somebody restarted needs no start. A restart leaves, or puts back, what
+# belongs to the node and not to its process (blocks, impairments): this is always taken away.
 
 
 DOWN = (NodeState.STOPPING, NodeState.STOPPED)
@@ -266,7 +274,7 @@ class Resume(UndoAction):
         return Tristate(int(state is not NodeState.PAUSED)), f"the process is {state}"
 
     def things(self, undo: Undo) -> Mapping[str, Undo]:
-        return {}  # as of `Start`
+        return {}  # for the same reasons as `Start`
 
     def holds(self, undo: Undo, context: FaultContext) -> bool:
         return context.node(undo.node).state() is NodeState.PAUSED

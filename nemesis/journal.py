@@ -8,8 +8,18 @@ One JSON object per line, each complete in itself; the last line of an id is its
 
 The first line of all says what each server was before the first fault: {"before": {"broker-1": "running"}}.
 
-Readable after a SIGKILL at any moment. A torn last line is one whose write never returned: of a fault that was not made yet,
-or of a mark, without which the undo is only done once more.
+The journal can be read after a SIGKILL at any moment. For one kill of broker-1 it grows like this:
+
+    line                                    what is true at this moment
+    {"before": {"broker-1": "running"}}     nothing was done yet
+    {"id": 0, …, "state": "planned"}        fsync has returned: only now may broker-1 be killed
+    {"id": 0, …, "state": "applied"}        broker-1 was killed
+    {"id": 0, …, "state": "undone"}         broker-1 was started, and was seen to run
+
+A harness that is killed after the second line leaves a fault that was made, or was not made: nobody knows. Its undo is open,
+and is carried out, which must be right in both cases: "start" does nothing to a server that runs. A harness that is killed
+after the third line leaves an open undo in the same way. A torn last line is one whose write never returned: either its fault
+was not made yet, or it is a mark, without which an undo is only done once more.
 """
 
 import json
@@ -161,6 +171,7 @@ class Journal:
     ) -> list[JournalEntry]:
         """Writes what will undo a fault. When this returns, it is on the disk (fsync), and the fault may be made.
         StorageFull if it cannot be written."""
+        assert undos, f"the fault {fault!r} of step {step!r} has no undo: one that is over has Nothing"
         first = max(self._entries, default=-1) + 1
         entries = [
             JournalEntry(
@@ -179,13 +190,20 @@ class Journal:
 
     def note_before(self, before: Mapping[str, str]) -> None:
         """Writes what each server is before the first fault. When this returns, it is on the disk (fsync)."""
+        assert not self._before, (
+            "the states before the first fault are written once: later ones are no longer from before it"
+        )
         self._write([Before(before=dict(before))], sync=True)
         self._before = dict(before)
 
     def mark(self, entries: Iterable[JournalEntry], state: UndoState) -> None:
         """Writes a new state of an entry. It survives a SIGKILL but is not fsynced: without it the undo is only done
         once more."""
-        self._append([self._entries[e.id].model_copy(update={"state": state}) for e in entries], sync=False)
+        marked = [self._entries[e.id] for e in entries]
+        assert state is not UndoState.PLANNED, "an entry is planned by `plan`, which syncs"
+        undone = [e.id for e in marked if e.state is UndoState.UNDONE]
+        assert not undone or state is UndoState.UNDONE, f"entries {undone} were undone, and cannot become {state} again"
+        self._append([e.model_copy(update={"state": state}) for e in marked], sync=False)
 
     def _append(self, entries: Sequence[JournalEntry], *, sync: bool) -> None:
         self._write(entries, sync=sync)
@@ -273,7 +291,7 @@ class FaultRows:
     def write_undos(
         self, row: Mapping[str, int], undos: Sequence[Undo], phase: FaultPhase, *, detail: str = ""
     ) -> None:
-        """Writes one row for each place where something is to be undone."""
+        """Writes one row for each node, or link, where something is to be undone."""
         for undo in undos:
             self.write(row, phase, node=undo.node, peer=undo.peer, detail=detail)
 

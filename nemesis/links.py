@@ -339,7 +339,7 @@ class RepeatedHarm(Fault[R]):
 
     @abstractmethod
     def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
-        """Returns the effect on a link. `done`: what the node stated of each round that did not fail."""
+        """Returns the effect on a link. `done`: what the node observed in each round that did not fail."""
 
     def undos(self, context: FaultContext, parameters: R) -> Sequence[Undo]:
         """Plans nothing: the harm ends by itself."""

@@ -127,6 +127,9 @@ class Nemesis:
         """
         action = step.do
         assert isinstance(action, FaultAction), step
+        assert step_number >= 0, (
+            f"step {step.name!r} has the number {step_number}: a fault belongs to a step of the plan"
+        )
         number, self._next_number = self._next_number, self._next_number + 1
         row = self._rows.row(number, action.fault, step_number)
         try:
@@ -141,6 +144,7 @@ class Nemesis:
         entries = self._journal.plan(
             aim.undos, number=number, step_number=step_number, step=step.name, fault=action.fault, targets=names
         )
+        assert [entry.undo for entry in entries] == list(aim.undos), "the journal has other undos than the fault"
         self._rows.write_undos(row, aim.undos, FaultPhase.JOURNALED)
         self._apply(aim, row, entries, step)
         self._journal.mark(entries, UndoState.APPLIED)
@@ -186,6 +190,9 @@ class Nemesis:
             LOG.exception("undos failed; they are tried again after the servers are up")
             effects = []
         left = self._end.verify()
+        assert left or self._journal.before or not self._journal.entries, (
+            "a fault was made before the servers were noted"
+        )
         if self._journal.open:
             effects += self._healing.heal(None)
         if left:

@@ -41,7 +41,7 @@ CLASSES = {
 }
 """Scope → where its `ConfigDef` is, newest first: topics' moved to Java in 3.5 (KAFKA-14488)."""
 UPDATE_MODES = ("org.apache.kafka.server.config.DynamicBrokerConfig", "kafka.server.DynamicBrokerConfig$")
-"""Where it learns which properties of a broker can be changed while it runs, newest first."""
+"""The classes of Kafka that name the broker properties which can be changed at run time, newest first."""
 Properties = dict[str, dict[str, Any]]
 """Name → `type`, `default`, of topics' `server` (the broker's property that is its default), of brokers'
 `update` (how it can be changed while they run), of librdkafka's `alias`,
@@ -54,7 +54,7 @@ and what a value may be (`prozess.harness.config.known_properties`): `range`, `b
 
 
 def of_kafka(version: str) -> dict[str, Properties]:
-    """Scope → properties. HarnessFailed if a class reports none."""
+    """Scope → properties. HarnessFailed if a class has none."""
     with kafka_classes(version) as jvm:
         found = {scope: _properties(jvm, definition_of(jvm, scope)) for scope in CLASSES}
         for name, mode in update_modes(jvm).items():

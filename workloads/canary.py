@@ -40,7 +40,7 @@ METADATA_MAX_AGE_MS = 10_000
 
 
 class CanaryLog(Protocol):
-    """Takes down what the clients do. Partitions are numbers within the topic. All calls come from the thread of `turn`."""
+    """Records what the clients do. Partitions are numbers within the topic. All calls come from the thread of `turn`."""
 
     def invoked(self, partition: int, *, client: int, sequence: int, invoked_ns: int, size: int) -> None:
         """A record is about to be sent."""
@@ -73,7 +73,7 @@ class CanaryLog(Protocol):
         ...
 
     def client_replaced(self, client: str, reason: str) -> None:
-        """The producer or the reader could do nothing more. A new one has taken its place."""
+        """The producer or the reader could do nothing more. A new one has replaced it."""
         ...
 
     def committed(self, took_ns: int, error: str, code: int) -> None:
@@ -239,7 +239,7 @@ class Canary:
             self._heed(error)
 
     def _heed(self, error: KafkaError) -> None:
-        """Takes down what the producer complains of, and that it ends if it does."""
+        """Records what the producer complains of, and that it has ended, if it has."""
         text = hidden(error.str())
         if error.fatal() or error.code() in INSTANCE_IS_DEAD:
             self._producers.ended(f"{error.name()}: {text}", self._clock.monotonic_ns())

@@ -126,7 +126,7 @@ class Renewals:
 
 
 def in_time(closes: Sequence[Callable[[], object]], timeout_s: float) -> None:
-    """Calls all of them at once, and waits for so long. One that takes longer, with brokers that are gone, goes on alone."""
+    """Calls all of them at once, and waits until the limit. One that takes longer, as brokers are gone, goes on alone."""
 
     def call(close: Callable[[], object]) -> None:
         with suppress(KafkaException, RuntimeError):

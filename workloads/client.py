@@ -78,7 +78,7 @@ class FatalClient(Exception):
 
 
 class Orphaned(Exception):
-    """The control pipe has ended, so whoever started this client is gone."""
+    """The control pipe has ended, so the process that started this client is gone."""
 
 
 class ControlPipe:
@@ -98,13 +98,13 @@ class ControlPipe:
         return [messages.order_of(line) for line in self._lines_until(timeout_s)]
 
     def launch(self) -> ClientLaunch:
-        """Waits for the launch, which is the first thing that a client is reported. Orphaned if it does not come."""
+        """Waits for the launch, which is the first message to a client. Orphaned if it does not come."""
         for line in self._lines_until(LAUNCH_LIMIT_S):
             return ClientLaunch.model_validate(json.loads(line))
         raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")
 
     def send(self, event: messages.Event) -> None:
-        """Sends an event to whoever started this client. Orphaned if that is impossible."""
+        """Sends an event to the process that started this client. Orphaned if that is impossible."""
         try:
             self._connection.setblocking(True)
             self._connection.sendall(messages.encoded(event) + b"\n")
@@ -315,7 +315,7 @@ class ClientLife:
             self._work.close()
 
     def end(self) -> ClientExit:
-        """Completes the client's row, and reports whoever started it how it ended."""
+        """Completes the client's row, and reports how it ended to the process that started it."""
         self.close()
         if self._client is not None:
             if self._reason:
@@ -328,7 +328,7 @@ class ClientLife:
         return self.code
 
     def send_end(self) -> None:
-        """Sends the last message to whoever started this client."""
+        """Sends the last message to the process that started this client."""
         with suppress(Orphaned):
             self._control.send(messages.EndedEvent(code=int(self.code), reason=self._reason))
 

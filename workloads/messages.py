@@ -108,7 +108,7 @@ class StopCommand(Message):
 
 
 class StallCommand(Message):
-    """Reports a member not to poll for so long."""
+    """Let the member not poll for this long."""
 
     seconds: Number
     do: Literal["stall"] = "stall"
@@ -136,7 +136,7 @@ class LookCommand(Message):
 
 
 class FollowCommand(Message):
-    """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
+    """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for a while, or the limit has
     passed."""
 
     partitions: list[Whole]

@@ -59,7 +59,7 @@ class Statistics:
 
     def callbacks_of_brokers(self, report: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
         """Returns the callback for a client of which only what it knows of brokers is recorded: a member's lag is its
-        group's. `report` is given each report."""
+        group's. `report` is called with each report."""
         return {"stats_cb": partial(self.record, only=_OF_BROKERS, report_to=report)} if self._wanted else {}
 
     def record(
@@ -246,7 +246,7 @@ class JavaMetrics:
             self._ask(now_ns)
 
     def absent(self) -> None:
-        """Records that the tool is gone and distinguishes nothing from now on."""
+        """Records that the tool is gone, and that nothing is known of it from now on."""
         self.close()
         self._absent(self._now_ns())
 

@@ -117,7 +117,7 @@ class Launcher:
     def __init__(self, plan: Plan, run: RunDirectory, *, cluster: ClientServers, toolbox: Toolbox) -> None:
         self._plan, self._run, self._cluster, self._toolbox = plan, run, cluster, toolbox
         self.absent = {p.partition for p in plan.partitions if p.late}
-        """Late partitions that no client was informed of yet."""
+        """Late partitions that were assigned to no client yet."""
 
     @property
     def observer_servers(self) -> str:

@@ -35,6 +35,7 @@ BUILD_TIMEOUT_S = 60.0
 CLOCK_VARIABLE, SYNCS_VARIABLE = "PROZESS_CLOCK", "PROZESS_SYNCS"
 CLOCK_BYTES = 4096
 _RECORD = struct.Struct("<5q")
+assert _RECORD.size == 40, "the shim writes records of five 8-byte numbers"
 _SYNCED = 0
 _AT_EMPTY_PATH_NO_FOLLOW = 0x100
 _BIRTH_TIME = 0x800

@@ -236,7 +236,7 @@ def refuse_java(plan: Plan, login: Login | None) -> None:
 
 
 def with_login(attach: AttachOptions, login: Login | None) -> AttachOptions:
-    """Adds to a plan's options what it may report how its clients log in."""
+    """Adds to a plan's options how its clients log in, as far as a plan may contain it."""
     properties, names = ({}, ()) if login is None else (login.writable, login.withheld)
     return attach.model_copy(update={"client_properties": properties, "withheld": names})
 
@@ -376,7 +376,7 @@ class LiveSettings:
     brokers: Mapping[int, Mapping[str, str]]
     """Broker → what somebody has set it to."""
     releases: Mapping[int, str | None]
-    """Broker → its release, such as "4.3", as it reports it; None if it does not."""
+    """Broker → the release that it reports, such as "4.3"; None if it reports none."""
     topic: Mapping[str, str]
     """The settings of the topic, with the replication.factor of its first partition; empty if none was asked for."""
     notes: tuple[str, ...]

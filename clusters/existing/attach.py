@@ -326,8 +326,8 @@ class BandwidthOfLink:
 
 
 class CutOfLink:
-    """Cuts a link one way by the toxic `timeout` with 0: nothing passes, nobody is informed, and the proxy takes
-    connections."""
+    """Cuts a link one way by the toxic `timeout` with 0: nothing passes, neither end learns of it, and the proxy still
+    accepts connections."""
 
     def impair(self, node: AttachNode, impairment: ClientCut) -> None:
         stream = _STREAM_OF[impairment.way]

@@ -50,7 +50,7 @@ class WatchedBrokers:
 
 @dataclass(frozen=True, slots=True)
 class CanarySample:
-    """What every broker stated of the topic at one time."""
+    """What every broker answered about the topic at one time."""
 
     asked_ns: int
     answered_ns: int

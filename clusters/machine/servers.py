@@ -129,7 +129,7 @@ class NodeServers:
 
     def install(self, placement: Placement, version: str) -> None:
         """Gives a server another version from its next start on, with the data and the properties that it has."""
-        assert version in self._jars, f"{version} was not stated to be needed later"
+        assert version in self._jars, f"{version} was not announced as needed later"
         self._installed[placement.name] = version
         self._write_logging(placement, self._directory / placement.name)
         self._find_archive(placement)

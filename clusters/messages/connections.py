@@ -68,6 +68,8 @@ class Pending:
     """The request was sent twice."""
     partner: int | None = None
     """The correlation id of the request that this one was swapped with."""
+    early: "EarlyAnswer | None" = None
+    """The answer to that request, which has come and waits for the one to this request."""
 
 
 @dataclass(eq=False, slots=True)
@@ -81,6 +83,32 @@ class Slot:
     """The connection is reset once everything before this, and `data`, was sent."""
     gone: bool = False
     """Its connection ended before it could be sent."""
+
+    def end_with(self, data: bytes) -> None:
+        """Lets the connection be reset once everything before this, and `data`, was sent."""
+        self.data, self.resets, self.half.ending = data, True, True
+
+
+@dataclass(eq=False, slots=True)
+class Seen:
+    """A message as rules see it."""
+
+    link: Link
+    api: int
+    version: int
+    answer: bool
+    client: str
+    facts: MessageFacts | None
+    """None: it could not be read, or nobody asked."""
+    pending: Pending | None = None
+
+
+@dataclass(eq=False, slots=True)
+class EarlyAnswer:
+    """The answer to a swapped request, which waits for the one to its partner."""
+
+    slot: Slot
+    message: Seen
 
 
 class DecidesOnMessages(Protocol):
@@ -112,12 +140,16 @@ class Half:
         """Everything was sent on, and the end, too."""
         self.discards = False
         """The sink is gone."""
+        self.ending = False
+        """A message that is in the queue resets the connection, so nothing behind it will ever arrive."""
         seen = connection.answer_seen if answers else connection.request_seen
         self.splitter = Splitter(answers=answers, seen=seen)
         self.splitter.would_want = connection.answer_wanted if answers else connection.request_wanted
 
     def push(self, data: memoryview | bytes | Slot) -> None:
         """Puts something behind everything that waits."""
+        if self.discards and isinstance(data, Slot):
+            data.gone = True
         self.queue.append(data)
         self.waiting_bytes += len(data.frame.data) if isinstance(data, Slot) else len(data)
 
@@ -167,6 +199,8 @@ class Half:
             if isinstance(first, Slot) and first.resets:
                 self.connection.reset()
                 return False
+        assert self.waiting_bytes >= 0, "more was sent than waited"
+        assert self.queue or not self.waiting_bytes, f"nothing waits, and {self.waiting_bytes} bytes do"
         return True
 
     def _keep_rest(self, first: memoryview | bytes | Slot, rest: memoryview) -> None:
@@ -206,6 +240,8 @@ class Connection:
         """One end was reset, or could not be reached."""
         self.closed = False
         self.connected = False
+        self._settled: list[bytes] = []
+        """Answers of the proxy's own that wait until an answer has passed of which a part has gone on already."""
         self.server = _opened(upstream)
         for one in (client, self.server):
             one.setblocking(False)
@@ -259,11 +295,13 @@ class Connection:
             self._source_ended(half)
             return
         was_foreign = half.splitter.foreign
-        for piece in half.splitter.feed(data):
-            if isinstance(piece, Frame):
-                self._message(half, piece)
-            else:
-                half.push(piece)
+        if half.answers and self._settled and 0 < (passing := half.splitter.passing) <= len(data):
+            self._feed(half, data[:passing])
+            self._push_own(self._settled)
+            self._settled, data = [], data[passing:]
+        self._feed(half, data)
+        if self.closed:
+            return
         if half.splitter.foreign and not was_foreign:
             other = self._opposite(half)
             other.splitter.foreign = True
@@ -273,12 +311,24 @@ class Connection:
         half.send()
         self._poller.update(self)
 
+    def _feed(self, half: Half, data: bytes) -> None:
+        for piece in half.splitter.feed(data) if data else ():
+            if isinstance(piece, Frame):
+                self._message(half, piece)
+            else:
+                half.push(piece)
+            if self.closed:  # a rule has let a message go on that ends the connection
+                return
+
     def _opposite(self, half: Half) -> Half:
         return self.replies if half is self.requests else self.requests
 
     def _message(self, half: Half, frame: Frame) -> None:
         slot = Slot(half, frame)
         half.push(slot)
+        if half.ending:  # no rule can do anything to a message that never arrives
+            slot.data = b""
+            return
         if not half.answers:
             self._watcher.request(slot)
             return
@@ -349,21 +399,49 @@ class Connection:
             if not self.closed:
                 self._poller.update(self)
 
-    def own_answer(self, correlation: int, data: bytes) -> None:
-        """Answers a request in the broker's place, after the answers to all requests before it."""
+    def settle(self, correlation: int, *own: bytes) -> None:
+        """Expects no answer to a request any more: it was lost, or this is the proxy's own answer. That goes to the client
+        after the answers to all requests before it.
+
+        The client asked 1, 2 and 3. Request 3 is answered by the proxy: `pending[2].after` has that answer. Then request 2 is
+        lost: what follows its answer follows answer 1 from now on. Answer 1 comes, and answer 3 goes on behind it.
+        """
         before = None
         for number, pending in self.pending.items():
             if number == correlation:
                 break
             before = pending if not pending.drop else before
         mine = self.pending.pop(correlation, None)
-        answers = [data, *((mine.after if mine is not None else None) or ())]
+        answers = [*own, *((mine.after if mine is not None else None) or ())]
         if before is not None:
             before.after = [*(before.after or ()), *answers]
-            return
+        elif self.replies.splitter.passing:
+            self._settled += answers
+        else:
+            self._push_own(answers)
+            self.replies.send()
+
+    def _push_own(self, answers: Sequence[bytes]) -> None:
         for one in answers:
             self.replies.push(one)
-        self.replies.send()
+
+    def swap_pending(self, first: int, second: int) -> None:
+        """Notes that the server gets the second request before the first one.
+
+        `pending` is in the order in which the server answers, and `after` belongs to a position in it. The client asked 1, 2
+        and 3, the proxy answers 2 itself, and 1 and 3 are swapped:
+
+            before    1 (after: own 2), 3         the server gets 3, 1
+            after     3 (after: own 2), 1         answers 3, own 2, 1; answers 3 and 1 change slots: 1, own 2, 3
+        """
+        assert first != second, f"request {first} cannot pass itself"
+        one, other = self.pending.get(first), self.pending.get(second)
+        if one is None or other is None:
+            return  # nobody answers one of them, so nothing must be put in order
+        one.partner, other.partner = second, first
+        one.after, other.after = other.after, one.after
+        changed = {first: (second, other), second: (first, one)}
+        self.pending = dict(changed.get(number, (number, pending)) for number, pending in self.pending.items())
 
     def reset(self, *, gently: bool = False) -> None:
         """Ends the connection at both ends, with an RST unless `gently`."""
@@ -424,6 +502,7 @@ class Poller:
         """Begins to wait for a connection."""
         self.opened += 1
         client, server = connection.client.fileno(), connection.server.fileno()
+        assert not {client, server} & self.halves.keys(), "a closed connection was not removed"
         self.halves[client] = (connection, connection.requests, connection.replies)
         self.halves[server] = (connection, connection.replies, connection.requests)
         for descriptor, mask in ((client, select.EPOLLIN), (server, select.EPOLLIN | select.EPOLLOUT)):

@@ -23,6 +23,7 @@ _ANSWER = struct.Struct(">ii")
 
 _NAMED_AT = 14
 """Where the client id of a request begins. Two bytes before it say how long it is; a null one is shorter than nothing."""
+assert _REQUEST.size + 2 == _NAMED_AT
 _NULL = 0x8000
 _NO_ACKS, _NO_ACKS_SINCE_3, _NO_ACKS_SINCE_9 = b"\0\0", b"\xff\xff\0\0", b"\0\0\0\0"
 """What follows the client id in a Produce request with acks=0: acks; since version 3 a null transactional id before it, and
@@ -65,6 +66,7 @@ class Splitter:
         """Takes the next bytes, and returns what can go on, in order."""
         if self.foreign:
             return [data]
+        assert not (self._kept and self._passing), "a message is kept whole, or passed on, and not both"
         if self._kept:
             self._kept.append(data)
             self._kept_bytes += len(data)
@@ -141,6 +143,11 @@ class Splitter:
             return None
         return data.startswith(begins, body_at)
 
+    @property
+    def passing(self) -> int:
+        """How many bytes are still to come of a message whose beginning was passed on already."""
+        return self._passing
+
     would_want: Seen | None = None
     """Like `seen`, but asked before the message is whole, and without effect."""
 
@@ -148,6 +155,7 @@ class Splitter:
         return self.would_want is not None and self.would_want(api, version, correlation)
 
     def _keep(self, rest: bytes, wanted_bytes: int) -> None:
+        assert len(rest) < wanted_bytes, f"{len(rest)} bytes are enough: {wanted_bytes} are awaited"
         self._kept, self._kept_bytes, self._wanted_bytes = [rest], len(rest), wanted_bytes
 
     def rest(self) -> bytes:

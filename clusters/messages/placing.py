@@ -1,4 +1,4 @@
-"""Puts the message proxy into the links of a cluster, before any connection is made, and asks it what to do.
+"""Puts the message proxy into the links of a cluster, before any connection is made, and gives it its rules.
 
     opener P                                                  node N
     Kafka -> N:9092  =DNAT=>  127.0.0.1:2xxxx proxy =mark=> N:9092
@@ -93,7 +93,7 @@ class Carried:
 
 
 class MessageProxies:
-    """The message proxy of a run: it is placed once, informed what to do, and asked what it did. Any thread may use it."""
+    """The message proxy of a run: it is placed once, is given rules, and reports what it did. Any thread may use it."""
 
     def __init__(self, links: Links | None, *, log: Path, clock: Clock, record_pids: Path | None = None) -> None:
         """`links` None: of links nothing can be changed, and `relay` is used instead of
@@ -221,6 +221,7 @@ class MessageProxies:
                 raise HarnessFailed("The message proxy does not run; its log is message-proxy.log in the run's logs.")
             self._asked += 1
             number = self._asked
+            assert number not in self._replies, f"command {number} was answered before it was given"
             line = json.dumps({"id": number, "do": do, **given}).encode() + b"\n"
             try:
                 self._control.sendall(line)

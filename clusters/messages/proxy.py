@@ -16,13 +16,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from prozess.clusters.messages.connections import Connection, Link, Poller, Upstream
 from prozess.clusters.messages.rules import Rules
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages.facts import WantedMessage
 
 NEWS_MAX = 200_000
@@ -33,11 +34,14 @@ ACCEPT_MAX = 64
 class MessageProxy:
     """The proxy: listeners, connections, rules, and the control socket."""
 
-    def __init__(self, control: socket.socket, upstreams: Mapping[int, Upstream]) -> None:
+    def __init__(
+        self, control: socket.socket, upstreams: Mapping[int, Upstream], now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         """`upstreams`: the descriptor of each listening socket → where its connections go."""
         self._control, self._upstreams = control, dict(upstreams)
         self._poller = Poller()
-        self.rules = Rules(time.monotonic_ns, self._note)
+        self._now_ns = now_ns
+        self.rules = Rules(now_ns, self._note)
         self._listeners = {fd: socket.socket(fileno=fd) for fd in upstreams}
         self._noted, self._heard = bytearray(), bytearray()
         self._waiting = self._lost = self._refused = 0
@@ -50,22 +54,39 @@ class MessageProxy:
 
     def run(self) -> None:
         """Works until the control socket ends."""
-        while True:
-            due_ns = self.rules.next_due_ns()
-            timeout_s = -1.0 if due_ns is None else max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
-            for descriptor, events in self._poller.epoll.poll(timeout_s, 256):
-                if descriptor == self._control.fileno():
-                    if events & select.EPOLLOUT:
-                        self._speak()
-                    if events & ~select.EPOLLOUT and not self._listen():
-                        return
-                elif descriptor in self._listeners:
-                    self._accept(descriptor)
-                else:
-                    self._carry(descriptor, events)
-            self.rules.release_due()
-            if self._noted:
-                self._speak()
+        while self.turn(self._until_due_s()):
+            pass
+
+    def close(self) -> None:
+        """Ends every connection, and listens no more."""
+        for connection in {id(found[0]): found[0] for found in self._poller.halves.values()}.values():
+            connection.reset()
+        for listener in self._listeners.values():
+            listener.close()
+        self._control.close()
+        self._poller.epoll.close()
+
+    def _until_due_s(self) -> float:
+        """Returns how long the proxy may wait for its sockets; negative: for ever."""
+        due_ns = self.rules.next_due_ns()
+        return -1.0 if due_ns is None else max(0.0, (due_ns - self._now_ns()) / NS_PER_S)
+
+    def turn(self, timeout_s: float) -> bool:
+        """Waits once for sockets, and handles those that have something. Returns whether the control socket is still open."""
+        for descriptor, events in self._poller.epoll.poll(timeout_s, 256):
+            if descriptor == self._control.fileno():
+                if events & select.EPOLLOUT:
+                    self._speak()
+                if events & ~select.EPOLLOUT and not self._listen():
+                    return False
+            elif descriptor in self._listeners:
+                self._accept(descriptor)
+            else:
+                self._carry(descriptor, events)
+        self.rules.release_due()
+        if self._noted:
+            self._speak()
+        return True
 
     def _carry(self, descriptor: int, events: int) -> None:
         found = self._poller.halves.get(descriptor)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from prozess.clusters.messages.connections import Link, Pending, Slot
+from prozess.clusters.messages.connections import EarlyAnswer, Link, Pending, Seen, Slot
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages import schemas
 from prozess.harness.config.messages.error_answers import error_answer, with_error
-from prozess.harness.config.messages.facts import MessageFacts, PartitionFacts, WantedMessage, facts_of, joined
+from prozess.harness.config.messages.facts import PartitionFacts, WantedMessage, facts_of, joined
 from prozess.harness.config.messages.schemas import UnreadableMessage
 
 SIZE_BYTES = 4
@@ -55,20 +55,6 @@ class ArmedRule:
     def concerns(self, link: Link) -> bool:
         """Says whether the rule is armed for the link."""
         return self.links is None or link in self.links
-
-
-@dataclass(eq=False, slots=True)
-class Seen:
-    """A message as rules see it."""
-
-    link: Link
-    api: int
-    version: int
-    answer: bool
-    client: str
-    facts: MessageFacts | None
-    """None: it could not be read, or nobody asked."""
-    pending: Pending | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -108,20 +94,24 @@ class Rules:
         """Arms a rule for one more link, or with None for every link. Safe to repeat."""
         rule = self.named(name)
         if rule is None:
-            links: set[Link] | None = None if link is None else set()
-            rule = ArmedRule(name, wanted, action, links, until=until, serial=next(self._serial))
+            rule = ArmedRule(name, wanted, action, set(), until=until, serial=next(self._serial))
             self._rules.append(rule)
-        if link is not None and rule.links is not None:
+        if link is None:
+            rule.links = None
+        elif rule.links is not None:
             rule.links.add(link)
         self._wanted.clear()
 
     def disarm(self, name: str, link: Link | None, *, deliver: bool) -> None:
         """Disarms a rule for a link, or with None altogether. Messages of it that wait go on, or are dropped with their
-        connections. Safe to repeat."""
+        connections. A rule for every link is always disarmed altogether: else messages of other links would wait for ever.
+        Safe to repeat."""
         rule = self.named(name)
         if rule is None:
             return
-        if link is not None and rule.links is not None:
+        if rule.links is None:
+            link = None
+        elif link is not None:
             rule.links.discard(link)
         if link is None or not rule.links:
             self._rules.remove(rule)
@@ -181,9 +171,9 @@ class Rules:
                 facts = joined(pending.facts, facts_of(body))
             except UnreadableMessage:
                 self._note_unread(link, pending.api, pending.client, answer=True)
-        if pending.partner is not None and self._swap_answers(slot, pending.partner):
-            return
-        self._decide(slot, Seen(link, pending.api, pending.version, True, pending.client, facts, pending))
+        message = Seen(link, pending.api, pending.version, True, pending.client, facts, pending)
+        if pending.partner is None or not self._swap_answers(slot, message, pending.partner, pending.early):
+            self._decide(slot, message)
 
     def _note_unread(self, link: Link, api: int, client: str, *, answer: bool) -> None:
         for rule in self._rules:
@@ -257,13 +247,13 @@ class Rules:
                 self._hold(rule, slot, message)
                 decided = True
             case "lose":
-                slot.data, slot.resets = b"", rule.action["connection"] == "close"
+                _lose(slot, ends=rule.action["connection"] == "close")
                 decided = True
             case "close":
-                slot.data, slot.resets = (b"" if rule.action["when"] == "before" else slot.frame.data), True
+                slot.end_with(b"" if rule.action["when"] == "before" else slot.frame.data)
                 decided = True
             case "truncate":
-                slot.data, slot.resets = slot.frame.data[: rule.action["bytes"]], True
+                slot.end_with(slot.frame.data[: rule.action["bytes"]])
                 decided = True
             case "twice":
                 slot.data, decided = slot.frame.data * 2, True
@@ -284,6 +274,7 @@ class Rules:
         self._hits.add(rule.name)
 
     def _hold(self, rule: ArmedRule, slot: Slot, message: Seen) -> None:
+        assert slot.data is None, f"{rule.name}: a message that may be sent already cannot be held"
         held = HeldMessage(slot, message, rule, next(self._serial))
         rule.held.append(held)
         if rule.action["do"] == "swap":
@@ -296,6 +287,7 @@ class Rules:
         if held not in rule.held:
             return
         rule.held.remove(held)
+        assert held.slot.data is None, f"{rule.name}: a message was let go twice"
         if rule.first is held:
             rule.first = None
         if held.slot.gone:
@@ -305,7 +297,7 @@ class Rules:
         if deliver:
             self._decide_again(held.slot, held.message, rule.serial)
         else:
-            held.slot.data, held.slot.resets = b"", True
+            held.slot.end_with(b"")
         held.slot.half.connection.resume(held.slot)
 
     def _swap(self, first: HeldMessage, slot: Slot, message: Seen) -> None:
@@ -317,29 +309,38 @@ class Rules:
             slot.half.connection.resume(slot)
             self._release(first, deliver=True)
             return
+        assert one.data is slot.data is None, "a message that may be sent already cannot change slots"
         first.rule.held.remove(first)
         first.rule.first = None
         one.data, slot.data = slot.frame.data, one.frame.data
         connection = one.half.connection
         if not message.answer:
-            for mine, other in (
-                (one.frame.correlation, slot.frame.correlation),
-                (slot.frame.correlation, one.frame.correlation),
-            ):
-                if (pending := connection.pending.get(mine)) is not None:
-                    pending.partner = other
+            connection.swap_pending(one.frame.correlation, slot.frame.correlation)
         connection.resume(one)
 
-    def _swap_answers(self, slot: Slot, partner: int) -> bool:
+    def _swap_answers(self, slot: Slot, message: Seen, partner: int, early: EarlyAnswer | None) -> bool:
         """Puts the answers to swapped requests into the order in which these were asked, on which clients rely. Returns
-        whether that decides about this answer, for now."""
+        whether that decides about this answer, for now.
+
+        A client asked 1 and 2, and the server got 2 and 1. Its answer 2 comes, and waits in the first slot; answer 1 comes
+        into the second slot. They change slots, and only then are the rules asked, about answer 1 and then about answer 2.
+        """
         connection = slot.half.connection
-        for one in slot.half.queue:
-            if isinstance(one, Slot) and one.data is None and one.frame.correlation == partner:
-                one.data, slot.data = slot.frame.data, one.frame.data
-                connection.resume(one)
-                return True
-        return partner in connection.pending
+        if early is None:
+            if (other := connection.pending.get(partner)) is None:
+                return False  # nobody will answer the partner
+            other.early = EarlyAnswer(slot, message)
+            return True
+        first = early.slot
+        if first.gone:
+            return False  # the client is gone, and with it every order
+        assert first.half is slot.half, "an early answer waits in the same direction"
+        assert first.data is None, "an early answer waits until its partner has come"
+        first.frame, slot.frame = slot.frame, first.frame
+        self._decide(first, message)
+        self._decide(slot, early.message)
+        connection.resume(first)
+        return True
 
     def _answer_with_error(self, rule: ArmedRule, slot: Slot, message: Seen) -> bool:
         code, connection = rule.action["code"], slot.half.connection
@@ -351,12 +352,12 @@ class Rules:
             else:
                 asked = schemas.request_body(data, schemas.request_head(data))
                 if asked.get("acks") == 0:  # a broker closes the connection then, which is all that it can say
-                    slot.data, slot.resets = b"", True
+                    slot.end_with(b"")
                     return True
                 body = error_answer(message.api, message.version, asked, code)
                 answer = schemas.answer(message.api, message.version, slot.frame.correlation, body)
                 slot.data = b""
-                connection.own_answer(slot.frame.correlation, answer)
+                connection.settle(slot.frame.correlation, answer)
         except UnreadableMessage as error:
             rule.failed = str(error)
             return False
@@ -399,6 +400,17 @@ class Rules:
                 ],
             }
         )  # fmt: skip
+
+
+def _lose(slot: Slot, *, ends: bool) -> None:
+    """Loses a message, and with `ends` its connection. Nobody answers a request that is lost alone: what waits for its answer
+    must not wait for ever."""
+    if ends:
+        slot.end_with(b"")
+        return
+    slot.data = b""
+    if not slot.half.answers:
+        slot.half.connection.settle(slot.frame.correlation)
 
 
 def _is_due(wanted: WantedMessage, hits: frozenset[str]) -> bool:

@@ -698,7 +698,9 @@ class Admin(AdminTransactions, AdminChanges):
         for topic, number in partitions:
             newest = max(ends.get((topic, number), ()), key=lambda answer: answer.leader_epoch, default=None)
             if newest is None or newest.high_watermark is None:
-                raise ClusterFailed(f"No broker stated where {topic}-{number} ends, so its records cannot be deleted.")
+                raise ClusterFailed(
+                    f"No broker answered where {topic}-{number} ends, so its records cannot be deleted."
+                )
             start = newest.log_start or 0
             before.append(TopicPartition(topic, number, max(start, newest.high_watermark - keep)))
         found = {}

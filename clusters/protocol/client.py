@@ -164,6 +164,9 @@ class Request(Generic[T]):
 
     def frame(self, correlation: int) -> bytes:
         """Returns the bytes that go over the wire."""
+        assert not self.flexible_response or self.flexible, (
+            f"API {self.api_key}: no inflexible request has a flexible response"
+        )
         head = struct.pack(">hhi", self.api_key, self.version, correlation) + string(CLIENT_ID)
         payload = head + NO_TAGS * self.flexible + self.body
         return _INT32.pack(len(payload)) + payload
@@ -291,6 +294,7 @@ class WireClient:
         except BaseException:
             connection.close()
             raise
+        assert len(answers) == len(requests), "a connection that is kept has no answer on its way"
         with self._lock:
             self._idle.setdefault(node_id, []).append(connection)
         return answers

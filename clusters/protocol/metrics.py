@@ -289,7 +289,7 @@ BY_ROLE: Mapping[str, tuple[Attribute, ...]] = {"broker": BROKER, "controller": 
 
 
 def attributes_of(roles: Iterable[str], *, with_zookeeper: bool = False) -> tuple[Attribute, ...]:
-    """The metrics that a node of these roles says; a ZooKeeper server reports none here."""
+    """Returns the metrics that a node with these roles has; a ZooKeeper server has none here."""
     roles = sorted(roles)
     more = WITH_ZOOKEEPER if with_zookeeper and "broker" in roles else ()
     return (*(attribute for role in roles for attribute in BY_ROLE.get(role, ())), *more)

@@ -135,7 +135,7 @@ class Readiness:
         return self._noted()
 
     def _noted(self) -> bool:
-        """Writes down which id the topic got, if somebody must know it. Returns whether a broker has informed it."""
+        """Writes down the topic's id, if the ledger must know it. Returns whether a broker has answered with one."""
         if self._made is None:
             return True
         for broker in self._servers:

@@ -37,6 +37,9 @@ _VOTER = struct.Struct(">iq")  # id, end of its log
 _API_RANGE = struct.Struct(">hhh")  # key, lowest, highest version
 _TOPIC_PARTITION = struct.Struct(">hiii")  # error, number, leader, leader epoch
 _LISTED_OFFSET = struct.Struct(">ihqqi")  # number, error, timestamp, offset, leader epoch
+# What these take on the wire by Kafka's schemas: `>` has no padding, which a layout without it would have.
+assert (_PARTITION_HEAD.size, _QUORUM_PARTITION.size, _VOTER.size) == (18, 22, 12)
+assert (_API_RANGE.size, _TOPIC_PARTITION.size, _LISTED_OFFSET.size) == (6, 14, 26)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +312,7 @@ OpenTransactions = Mapping[PartitionKey, tuple[OpenTransaction, ...]]
 _PRODUCER = struct.Struct(">qiiqiq")  # id, epoch, last sequence, last timestamp, coordinator epoch, transaction's start
 _MARKER_HEAD = struct.Struct(">qhb")  # producer id, producer epoch, 0 = abort
 _MARKED = struct.Struct(">ih")  # number, error
+assert (_PRODUCER.size, _MARKER_HEAD.size, _MARKED.size) == (36, 11, 6)
 
 
 def list_transactions_request(states: Sequence[str] = ()) -> Request[tuple[CoordinatedTransaction, ...] | None]:

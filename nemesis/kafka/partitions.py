@@ -174,7 +174,7 @@ def _serves_nobody(context: FaultContext, node: Node) -> str:
 
 
 def until_accepted(ask: Callable[[], None], *, awaited: str, timeout_s: float, clock: Clock) -> None:
-    """Calls `ask` until it does not raise ClusterFailed. NotReady after the limit, with what it stated last."""
+    """Calls `ask` until it does not raise ClusterFailed. NotReady after the limit, with its last error."""
     last = "nothing"
 
     def accepted() -> bool:

@@ -28,9 +28,9 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 
 LINES_MAX = {
     "checkers": 11_100,
-    "clusters": 20_400,
+    "clusters": 20_560,
     "harness": 34_100,
-    "nemesis": 4_850,
+    "nemesis": 4_940,
     "prozess": 1_050,
     "prozess/app": 6_470,
     "prozess/campaigns": 6_375,

@@ -59,7 +59,8 @@ class ChildProcess(Protocol):
 
 
 def look_after_child(child: ChildProcess, client: Client, *, stop_s: float) -> None:
-    """Returns once the client was asked to stop and its child has ended; until then it beats and obeys for the client.
+    """Returns once the client was asked to stop and its child has ended. Until then it writes the client's
+    heartbeats and obeys its commands.
 
     A child that does not end within `stop_s` is killed. ApplicationFailed if it fails before.
     """
@@ -202,7 +203,7 @@ class JavaCopier:
         return self._tool is None
 
     def look_after(self, *, stopped: bool) -> None:
-        """Takes what the tool says, and starts it again when it has ended. ApplicationFailed if it keeps failing."""
+        """Reads what the tool prints, and starts it again when it has ended. ApplicationFailed if it keeps failing."""
         tool = self._tool
         if tool is None:
             if not stopped and self._client.now_ns() >= self._again_ns:

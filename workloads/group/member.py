@@ -108,7 +108,7 @@ class GroupMember:
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
         self._owned: dict[int, int] = {}
-        """The end of each owned partition, as a broker last informed it; NONE = not yet."""
+        """The end of each owned partition, as a broker last answered it; NONE = not yet."""
         self._stopped, self._report_ns = False, 0
         self._draining, self._busy = False, False
         """`_busy`: it has a batch, all of which `next_offset` has already left behind."""

@@ -30,10 +30,10 @@ LOG_WINDOW_S = 1.0
 
 
 class CommittedObserver:
-    """Looks up the committed offsets of groups (role `observer`). On `look` it asks until every group was answered
-    for, or until the limit, and says `looked`. On `follow` it looks until every group has committed to the end of
-    those of its partitions that are named, nothing has moved for a while, or the limit, and says `followed`; of
-    that nothing is recorded."""
+    """Looks up the committed offsets of groups (role `observer`). On `look` it asks until there is an answer for
+    every group, or until the limit, and sends `looked`. On `follow` it asks until every group has committed to the end of
+    the named partitions, until nothing has moved for a while, or until the limit, and sends `followed`; nothing of that is
+    recorded."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._stopped = client, False

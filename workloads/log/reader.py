@@ -149,7 +149,7 @@ def _epochs(messages: Sequence[Message]) -> np.ndarray:
 
 
 def records_and_errors(messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Divides what was given into records and errors."""
+    """Divides messages into records and errors."""
     errors = list(map(Message.error, messages))
     if not any(errors):  # not `errors.count(None)`: a KafkaError raises when compared with None
         return messages, []
@@ -267,7 +267,7 @@ class LogReader:
         """The offset, by dense partition, through which it is to read before it says `reached`."""
 
     def run(self) -> None:
-        """Reads until `stop`. Once reported `reach`, it says `reached` when it has read through the offsets given."""
+        """Reads until `stop`. After a command `reach` it sends `reached` once it has read through the given offsets."""
         while not self._stopped:
             for order in self._client.control.commands():
                 self._obey(order)

@@ -52,6 +52,7 @@ class ProcessedRows:
         first."""
         first, length = self._writer.count, len(columns["log_offset"])
         kept = {name: columns[name] for name in ("log_offset", "sequence", "sender", "partition", "span")}
+        assert all(len(column) == length for column in kept.values()), "the columns of one batch have one length"
         self._writer.extend(
             {
                 **kept,
@@ -66,6 +67,8 @@ class ProcessedRows:
         """Completes `count` rows from `first` on as processed (None = all that there are): in place, segment by
         segment."""
         size, end = _PROCESSED_ROW.itemsize, self._writer.count if count is None else first + count
+        assert first >= 0, f"row {first} is no row"
+        assert end <= self._writer.count, f"there are {self._writer.count} rows, and not {end}"
         while first < end:
             mapping, start, after = self._writer.segment_at(first)
             take = min(end, after) - first
@@ -120,6 +123,7 @@ class CommitRows:
         mode: int = SYNC,
     ) -> None:
         """Completes a synchronous commit, or one in a transaction, for the partitions of `errors`."""
+        assert errors.keys() <= rows.keys(), "a commit was answered for a partition that it did not have"
         now_ns = self._now_ns()
         for partition, error in errors.items():
             values = (partition, offsets[partition], int(positions[partition]), mode)
@@ -258,5 +262,5 @@ def by_partition(found: Sequence[TopicPartition], dense: Mapping[tuple[str, int]
 
 
 def in_order(table: Table, values: Mapping[str, int]) -> list[int]:
-    """Returns the values of a row in the order of its table; NONE where nothing is stated."""
+    """Returns the values of a row in the order of its table; NONE where there is none."""
     return [int(values.get(column.name, NONE)) for column in table.columns]

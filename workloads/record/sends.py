@@ -285,8 +285,8 @@ class Reports:
         acknowledged: Callable[[Mapping[int, int]], None],
         offsets_reported: bool = True,
     ) -> None:
-        """`acknowledged`: informed how many of each partition (dense id) were completed without error, but for those that
-        went to `complete_one`. `offsets_reported`: see `prozess.workloads.settings.offsets_are_reported`."""
+        """`acknowledged` is called with how many of each partition (dense id) were completed without error, but for those
+        that went to `complete_one`. `offsets_reported`: see `prozess.workloads.settings.offsets_are_reported`."""
         self._sends, self._now_ns = sends, now_ns
         self._complete_one, self._acknowledged = complete_one, acknowledged
         self._offsets_reported = offsets_reported

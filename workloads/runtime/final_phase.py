@@ -13,7 +13,7 @@ from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, how_it_ended
 
-# Each is asked of the clients whose role it is, and what one of them does not answer is reported with the reason, never
+# Each question goes to the clients with the role for it. An answer that does not come is reported with the reason, and never
 # left out.
 
 
@@ -200,7 +200,7 @@ class FinalPhase:
         return AuditResult(complete=complete, incomplete=incomplete)
 
     def _silence(self, name: str) -> str:
-        """Returns why a client stated nothing."""
+        """Returns why a client gave no answer."""
         process = next(p for p in self._processes.clients.values() if p.name == name)
         if process.running:
             return f"{name} did not answer within the limit"

@@ -77,6 +77,7 @@ def serve(connection: socket.socket) -> None:
             if not message:
                 return _end(children)
             request = messages.fork_of(message)
+            assert len(descriptors) == len(request.clients), "each client of a process has one control pipe"
             pid = os.fork()
             if pid == 0:
                 _become_clients(connection, (wake_read, wake_write), descriptors, request)

@@ -24,7 +24,7 @@ from prozess.workloads.record.members import ASSIGN
 from prozess.workloads.runtime.clocks import SlotClock
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses
 
-# Knows who has the slot of each planned client, over all that had it.
+# The slots of planned clients: which client has each one now, and which had it before.
 #
 # A slot that is taken again has a new client, with an id of its own, as a restarted application is a new client to
 # Kafka.
@@ -33,9 +33,9 @@ from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses
 class Incarnations:
     """Knows which client has the slot of each planned client now, and puts new clients there.
 
-    `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is informed of each
-    that was started in a slot. New ids are beyond the plan's. `late`: partitions that are not there from the start.
-    `slot_clock`: of a slot, whose clients' ids it asks for.
+    `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is called for each
+    client that was started in a slot. New ids are beyond the plan's. `late`: partitions that are not there from the start.
+    `slot_clock` returns the clock of a slot; it is given a function that returns the ids of the slot's clients.
     """
 
     def __init__(  # noqa: PLR0913 - parts of one trial, by name
@@ -103,6 +103,9 @@ class Incarnations:
             client, self._next = self._next, self._next + 1
             ids.append(client)
             name = f"{name}~{len(ids)}"
+        assert client not in self._processes.clients, (
+            f"client id {client} was given before: a new process gets a new id"
+        )
         (process,) = self._processes.start([self._launch(planned, client, name)])
         self._taken(planned, process)
 
@@ -242,7 +245,7 @@ class ClientSlot:
         )
 
     def _hear_out(self, process: ClientProcess) -> None:
-        """Kills the client's child, and lets the client record what that had stated, which nobody else could: what it
+        """Kills the client's child, and lets the client record what the child had printed, which nobody else could: what it
         printed and then committed would be missing. The client ends by itself then."""
         assert process.os_pid is not None
         for status in _children_of(process):
@@ -351,7 +354,7 @@ class ClientSlot:
 
     @staticmethod
     def _signal(pid: int, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # the fork server reaps it, and says: then it is seen to be gone
+        with suppress(ProcessLookupError):  # the fork server reaps it and reports that: then it is seen to be gone
             os.kill(pid, number)
 
     def _await(self, probe: Callable[[], bool], awaited: str) -> None:

@@ -66,7 +66,7 @@ class ClientProcess:
     """Another client has its group.instance.id, so a fatal error is what was asked for."""
     last_words: str = ""
     events: list[messages.Answer] = field(default_factory=list)
-    """What it stated and nobody took yet."""
+    """The messages of this client that nobody has taken yet."""
     received: bytes = b""
     sessions: set[int] = field(default_factory=set)
     """Sessions of the processes that it runs for itself: what hits it hits them too."""
@@ -235,11 +235,11 @@ class ClientProcesses:
         return [process for process in processes if process.running and _sent(process.connection, line)]
 
     def poll(self) -> None:
-        """Takes in what clients and the fork server have stated. Never blocks. Does nothing after `close`: everything
+        """Reads the messages of clients and of the fork server. Never blocks. Does nothing after `close`: everything
         has been taken in."""
         if not self._servers:
             return
-        # Exits first, then what the clients stated: so a client that is seen to have ended has been heard out.
+        # Exits are read before messages: when a client is seen to have ended, all of its messages have been read.
         for library, server in self._servers.items():
             self._poll_server(library, server)
         for process in self.clients.values():
@@ -384,6 +384,7 @@ class ClientProcesses:
                     process.os_pid = event.pid
             else:
                 server.forked -= 1
+                assert server.forked >= 0, f"process {event.pid} has ended, and nobody had asked for it"
                 for process in self._by_pid[event.pid]:
                     self._poll_client(process)
                     if process.running:  # of several that shared it some may have ended before

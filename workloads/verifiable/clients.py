@@ -60,7 +60,7 @@ def die_with_parent() -> None:
 
 
 class Tool:
-    """A verifiable client as a child process. `since_ns`: everything that the last events report was printed after
+    """A verifiable client as a child process. `since_ns`: the last events were printed after
     it."""
 
     def __init__(
@@ -99,8 +99,8 @@ class Tool:
         return f"{count} lines of its output are torn, the first {self._lines.first_torn!r}" if count else None
 
     def events(self, *, wait_s: float) -> Iterator[dict[str, Any]]:
-        """Yields what it has stated, once it has stated something, or nothing after `wait_s`. `read_ns` is when it was
-        read."""
+        """Yields what the tool has printed, once it has printed something, or nothing after `wait_s`. `read_ns` is when it
+        was read."""
         if not self._open:
             select.select([], [], [], wait_s)  # its output ended; the process may take a moment longer
             return
@@ -141,7 +141,7 @@ class Tool:
         self._process.wait()
 
     def ended(self) -> int | None:
-        """Returns its exit code once it has ended and all it stated was read; negative = the signal; None = not yet."""
+        """Returns its exit code once it has ended and all that it printed was read; negative = the signal; None = not yet."""
         return None if self._open else self._process.poll()
 
 
@@ -149,8 +149,8 @@ class Tool:
 #
 # They say only what is over: no invocation, no headers, no clock of ours. Therefore a send's row is written when its outcome
 # is known, and its invocation is bounded from below: by what may at most pass between send() and report, or the start
-# of the tool. They cannot be paused or informed how much to send; a schedule that says so is obeyed by the other clients
-# of the trial.
+# of the tool. They cannot be paused, and nobody can set how much they send; a schedule that asks for it is obeyed
+# by the other clients of the trial.
 
 
 POLL_S = 0.05
@@ -176,7 +176,7 @@ class ToolClient(ABC):
 
     def run(self) -> None:
         """Runs the tool until it has ended because it was asked to. FatalClient if it ends by itself, whatever its exit
-        code says: a verifiable consumer exits with 0 after a fatal error. FatalClient also if it stated what could
+        code says: a verifiable consumer exits with 0 after a fatal error. FatalClient also if it printed what could
         not be understood: then what was recorded is not all there was."""
         while not self._over():
             for order in self._client.control.commands():
@@ -205,7 +205,7 @@ class ToolClient(ABC):
             command = written(self._command.command, self._command.files, self._client.rows.parent / "tools")
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
-            # A kill hits the tool first: what it stated is recorded.
+            # A kill hits the tool first: what it has printed is recorded.
             self._client.control.send(messages.ChildEvent(session=self._tool.pid, speaks=True))
 
     def _end(self, *, limit_ns: int) -> None:
@@ -280,7 +280,7 @@ class VerifiableProducer(ToolClient):
         limit_ms = options.report_limit_ms
         self._limit_ns = None if limit_ms is None else limit_ms * 1_000_000
         self._begun_ns: dict[int, int] = {}
-        """Sequence → when its send began at the earliest, of what a program stated before it sent."""
+        """Sequence → the earliest time at which its send began, for a program that prints a line before it sends."""
 
     def issued(self) -> int:
         """Returns NONE, not known: what was sent and never reported left no event."""
