@@ -26,7 +26,7 @@ _STAGES = ("prepare", "run", "check", "judge", "report")
 
 _NOT_RUN = "not run"
 _READY = re.compile(r"(\d+)(?:–(\d+))? s")
-_TOLD = re.compile(
+_SENTENCE = re.compile(
     r"^\* \*\*(?P<version>[\d.]+), (?P<mode>[\w-]+), `(?P<trial>\w+)`\.\*\* (?P<sentence>.*)$", re.MULTILINE
 )
 Cluster = tuple[str, str]
@@ -110,7 +110,7 @@ def rows_of(shown: Sequence[Shown]) -> dict[Cluster, Row]:
 def rows_in(text: str) -> dict[Cluster, Row]:
     """Returns the rows of a table that stands: the inverse of `table`, but for the seconds in between."""
     sentences: dict[Cluster, dict[str, str]] = {}
-    for found in _TOLD.finditer(text):
+    for found in _SENTENCE.finditer(text):
         sentences.setdefault((found["version"], found["mode"]), {})[found["trial"]] = found["sentence"]
     rows = {}
     for line in text.splitlines():
@@ -149,7 +149,7 @@ def fixes_table() -> str:
     """Returns the table of what releases of librdkafka fixed."""
     lines = ["| fixed in | defect | since | touches | what happens |", "|---|---|---|---|---|"]
     for fix in FIXES:
-        lines.append(f"| {fix.fixed} | {fix.id} | {fix.since or 'not said'} | {fix.touches} | {fix.what} |")
+        lines.append(f"| {fix.fixed} | {fix.id} | {fix.since or 'unknown'} | {fix.touches} | {fix.what} |")
     return "\n".join(lines) + "\n"
 
 

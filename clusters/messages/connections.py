@@ -400,7 +400,7 @@ class Connection:
                 self._poller.update(self)
 
     def settle(self, correlation: int, *own: bytes) -> None:
-        """Expects no answer to a request any more: it was lost, or this is the proxy's own answer. That goes to the client
+        """Expects no answer to a request any more: it was lost, or this is the proxy's own answer, which goes to the client
         after the answers to all requests before it.
 
         The client asked 1, 2 and 3. Request 3 is answered by the proxy: `pending[2].after` has that answer. Then request 2 is

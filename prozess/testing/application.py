@@ -1,4 +1,4 @@
-"""Runs applications under test as processes of their own, for the fixtures `run_application`, `crash` and `recorded_command`."""
+"""Runs applications under test as processes of their own, for `run_application`, `crash` and `recorded_command`."""
 
 import json
 import os

@@ -15,8 +15,8 @@ class StageLimits:
         self._noted: list[str] = []
 
     def note(self, stage: str, limit_s: float | None, awaited: Sequence[str]) -> None:
-        """Records what the stage awaited in vain; does nothing for an empty list. Of many entries, the first and the number
-        of the others are reported.
+        """Records what the stage awaited in vain; does nothing for an empty list. A long list is reported by its first
+        entry and the number of the others.
         """
         if not awaited:
             return
