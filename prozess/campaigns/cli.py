@@ -234,9 +234,9 @@ def measured(
 ) -> None:
     """Summarize the measurements of many runs as Markdown. It covers clusters, faults by backend, and what Kafka did."""
     from prozess.campaigns.comparing import RunSummary, run_directories
-    from prozess.campaigns.comparing.measured import measured_text, read_measured, write_into
+    from prozess.campaigns.comparing.measured import measured_text, write_into
 
-    text = measured_text([read_measured(RunSummary.at(path)) for path in run_directories(directories)])
+    text = measured_text([RunSummary.at(path) for path in run_directories(directories)])
     if into is None:
         typer.echo(text, nl=False)
     else:
