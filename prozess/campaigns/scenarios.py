@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from prozess.campaigns.comparing import RunSummary
-from prozess.campaigns.comparing.measured import write_between
+from prozess.campaigns.comparing.measured import MedianAndWorst, markdown_table, write_between
 from prozess.campaigns.engine import (
     JobDirectory,
     Keep,
@@ -23,16 +21,13 @@ from prozess.campaigns.engine import (
     exit_code_of,
     tidy,
 )
-from prozess.harness.clock import NS_PER_S, SystemClock
+from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, ExitCode, ProzessError
-from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, Timeline, fault_records, timelines
-from prozess.harness.history.reader import History
+from prozess.harness.impact.cost import FaultImpact
 from prozess.harness.ledger import begin
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
-from prozess.harness.recording.codes import read_texts
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 # The results of a run about its scenarios, read from its own files: verdict, controls, and Kafka's reactions.
@@ -55,20 +50,12 @@ _COUNTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class NewLeaders:
-    """The seconds until another node led a partition whose leader a fault hit."""
-
-    elections: int
-    median_s: float
-    slowest_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class FaultCost:
     """One fault: the step that made it, and what it cost."""
 
     step: str
-    new_leaders: NewLeaders | None
+    new_leader_s: MedianAndWorst
+    """The seconds until another node led a partition whose leader it hit."""
     longest_s: float | None
     """The longest time without an acknowledgement that the fault caused; None if it was always below a second."""
 
@@ -86,7 +73,6 @@ class Controls:
 class ScenarioRow:
     """The results of one run about its scenarios: a line of the table."""
 
-    run: str
     began: str
     """When the run began (UTC), as the name of its directory says."""
     scenarios: tuple[str, ...]
@@ -105,8 +91,8 @@ class ScenarioRow:
     """
     open_windows: int
     """The number of partitions that acknowledged nothing until the end."""
-    new_leaders: NewLeaders | None
-    """None: no fault hit a leader, or there is no ground truth."""
+    new_leader_s: MedianAndWorst
+    """The seconds until another node led, of all faults together."""
     permitted: Mapping[str, int]
     """Anomaly → how many that the configuration allows."""
     forbidden: Mapping[str, int]
@@ -125,12 +111,10 @@ def row_of(path: Path) -> ScenarioRow | None:
         return None
     if verdict is None or impact is None:
         return None
-    faults, truth = _what_happened(run.run)
-    longest_s = {fault.fault: fault.longest_s for fault in impact.faults}
+    steps = {fault.number: fault.step for fault in verdict.faults}
     permitted, forbidden = run.counts("permitted"), run.counts("forbidden")
     ended = [w.end_s - w.begin_s for w in impact.windows if w.end_s is not None]
     return ScenarioRow(
-        run=path.name,
         began=run.began,
         scenarios=plan.scenarios,
         trial=plan.trial,
@@ -143,15 +127,15 @@ def row_of(path: Path) -> ScenarioRow | None:
         seconds=run.took_s,
         longest_s=max(ended, default=None),
         open_windows=impact.windows_open,
-        new_leaders=new_leaders(faults, truth),
+        new_leader_s=new_leader_s(impact.faults),
         permitted={name: permitted[name] for name in _COUNTED if name in permitted},
         forbidden={name: forbidden[name] for name in (*_COUNTED, *forbidden) if name in forbidden},
         unknown_reasons=verdict.unknown_reasons,
         defects=_defects(verdict),
         faults=tuple(
-            FaultCost(plan.steps[fault.step].name, new_leaders([fault], truth), longest_s.get(fault.number))
-            for fault in faults
-            if 0 <= fault.step < len(plan.steps)
+            FaultCost(steps[fault.fault], new_leader_s([fault]), fault.longest_s)
+            for fault in impact.faults
+            if fault.fault in steps
         ),
     )
 
@@ -175,39 +159,11 @@ def controls_of(verdict: TrialVerdict) -> Controls:
     return Controls(sum(control.fired for control in named), len(named), +shown)
 
 
-def _what_happened(run: RunDirectory) -> tuple[tuple[FaultRecord, ...], Mapping[int, Timeline]]:
-    """Returns the faults, and the leaders of each partition; both are empty if the history cannot be read."""
-    try:
-        history = History.open(run)
-        return fault_records(history.table("faults"), read_texts(run.dictionaries)), timelines(
-            history.table("metadata")
-        )
-    except ProzessError:
-        return (), {}
-
-
-def new_leaders(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> NewLeaders | None:
-    """Returns the times until a new leader, over these faults; None if no fault led to a new leader."""
-    found_s = np.array(list(took_s(faults, truth)))
-    if not len(found_s):
-        return None
-    return NewLeaders(len(found_s), float(np.median(found_s)), float(found_s.max()))
-
-
-def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iterable[float]:
-    """Returns the seconds until another node led, for each fault and each partition that one of its nodes led. A change
-    after the end of the fault is left out: it is a return, and no election."""
-    for fault in faults:
-        if fault.kind not in _LOSING or fault.effective is not Tristate.YES:
-            continue
-        for timeline in truth.values():
-            leader = int(timeline.leader_at(np.asarray(fault.begin_ns)))
-            if leader == NONE or leader not in fault.hit:
-                continue
-            others = (timeline.time_ns >= fault.begin_ns) & (timeline.leader != NONE) & (timeline.leader != leader)
-            rows = np.flatnonzero(others)
-            if len(rows) and (moved_ns := int(timeline.time_ns[rows[0]])) <= fault.end_ns:
-                yield (moved_ns - fault.begin_ns) / NS_PER_S
+def new_leader_s(faults: Iterable[FaultImpact]) -> MedianAndWorst:
+    """Returns the seconds until another node led, over those of these faults that were seen to work and should depose a
+    leader. A leader that only came back is not counted."""
+    reactions = [fault.reaction for fault in faults if fault.reaction is not None and fault.reaction.effect == "yes"]
+    return MedianAndWorst.seconds_of(r.decided for r in reactions if r.what.split()[0] in _LOSING)
 
 
 # The table of scenarios in Markdown: a line per trial, from the files of its run.
@@ -215,29 +171,17 @@ def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iter
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 """The marks between which the table is replaced."""
-_HEADINGS = (
-    "scenarios",
-    "trial",
-    "where",
-    "verdict",
-    "control",
-    "s",
-    "longest gap",
-    "new leader",
-    "lost and other costs",
-)
+_HEADINGS = "scenarios | trial | where | verdict | control | s | longest gap | new leader | lost and other costs"
 
 
 def table_text(rows: Iterable[ScenarioRow]) -> str:
     """Returns a line per trial, in the order of its first scenario; then the trials with several metadata modes, side by
     side.
     """
-    lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
     ordered = sorted(rows, key=_order)
-    lines += ["| " + " | ".join(cells(row)) + " |" for row in ordered]
     alike = {row.trial: [other for other in ordered if other.trial == row.trial] for row in ordered}
     compared = [side_by_side(several) for several in alike.values() if len(several) > 1]
-    return "\n\n".join(["\n".join(lines), *compared]).rstrip("\n") + "\n"
+    return "\n\n".join([markdown_table(_HEADINGS, map(cells, ordered)), *compared]) + "\n"
 
 
 def cells(row: ScenarioRow) -> tuple[str, ...]:
@@ -250,7 +194,7 @@ def cells(row: ScenarioRow) -> tuple[str, ...]:
         _control(row),
         "–" if row.seconds is None else f"{row.seconds:.0f}",
         _gap(row),
-        _leaders(row.new_leaders),
+        _leader(row.new_leader_s),
         _costs(row),
     )
 
@@ -258,7 +202,7 @@ def cells(row: ScenarioRow) -> tuple[str, ...]:
 def line_of(row: ScenarioRow) -> str:
     """Returns one line for the terminal after the run."""
     what = f"{row.trial}, {row.metadata_mode}, seed {row.seed}: {row.verdict}; control {_control(row)}"
-    took = f"longest gap {_gap(row)}; new leader {_leaders(row.new_leaders)}"
+    took = f"longest gap {_gap(row)}; new leader {_leader(row.new_leader_s)}"
     why = f"; {row.unknown_reasons[0]}" if row.unknown_reasons else ""
     return f"{what}; {took}; {_costs(row)}{why}"
 
@@ -271,13 +215,10 @@ def write_table(path: Path, rows: Iterable[ScenarioRow]) -> None:
 def side_by_side(rows: Sequence[ScenarioRow]) -> str:
     """Returns a table of one trial on several metadata modes: a line per fault and for the whole run, a column per mode."""
     steps = list(dict.fromkeys(cost.step for row in rows for cost in row.faults))
-    lines = [f"| {rows[0].trial} | " + " | ".join(f"{r.metadata_mode} {r.versions}" for r in rows) + " |"]
-    lines.append("|" + "---|" * (len(rows) + 1))
-    lines += [f"| {step} | " + " | ".join(_cost_of(row, step) for row in rows) + " |" for step in steps]
-    lines.append("| verdict | " + " | ".join(row.verdict for row in rows) + " |")
-    lines.append("| control | " + " | ".join(map(_control, rows)) + " |")
-    lines.append("| costs | " + " | ".join(map(_costs, rows)) + " |")
-    return "\n".join(lines) + "\n"
+    lines = [(step, *(_cost_of(row, step) for row in rows)) for step in steps]
+    for what, text_of in (("verdict", lambda row: str(row.verdict)), ("control", _control), ("costs", _costs)):
+        lines.append((what, *map(text_of, rows)))
+    return markdown_table(" | ".join([rows[0].trial, *(f"{r.metadata_mode} {r.versions}" for r in rows)]), lines)
 
 
 def _cost_of(row: ScenarioRow, step: str) -> str:
@@ -285,7 +226,7 @@ def _cost_of(row: ScenarioRow, step: str) -> str:
     if cost is None:
         return "not struck"
     gap = "gap under 1 s" if cost.longest_s is None else f"gap {cost.longest_s:.1f} s"
-    return gap if cost.new_leaders is None else f"new leader {_leaders(cost.new_leaders)}; {gap}"
+    return gap if cost.new_leader_s.median is None else f"new leader {_leader(cost.new_leader_s)}; {gap}"
 
 
 def _order(row: ScenarioRow) -> tuple[int, str, str]:
@@ -306,12 +247,10 @@ def _gap(row: ScenarioRow) -> str:
     return f"{text}, {row.open_windows} to the end" if row.open_windows else text
 
 
-def _leaders(found: NewLeaders | None) -> str:
-    if found is None:
+def _leader(took_s: MedianAndWorst) -> str:
+    if took_s.median is None:
         return "–"
-    if found.elections == 1:
-        return f"{found.slowest_s:.1f} s"
-    return f"{found.median_s:.1f} s, slowest {found.slowest_s:.1f} s"
+    return f"{took_s.median:.1f} s" + (f", slowest {took_s.worst:.1f} s" if took_s.worst != took_s.median else "")
 
 
 def _costs(row: ScenarioRow) -> str:

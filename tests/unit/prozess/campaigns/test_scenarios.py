@@ -5,42 +5,38 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from prozess.app.run_process import StopRequest
+from prozess.campaigns.comparing.measured import MedianAndWorst
 from prozess.campaigns.scenarios import (
     BEGIN,
     END,
     Controls,
     FaultCost,
-    NewLeaders,
     ScenarioRow,
     cells,
     controls_of,
+    new_leader_s,
     newest,
     next_seed,
     row_of,
     rows_of,
     scenarios,
     table_text,
-    took_s,
     write_table,
 )
 from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.evidence.ground_truth import FOREVER, FaultRecord, Timeline
 from prozess.harness.impact.cost import ImpactShown
-from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import SCENARIOS, covered
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.report.terminal import show_scenarios
-from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import ControlResult, TrialVerdict, Verdict
 from tests.support.small_runs import make_small
+from tests.unit.prozess.campaigns.test_measured import struck
 
 ROW = ScenarioRow(
-    run="safe-1-20260101T000000",
     began="20260101T000000",
     scenarios=("A0", "B3"),
     trial="safe",
@@ -53,29 +49,11 @@ ROW = ScenarioRow(
     seconds=61.4,
     longest_s=5.25,
     open_windows=0,
-    new_leaders=NewLeaders(3, 4.0, 6.0),
+    new_leader_s=MedianAndWorst(4.0, 6.0),
     permitted={"lost": 1200},
     forbidden={},
 )
-S = 1_000_000_000
-
-
-def timeline(*states):
-    """(second, leader) …"""
-    time_ns = np.array([int(second * S) for second, _ in states], dtype=np.int64)
-    leader = np.array([leader for _, leader in states], dtype=np.int64)
-    nothing = np.zeros(len(states), dtype=np.int64)
-    return Timeline(time_ns, leader, nothing, nothing, nothing, nothing, nothing)
-
-
-def fault(begin_s, *hit, kind="kill", effective=Tristate.YES, end_s=None):
-    end_ns = FOREVER if end_s is None else int(end_s * S)
-    begin_ns = int(begin_s * S)
-    return FaultRecord(0, kind, 0, hit, hit, begin_ns, begin_ns, None, end_ns, effective, NATURES[kind])
-
-
-def took(told, *faults):
-    return list(took_s(faults, {0: told}))
+NOBODY = MedianAndWorst(None, None)
 
 
 def test_a_trial_is_run_until_it_has_its_verdict_and_an_unknown_is_tried_once_more_with_the_next_seed():
@@ -96,17 +74,11 @@ def test_the_last_run_of_a_trial_is_the_one_that_counts():
     assert newest([replace(ROW, verdict="unknown"), replace(ROW, seed=2)])["safe", "kraft-isolated"].seed == 2
 
 
-def test_a_new_leader_is_another_node_while_the_fault_lasts_and_not_the_old_one_that_returns():
-    assert took(timeline((0, 1), (5, NONE), (9, 2)), fault(4, 1)) == [5.0]
-    assert took(timeline((0, 1), (5, NONE), (9, 1), (10, 2)), fault(4, 1, end_s=8)) == []
-    assert took(timeline((0, 1), (5, NONE)), fault(4, 1)) == []
-
-
-def test_faults_that_hit_no_leader_or_had_no_effect_or_depose_nobody_are_not_counted():
-    moved = timeline((0, 1), (9, 2))
-    assert took(moved, fault(4, 2)) == []
-    assert took(moved, fault(4, 1, effective=Tristate.NO)) == []
-    assert took(moved, fault(4, 1, kind="bandwidth")) == []
+def test_faults_that_had_no_effect_or_depose_nobody_are_not_counted():
+    killed, slower = struck(known_ms=4_000), struck(known_ms=6_000)
+    assert new_leader_s([killed, slower]) == MedianAndWorst(4.5, 6.0)
+    assert new_leader_s([killed, struck(effect="no"), struck(what="bandwidth leader")]) == new_leader_s([killed])
+    assert new_leader_s([struck(what="bandwidth leader")]) == NOBODY
 
 
 def test_a_line_says_what_was_permitted_and_stresses_what_was_not():
@@ -121,7 +93,7 @@ def test_a_line_says_what_was_permitted_and_stresses_what_was_not():
     )
     assert "**forbidden: lost 3**" in cells(replace(ROW, forbidden={"lost": 3}))[-1]
     assert cells(replace(ROW, verdict="violated", defects=("KAFKA-1",)))[3] == "violated, by a known defect"
-    quiet = replace(ROW, permitted={}, longest_s=None, new_leaders=None, controls=Controls(0, 0, {}), seed=2)
+    quiet = replace(ROW, permitted={}, longest_s=None, new_leader_s=NOBODY, controls=Controls(0, 0, {}), seed=2)
     assert cells(quiet)[1] == "safe (seed 2)"
     assert cells(quiet)[4:] == ("none named", "61", "under 1 s", "–", "nothing")
 
@@ -133,7 +105,8 @@ def test_lines_stand_in_the_order_of_the_scenarios():
 
 
 def test_runs_of_one_trial_on_several_metadata_modes_stand_side_by_side():
-    costs = (FaultCost("a leader is killed", NewLeaders(2, 4.0, 4.4), 5.0), FaultCost("a leader is late", None, None))
+    killed = FaultCost("a leader is killed", MedianAndWorst(4.0, 4.4), 5.0)
+    costs = (killed, FaultCost("a leader is late", NOBODY, None))
     told = table_text([replace(ROW, faults=costs), replace(ROW, metadata_mode="zookeeper", faults=costs[:1])])
     assert "| safe | kraft-isolated 4.4.0 | zookeeper 4.4.0 |" in told
     assert "| a leader is killed | new leader 4.0 s, slowest 4.4 s; gap 5.0 s | new leader 4.0 s" in told
