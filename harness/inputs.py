@@ -9,7 +9,9 @@ import os
 import select
 import stat
 import time
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from prozess.harness.errors import BadInput
 
@@ -50,6 +52,24 @@ def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES, timeout_s: float =
 def read_text(path: Path, *, encoding: str = "utf-8") -> str:
     """Returns the text of a file, with every end of a line as a newline. OSError as of `read_bytes`; UnicodeDecodeError."""
     return read_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Reads a TOML file. BadInput if there is none, or if it cannot be read. `what` it is: "Trial", "Matrix"."""
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"{what} file {str(path)!r} does not exist. Give an existing .toml file, or a name from `prozess list`."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{what} file {str(path)!r} cannot be read: {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{what} file {str(path)!r} is not TOML: {error}.") from error
+    except RecursionError as error:
+        raise BadInput(
+            f"{what} file {str(path)!r} is nested too deeply to be read. Nothing that it may say needs more than ten levels."
+        ) from error
 
 
 def refuse_unless_file(path: Path, what: str) -> None:

@@ -3,7 +3,6 @@
 A bad file is one `BadInput`, which names the value, the rule and the way out.
 """
 
-import tomllib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,20 +91,7 @@ def _file_of(name: str) -> Path:
 
 
 def _document_in(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(inputs.read_text(path))
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"Trial file {str(path)!r} does not exist. Give an existing .toml file, or a name from `prozess list`."
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"Trial file {str(path)!r} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
-    except RecursionError as error:
-        raise BadInput(
-            f"Trial file {str(path)!r} is nested too deeply to be read. Nothing that it may say needs more than ten levels."
-        ) from error
+    document = inputs.read_toml(path, "Trial")
     if "matrix" in document:
         raise BadInput(_a_matrix(str(path)))
     if "entries" in document:

@@ -14,7 +14,7 @@ from prozess.app.run.judge import judge_run, write_judged_tables
 from prozess.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
 from prozess.app.run_options import RunOptions
-from prozess.app.webhook import Webhook, message, posting_end, verdict_message
+from prozess.app.webhook import Webhook, message, posting_failure, verdict_message
 from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, ProzessError
@@ -73,19 +73,17 @@ def conduct(plan: Plan, options: RunOptions) -> int:
 
 def conduct_and_notify(plan: Plan, options: RunOptions, webhook: Webhook | None) -> int:
     """Runs the plan like `conduct`, and posts its outcome to a webhook."""
-    conducted: list[TrialOutcome] = []
     what = f"{plan.trial}, seed {plan.seed}"
-
-    def ended() -> str | None:
-        assert webhook is not None, "only a run with a webhook posts its end"
-        (one,) = conducted
-        if one.verdict is None:
-            return message(f"? *failed* {what}", [f"exit code {one.exit_code}", f"run: {one.run.path}"], webhook.host)
-        return verdict_message(what, one.verdict, one.run.path, webhook.host)
-
-    with posting_end(webhook, what, ended):
-        conducted.append(conduct_trial(plan, options))
-    return conducted[0].exit_code
+    with posting_failure(webhook, what):
+        done = conduct_trial(plan, options)
+    if webhook is not None:
+        text = (
+            message(f"? *failed* {what}", [f"exit code {done.exit_code}", f"run: {done.run.path}"], webhook.host)
+            if done.verdict is None
+            else verdict_message(what, done.verdict, done.run.path, webhook.host)
+        )
+        webhook.post(text)
+    return done.exit_code
 
 
 def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:

@@ -8,7 +8,7 @@ address is a secret, because anyone who has it can post. Therefore it is never s
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,22 +97,16 @@ def webhook_of(url: str | None, environment: MutableMapping[str, str] = os.envir
 
 
 @contextmanager
-def posting_end(webhook: Webhook | None, what: str, ended: Callable[[], str | None]) -> Iterator[None]:
-    """A context that posts one message when it ends. `what` is the name of the work, such as "smoke, seed 3";
-    `ended` returns its outcome, or None to post nothing. If the block fails, the message says why, and the error goes on."""
-    if webhook is None:
-        yield
-        return
+def posting_failure(webhook: Webhook | None, what: str) -> Iterator[None]:
+    """A context that posts why its block failed, and lets the error go on. `what` is the name of the work, such as
+    "smoke, seed 3"."""
     try:
         yield
-    except ProzessError as error:
-        webhook.post(message(f"? *failed* {_plain(what)}", [str(error)], webhook.host))
+    except (ProzessError, KeyboardInterrupt) as error:
+        if webhook is not None:
+            kind, lines = ("failed", [str(error)]) if isinstance(error, ProzessError) else ("interrupted", [])
+            webhook.post(message(f"? *{kind}* {_plain(what)}", lines, webhook.host))
         raise
-    except KeyboardInterrupt:
-        webhook.post(message(f"? *interrupted* {_plain(what)}", [], webhook.host))
-        raise
-    if (text := ended()) is not None:
-        webhook.post(text)
 
 
 def verdict_message(what: str, verdict: TrialVerdict, run: Path, host: str) -> str:

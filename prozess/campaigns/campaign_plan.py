@@ -1,11 +1,12 @@
 """Describes a campaign, and computes its n-th trial. The same campaign and seed give the same trials, however often the
 campaign was interrupted."""
 
+import itertools
 import random
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -117,12 +118,6 @@ def with_settings(campaign: Campaign, settings: Mapping[str, object]) -> Campaig
     return campaign.model_copy(update={"entries": tuple(entries)})
 
 
-def is_over(campaign: Campaign, number: int) -> bool:
-    """Returns whether all rounds are over before this trial."""
-    in_all = trials_in_all(campaign)
-    return in_all is not None and number >= in_all
-
-
 def trials_in_all(campaign: Campaign) -> int | None:
     """Returns the number of trials in all rounds; None if the campaign has no rounds and goes on until its time is
     over."""
@@ -131,17 +126,7 @@ def trials_in_all(campaign: Campaign) -> int | None:
 
 def load_campaign(path: Path) -> Campaign:
     """Reads a campaign file. BadInput if it is none."""
-    try:
-        document = tomllib.loads(inputs.read_text(path))
-    except FileNotFoundError as error:
-        raise BadInput(f"{str(path)!r} does not exist. Give a campaign's .toml file.") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{str(path)!r} cannot be read as TOML: {error}.") from error
-    except RecursionError as error:
-        raise BadInput(
-            f"{str(path)!r} is nested too deeply to be read. No campaign needs more than ten levels."
-        ) from error
-    return parse_campaign(document, source=str(path))
+    return parse_campaign(inputs.read_toml(path, "Campaign"), source=str(path))
 
 
 def parse_campaign(document: dict[str, Any], *, source: str) -> Campaign:
@@ -224,7 +209,7 @@ class CampaignDirectory(JobDirectory):
     def _campaign(self) -> Path:
         return self.path / CAMPAIGN_FILE
 
-    def begin(self, begun: BegunCampaign, more: Mapping[str, object] | None = None) -> None:
+    def begin(self, begun: BegunCampaign, more: Mapping[str, Frozen] | None = None) -> None:
         """Makes the directory. `more`: name → content of further JSON files. campaign.json is the last file: a directory
         without it was not begun, and can be begun again. BadInput if there is a campaign already."""
         if self._campaign.exists():
@@ -234,7 +219,7 @@ class CampaignDirectory(JobDirectory):
         self.runs.mkdir(parents=True, exist_ok=True)
         ledger.begin(RunDirectory(self.path))
         for name, content in (more or {}).items():
-            write_json(self.path / name, content)
+            write_json(self.path / name, content.model_dump(mode="json"))
         write_json(self._campaign, begun.model_dump(mode="json"))
 
     def begun(self) -> BegunCampaign:
@@ -242,12 +227,40 @@ class CampaignDirectory(JobDirectory):
         return read_begun(self._campaign, "campaign", BegunCampaign, FORMAT_VERSION)
 
 
-def next_number(attempts: list[TrialAttempt], retries: int, shard: Shard = ALL_TRIALS) -> tuple[int, int]:
-    """Returns (the number of the next trial of a share, which attempt at it). A trial is tried again if prozess itself
-    failed."""
-    if not attempts:
-        return shard.number - 1, 0
-    last = attempts[-1]
-    if last.failed and last.job.attempt < retries:
-        return last.job.number, last.job.attempt + 1
-    return last.job.number + shard.of, 0
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """All trials of a campaign or of a matrix."""
+
+    count: int | None
+    """How many there are. None: there is no end."""
+    job: Callable[[int], TrialJob]
+    """Returns the trial with a number, from 0."""
+
+    @staticmethod
+    def of(begun: BegunCampaign) -> "JobList":
+        """Returns the trials of a campaign."""
+        return JobList(trials_in_all(begun.campaign), partial(draw, begun.campaign, begun.seed))
+
+    def next_job(
+        self, attempts: Sequence[TrialAttempt], begun: BegunCampaign, limit_s: float | None
+    ) -> TrialJob | None:
+        """Returns the next trial of a share. None if all are over, or if the attempts took `limit_s` together."""
+        if limit_s is not None and sum(attempt.took_s for attempt in attempts) >= limit_s:
+            return None
+        found = next_number(attempts, begun.campaign.retries, begun.shard, self.count)
+        return None if found is None else self.job(found[0]).model_copy(update={"attempt": found[1]})
+
+
+def next_number(
+    attempts: Iterable[TrialAttempt], retries: int, shard: Shard = ALL_TRIALS, count: int | None = None
+) -> tuple[int, int] | None:
+    """Returns (the number of the next trial of a share, which attempt at it): the first one that was not run, or in which
+    prozess itself failed and may try again. None if all `count` trials are over; `count` None = there is no end."""
+    last = {attempt.job.number: attempt for attempt in attempts}
+    numbers = itertools.count() if count is None else range(count)
+    for number in filter(shard.has, numbers):
+        if (over := last.get(number)) is None:
+            return number, 0
+        if over.failed and over.job.attempt < retries:
+            return number, over.job.attempt + 1
+    return None

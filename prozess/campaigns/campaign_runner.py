@@ -5,10 +5,13 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from prozess.app.webhook import Webhook, message, posting_end, trials_message, verdict_message
+from pydantic import BaseModel, ValidationError
+
+from prozess.app.webhook import Webhook, message, posting_failure, trials_message, verdict_message
 from prozess.campaigns.campaign_index import write_index
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
@@ -18,13 +21,11 @@ from prozess.campaigns.campaign_plan import (
     Campaign,
     CampaignDirectory,
     Entry,
+    JobList,
     Shard,
     TrialOverrides,
     combinations,
-    draw,
-    is_over,
     load_campaign,
-    next_number,
     trials_in_all,
     with_settings,
 )
@@ -38,25 +39,16 @@ from prozess.campaigns.engine import (
     refuse_strangers,
     tidy,
 )
-from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_results, run_on_spark
+from prozess.campaigns.on_spark import SparkTrials, opened_results, run_on_spark
+from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
 from prozess.harness.printable import number_of
 from prozess.harness.report.words import roughly, time_left_s
 from prozess.harness.verdict import Verdict
-
-Following = Callable[[BegunCampaign, list[TrialAttempt]], TrialJob | None]
-"""Returns the next trial; None if there is none."""
-
-
-def drawn_next(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob | None:
-    """Draws the next trial by the campaign's seed; None if its time or its rounds are over."""
-    number, attempt = next_number(attempts, begun.campaign.retries, begun.shard)
-    if not _time_is_left(begun, attempts) or is_over(begun.campaign, number):
-        return None
-    return draw(begun.campaign, begun.seed, number).model_copy(update={"attempt": attempt})
 
 
 def run_campaign(
@@ -65,75 +57,62 @@ def run_campaign(
     clock: Clock,
     options: Sequence[str] = (),
     runner: tuple[str, ...] | None = None,
-    following: Following = drawn_next,
-    planned: int | None = None,
+    jobs: JobList | None = None,
+    limit_s: float | None = None,
     webhook: Webhook | None = None,
 ) -> int:
-    """Runs trials until nothing follows, and returns the exit code. `options` and `runner`: as for `engine_in`; the options
-    of the campaign follow. `planned`: how many trials there are in all, for the estimate; None: as many as
-    the rounds have, if there are rounds. `webhook`: gets each violation, and the end.
+    """Runs trials until all of this share were run, or the time is over, and returns the exit code.
+
+    `options` and `runner`: as for `engine_in`; the options of the campaign follow. `jobs`: the trials; None: those of the
+    campaign. `limit_s`: how long all attempts may take together; None: as long as the campaign says. `webhook`: gets each
+    violation, and the end.
 
     The exit code is 1 if a trial was violated; else 2 if one was unknown, prozess itself failed for good, or the
     campaign was interrupted; else 0.
     """
-    code: list[int] = []
-
-    def ended() -> str | None:
-        assert webhook is not None, "only a run with a webhook posts its end"
-        name = directory.begun().campaign.name
-        return trials_message(name, code[0], summary(directory.attempts()), str(directory.index), webhook.host)
-
-    with posting_end(webhook, directory.path.name, ended):
-        code.append(_run_campaign(directory, clock, options, runner, following, planned, webhook))
-    return code[0]
-
-
-def _run_campaign(
-    directory: CampaignDirectory,
-    clock: Clock,
-    options: Sequence[str],
-    runner: tuple[str, ...] | None,
-    following: Following,
-    planned: int | None,
-    webhook: Webhook | None,
-) -> int:
     begun = directory.begun()
+    jobs, limit_s = jobs or JobList.of(begun), begun.duration_s if limit_s is None else limit_s
+    planned = None if jobs.count is None else sum(map(begun.shard.has, range(jobs.count)))
     keep, failures_max, in_a_row = begun.campaign.keep, begun.campaign.failures_in_a_row_max, 0
-    if planned is None and (in_all := trials_in_all(begun.campaign)) is not None:
-        planned = sum(begun.shard.has(number) for number in range(in_all))
+    attempts: list[TrialAttempt] = []
+
+    def next_job() -> TrialJob | None:
+        if (job := jobs.next_job(attempts, begun, limit_s)) is not None:
+            _print_begin(job, progress(attempts, planned, limit_s))
+        return job
+
+    def over(done: TrialAttempt) -> None:
+        nonlocal in_a_row
+        _print_attempt(done)
+        _post(webhook, done, str(directory.runs))
+        tidy(directory.runs, done, keep)
+        kept = make_room(directory.runs, attempts, keep)
+        write_index(directory, begun, attempts)
+        in_a_row = in_a_row + 1 if done.failed else 0
+        if kept.full:
+            raise HarnessFailed(
+                f"{directory.path} holds more than {keep.disk_max_gib:g} GiB of runs that may not be removed. "
+                "Move some away, or raise keep.disk_max_gib in campaign.json, and continue with --resume."
+            )
+        if in_a_row >= failures_max:
+            raise HarnessFailed(f"{in_a_row} trials in a row gave no verdict. The reason of the last one: {done.why}")
+
     options = (*options, *begun.options)
     timeout_s = begun.campaign.trial_timeout_s
-    with engine_in(directory, clock=clock, options=options, runner=runner, timeout_s=timeout_s) as engine:
+    with (
+        posting_failure(webhook, directory.path.name),
+        engine_in(directory, clock=clock, options=options, runner=runner, timeout_s=timeout_s) as engine,
+    ):
         attempts = engine.attempts
         if attempts:  # a command that was killed may have noted the last one, and no more
             tidy(directory.runs, attempts[-1], keep)
             write_index(directory, begun, attempts)
-
-        def next_job() -> TrialJob | None:
-            if (job := following(begun, attempts)) is not None:
-                _print_begin(job, progress(attempts, planned, begun.duration_s))
-            return job
-
-        def over(done: TrialAttempt) -> None:
-            nonlocal in_a_row
-            print_attempt(done)
-            _post(webhook, done, str(directory.runs))
-            tidy(directory.runs, done, keep)
-            kept = make_room(directory.runs, attempts, keep)
-            write_index(directory, begun, attempts)
-            in_a_row = in_a_row + 1 if done.failed else 0
-            if kept.full:
-                raise HarnessFailed(
-                    f"{directory.path} holds more than {keep.disk_max_gib:g} GiB of runs that may not be removed. "
-                    "Move some away, or raise keep.disk_max_gib in campaign.json, and continue with --resume."
-                )
-            if in_a_row >= failures_max:
-                raise HarnessFailed(
-                    f"{in_a_row} trials in a row gave no verdict. The reason of the last one: {done.why}"
-                )
-
         engine.work(next_job, over)
-        return int(ExitCode.UNKNOWN if engine.stop.asked else exit_code(attempts))
+        code = int(ExitCode.UNKNOWN if engine.stop.asked else exit_code(attempts))
+    if webhook is not None:
+        name, index = begun.campaign.name, str(directory.index)
+        webhook.post(trials_message(name, code, summary(attempts), index, webhook.host))
+    return code
 
 
 def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
@@ -147,17 +126,6 @@ def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
         if verdict is None
         else verdict_message(what, verdict, Path(run), webhook.host)
     )
-
-
-def attempt_printer(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
-    """Returns the function that is called after each trial. It prints the outcome and the host, and posts a violation.
-    `runs`: the directory of the runs, or its URI."""
-
-    def notify(attempt: TrialAttempt, host: str) -> None:
-        print_attempt(attempt, f" on {host}")
-        _post(webhook, attempt, runs)
-
-    return notify
 
 
 def exit_code(attempts: list[TrialAttempt]) -> ExitCode:
@@ -175,10 +143,6 @@ def summary(attempts: list[TrialAttempt]) -> str:
         ", ".join([*lines, *([f"{failed} without a verdict, because prozess failed"] if failed else [])])
         or "none was run"
     )
-
-
-def _time_is_left(begun: BegunCampaign, attempts: list[TrialAttempt]) -> bool:
-    return begun.duration_s is None or sum(attempt.took_s for attempt in attempts) < begun.duration_s
 
 
 def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: float | None) -> str:
@@ -202,19 +166,25 @@ def _print_begin(job: TrialJob, so_far: str) -> None:
     sys.stderr.flush()
 
 
-def print_status(line: str) -> None:
-    """Prints a line about all trials of the command."""
+def _print_status(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def print_attempt(done: TrialAttempt, where: str = "") -> None:
+def _print_attempt(done: TrialAttempt, where: str = "") -> None:
     """Prints the outcome of a trial, and the host if it ran on another one."""
     settings = " ".join(f"{key}={value}" for key, value in done.job.settings.items())
     what = done.verdict or f"no verdict (exit {done.exit_code}): {done.why}"
     sys.stdout.write(
         f"{done.job.number:4} {done.job.trial} seed {done.job.seed} {settings} {what} {done.took_s:.0f} s{where}\n"
     )
+    sys.stdout.flush()
+
+
+def print_known(what: str, location: Path | str, attempts: Sequence[TrialAttempt], planned: int) -> None:
+    """Prints where trials are run, and how many of them are over already."""
+    known = len({attempt.job.number for attempt in attempts})
+    sys.stdout.write(f"{what:10} {location}: {known} of {planned} trials were run before\n")
     sys.stdout.flush()
 
 
@@ -245,6 +215,7 @@ def campaign(  # noqa: PLR0913 - the options of a command
                 f"{' '.join(given)}."
             )
         directory = _resumed(resume, name, duration, rounds, shard)
+        begun = directory.begun()
         refuse_strangers(directory, trust=trust, what="campaign")
     else:
         found = _wanted_campaign(name, rounds, each.settings)
@@ -261,9 +232,9 @@ def campaign(  # noqa: PLR0913 - the options of a command
     finally:
         attempts = directory.attempts()
         sys.stdout.write(f"trials     {summary(attempts)}\nindex      {directory.index}\n")
-        if drawn_next(directory.begun(), attempts) is not None:
+        if JobList.of(begun).next_job(attempts, begun, begun.duration_s) is not None:
             sys.stdout.write(
-                f"resume     prozess run {directory.begun().campaign.name} --resume {shlex.quote(str(directory.path))}\n"
+                f"resume     prozess run {begun.campaign.name} --resume {shlex.quote(str(directory.path))}\n"
             )
 
 
@@ -282,39 +253,83 @@ def campaign_on_spark(
     exit code. `runs`: a directory of its own that the machines share, or a URI. `settings`: as for `campaign`; `webhook`: as
     for `run_campaign`."""
     found = _wanted_campaign(name, rounds, settings or {})
-    if (count := trials_in_all(found)) is None:
+    if trials_in_all(found) is None:
         raise BadInput(
             f"--master runs trials at once, so {name} needs an end that is no time: give --rounds, such as --rounds 10."
         )
-    shared, begun = SharedResults.at(runs), BegunCampaign(campaign=found, seed=seed)
-    wanted, there = begun.model_dump_json(indent=1).encode(), shared.read(CAMPAIGN_FILE)
-    if there is None:
-        shared.write(CAMPAIGN_FILE, wanted)
-    elif BegunCampaign.model_validate_json(there) != begun:
-        raise BadInput(
-            f"--runs {shared.address} holds another campaign, or this one with another seed. Give a new location."
-        )
-    jobs = [draw(found, seed, number) for number in range(count)]
-    with opened_results(runs) as directory:
-        known = {attempt.job.number for attempt in directory.attempts()}
-    done = run_on_spark(
-        SparkTrials.of(found, shared),
-        [job for job in jobs if job.number not in known],
+    begun = BegunCampaign(campaign=found, seed=seed)
+    begin_shared(runs, {CAMPAIGN_FILE: begun})
+    done = run_shared(
+        "campaign",
+        runs,
+        JobList.of(begun),
         master=master,
         cores=cores,
-        plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
-        on_attempt=attempt_printer(webhook, f"{shared.address}/runs"),
-        status=print_status,
+        plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed),
+        webhook=webhook,
     )
     with opened_results(runs) as directory:
         attempts = directory.attempts()
         write_index(directory, begun, attempts)
-        index = f"{shared.address}/{directory.index.name}"
+        index = f"{SharedResults.at(runs).address}/{directory.index.name}"
         sys.stdout.write(f"trials     {summary(attempts)}\nindex      {index}\n")
         code = int(exit_code(attempts) if done else ExitCode.UNKNOWN)
     if webhook is not None:
         webhook.post(trials_message(found.name, code, summary(attempts), index, webhook.host))
     return code
+
+
+def begin_shared(location: str, files: Mapping[str, BaseModel]) -> None:
+    """Writes the files that describe what is run into a location that is new. BadInput if it has others. `files`: name →
+    content, campaign.json last."""
+    shared = SharedResults.at(location)
+    there = {name: shared.read(name) for name in files}
+    if there[CAMPAIGN_FILE] is None:
+        for name, content in files.items():
+            shared.write(name, content.model_dump_json(indent=1).encode())
+        return
+    for name, content in files.items():
+        with suppress(ValidationError):
+            if type(content).model_validate_json(there[name] or b"") == content:
+                continue
+        raise BadInput(
+            f"{shared.address} holds results of other trials, or of these before they were changed: its {name} is another. "
+            "Give a new location."
+        )
+
+
+def run_shared(
+    what: str,
+    location: str,
+    jobs: JobList,
+    *,
+    master: str,
+    cores: int,
+    plan_of: Callable[[TrialJob], Plan],
+    webhook: Webhook | None,
+) -> bool:
+    """Runs the trials that were not run before, each as a task of Spark; returns whether all are over: false if somebody
+    interrupted. `what` they are: "campaign". `plan_of`: the plan of a trial. `webhook`: gets each violation."""
+    assert jobs.count is not None, "trials that run at once have an end"
+    shared = SharedResults.at(location)
+    with opened_results(location) as directory:
+        begun, before = directory.begun(), directory.attempts()
+    print_known(what, shared.address, before, jobs.count)
+    known = {attempt.job.number for attempt in before}
+
+    def over(attempt: TrialAttempt, host: str) -> None:
+        _print_attempt(attempt, f" on {host}")
+        _post(webhook, attempt, f"{shared.address}/runs")
+
+    return run_on_spark(
+        SparkTrials.of(begun.campaign, shared),
+        [jobs.job(number) for number in range(jobs.count) if number not in known],
+        master=master,
+        cores=cores,
+        plan_of=lambda job: plan_of(job).model_dump_json(),
+        on_attempt=over,
+        status=_print_status,
+    )
 
 
 def find_campaign(name: str) -> Campaign:

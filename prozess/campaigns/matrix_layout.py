@@ -2,7 +2,6 @@
 that says what varies from trial to trial."""
 
 import copy
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,17 +153,7 @@ def load_matrix(name_or_path: str) -> Matrix:
             hint = did_you_mean(name_or_path, known, otherwise="give one of these, or the path of a .toml file.")
             raise BadInput(f"There is no matrix {name_or_path!r}; {hint} Known: {', '.join(known)}.")
         path = known[name_or_path]
-    try:
-        document = tomllib.loads(inputs.read_text(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"Matrix file {str(path)!r} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"Matrix file {str(path)!r} is not TOML: {error}.") from error
-    except RecursionError as error:
-        raise BadInput(
-            f"Matrix file {str(path)!r} is nested too deeply to be read. Nothing that it may say needs more than ten levels."
-        ) from error
-    return parse_matrix(document, source=str(path))
+    return parse_matrix(inputs.read_toml(path, "Matrix"), source=str(path))
 
 
 def parse_matrix(document: Mapping[str, Any], *, source: str) -> Matrix:
@@ -210,8 +199,7 @@ RefuseImpossible = Callable[[Plan], None]
 """Raises UnsupportedFault if this machine cannot make one of the plan's faults."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixTrial:
+class MatrixTrial(Frozen):
     """One trial of a matrix."""
 
     number: int
@@ -220,12 +208,6 @@ class MatrixTrial:
     seed: int
     part: int
     parts: int
-
-    @property
-    def label(self) -> str:
-        """The trial's choice in the words of the file."""
-        share = f" part {self.part + 1} of {self.parts}" if self.parts > 1 else ""
-        return " ".join(self.row.values()) + share
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,15 +291,20 @@ class MatrixLayout:
         """Returns every trial in the order of running: each choice once before its further parts and seeds."""
         found: list[MatrixTrial] = []
         parts = [max(count.parts for count in self.counts(row)) for row in self.rows]
+
+        def add(row: dict[str, str], seed: int, part: int, of: int) -> None:
+            found.append(MatrixTrial(number=len(found), row=row, seed=seed, part=part, parts=of))
+
         spec = self.matrix.spec
         for seed in spec.seeds:
             if spec.deal == "in-turn":
-                rows = enumerate(zip(self.rows, parts, strict=True))
-                found += [MatrixTrial(len(found) + n, row, seed, n % of, of) for n, (row, of) in rows]
+                for n, (row, of) in enumerate(zip(self.rows, parts, strict=True)):
+                    add(row, seed, n % of, of)
                 continue
             for part in range(max(parts)):
-                of_part = [(row, of) for row, of in zip(self.rows, parts, strict=True) if part < of]
-                found += [MatrixTrial(len(found) + n, row, seed, part, of) for n, (row, of) in enumerate(of_part)]
+                for row, of in zip(self.rows, parts, strict=True):
+                    if part < of:
+                        add(row, seed, part, of)
         return found
 
     def coverage(self) -> tuple[int, int, list[dict[str, str]]]:
@@ -408,7 +395,7 @@ class MatrixLayout:
         """Returns (cells, client processes) of a trial, as in the first part of its kind of cluster."""
         key = str([(count.kind, count.chosen) for count in self.counts(trial.row)])
         if key not in self._sizes:
-            plan = self.plan(MatrixTrial(0, trial.row, trial.seed, 0, trial.parts))
+            plan = self.plan(trial.model_copy(update={"number": 0, "part": 0}))
             self._sizes[key] = len(plan.cells), len(plan.clients)
         return self._sizes[key]
 
@@ -486,7 +473,7 @@ class BegunMatrix(Frozen):
     title: str
     values: dict[str, list[str]]
     """Axis → its values."""
-    trials: list[dict[str, Any]]
+    trials: tuple[MatrixTrial, ...]
     document: dict[str, Any]
     """The rest of the matrix file."""
     format_version: int = FORMAT_VERSION

@@ -35,7 +35,7 @@ def merge(target: Path, shares: Sequence[Path]) -> None:
     making = CampaignDirectory(target.with_name(target.name + _MAKING))
     shutil.rmtree(making.path, ignore_errors=True)
     try:
-        making.begin(begun, {MATRIX_FILE: matrix.model_dump(mode="json")})
+        making.begin(begun, {MATRIX_FILE: matrix})
         for directory, attempt in attempts:
             if attempt.run is not None and (directory.runs / attempt.run).is_dir():
                 shutil.copytree(directory.runs / attempt.run, making.runs / attempt.run, symlinks=True)

@@ -16,7 +16,7 @@ from rich.table import Table
 from prozess.campaigns.campaign_plan import ALL_TRIALS, CampaignDirectory
 from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import TrialAttempt, exit_code_of
-from prozess.campaigns.matrix_layout import read_matrix_file
+from prozess.campaigns.matrix_layout import MatrixTrial, read_matrix_file
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, HistoryUnreadable
 from prozess.harness.printable import number_of, printable
@@ -77,14 +77,9 @@ class ConfigurationResult(Frozen):
         return f"{self.workload} " + " ".join(f"{axis}={value}" for axis, value in sorted(self.axes.items()))
 
 
-class MatrixTrialLine(Frozen):
+class MatrixTrialLine(MatrixTrial):
     """One trial of the matrix, as the tables show it."""
 
-    number: int
-    row: dict[Axis, Value]
-    seed: int
-    part: int
-    parts: int
     verdict: Verdict | None = None
     """None: it was not run, or has no verdict."""
     sentence: str = ""
@@ -140,7 +135,7 @@ def read_results(directory: CampaignDirectory) -> Results:
     last = {attempt.job.number: attempt for attempt in directory.attempts()}
     lines, verdicts, notes = [], {}, []
     for planned_trial in begun.trials:
-        line = MatrixTrialLine.model_validate(planned_trial)
+        line = MatrixTrialLine.model_validate(planned_trial.model_dump())
         if not shard.has(line.number):
             continue
         attempt = last.get(line.number)

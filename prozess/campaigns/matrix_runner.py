@@ -26,23 +26,24 @@ from prozess.campaigns.campaign_plan import (
     Campaign,
     CampaignDirectory,
     Entry,
+    JobList,
     Shard,
     parse_shard,
 )
-from prozess.campaigns.campaign_runner import attempt_printer, print_status, run_campaign
-from prozess.campaigns.engine import Keep, TrialAttempt, TrialJob, refuse_strangers
+from prozess.campaigns.campaign_runner import begin_shared, print_known, run_campaign, run_shared
+from prozess.campaigns.engine import Keep, TrialJob, refuse_strangers
 from prozess.campaigns.matrix_layout import (
     MATRIX_FILE,
     BegunMatrix,
     CellCount,
     MatrixLayout,
-    MatrixTrial,
     load_matrix,
     read_matrix_file,
 )
 from prozess.campaigns.matrix_merge import merge
 from prozess.campaigns.matrix_results import compare, read_results, show_difference, show_results, write_page
-from prozess.campaigns.on_spark import SharedResults, SparkTrials, opened_results, run_on_spark
+from prozess.campaigns.on_spark import opened_results
+from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
@@ -55,13 +56,10 @@ from prozess.harness.run_directory import RunDirectory, write_whole
 OPTIONS = ("--engine", "local", "--trust")
 """The options of every trial. Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to
 check them. The plans that it carries out are written by this command."""
-FOREVER_S = 10 * 365 * 86_400.0
 PLANS = "plans"
 MERGE = "merge"
 """The first argument that asks to merge shares, in place of the name of a matrix."""
-BEGUN_FILES = (MATRIX_FILE, CAMPAIGN_FILE)
-"""In the order in which they are written: a location without the last one was not begun."""
-_LEFT_BY_BEGIN = {"runs", *(f"{name}{end}" for name in (TOKEN, *BEGUN_FILES) for end in ("", ".part"))}
+_LEFT_BY_BEGIN = {"runs", *(f"{name}{end}" for name in (TOKEN, MATRIX_FILE, CAMPAIGN_FILE) for end in ("", ".part"))}
 """All that a command may leave that was killed while it began."""
 
 
@@ -77,45 +75,22 @@ def run_matrix(
     """Begins or continues a matrix, until every trial of this share was run or `seconds` are over. Returns the campaign's
     exit code. `webhook`: as for `run_campaign`."""
     directory = CampaignDirectory(path)
-    trials = layout.trials
     if directory.is_there:
         refuse_strangers(directory, trust=False, what="matrix")
     begin_matrix(layout, directory, shard)
     before = directory.attempts()
+    limit_s = None if seconds is None else seconds + sum(attempt.took_s for attempt in before)
+    print_known("matrix", path, before, sum(shard.has(trial.number) for trial in layout.trials))
+    (path / PLANS).mkdir(exist_ok=True)
 
-    def following(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob | None:
-        late = seconds is not None and sum(attempt.took_s for attempt in attempts[len(before) :]) > seconds
-        if late or (job := _next(trials, attempts, begun)) is None:
-            return None
-        return _with_plan(layout, trials[job.number], path, job)
+    def job(number: int) -> TrialJob:
+        plan = layout.plan(layout.trials[number])
+        file = path / PLANS / f"{plan.trial}.json"
+        write_whole(file, plan.model_dump_json())
+        return TrialJob(number=number, trial=str(file), seed=plan.seed)
 
-    mine = sum(directory.begun().shard.has(trial.number) for trial in trials)
-    sys.stdout.write(
-        f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {mine} trials were run before\n"
-    )
-    sys.stdout.flush()
-    return run_campaign(directory, clock=clock, options=OPTIONS, following=following, planned=mine, webhook=webhook)
-
-
-def _next(trials: Sequence[MatrixTrial], attempts: Sequence[TrialAttempt], begun: BegunCampaign) -> TrialJob | None:
-    """Returns the first trial of the share that was not run, or in which prozess itself failed and may try again. None: there
-    is none."""
-    last = {attempt.job.number: attempt for attempt in attempts}
-    for trial in (trial for trial in trials if begun.shard.has(trial.number)):
-        over = last.get(trial.number)
-        if over is None:
-            return TrialJob(number=trial.number, trial="", seed=trial.seed)
-        if over.failed and over.job.attempt < begun.campaign.retries:
-            return TrialJob(number=trial.number, attempt=over.job.attempt + 1, trial="", seed=trial.seed)
-    return None
-
-
-def _with_plan(layout: MatrixLayout, trial: MatrixTrial, path: Path, job: TrialJob) -> TrialJob:
-    plan = layout.plan(trial)
-    file = path / PLANS / f"{plan.trial}.json"
-    file.parent.mkdir(exist_ok=True)
-    write_whole(file, plan.model_dump_json())
-    return job.model_copy(update={"trial": str(file)})
+    jobs = JobList(len(layout.trials), job)
+    return run_campaign(directory, clock=clock, options=OPTIONS, jobs=jobs, limit_s=limit_s, webhook=webhook)
 
 
 def run_matrix_on_spark(
@@ -124,59 +99,24 @@ def run_matrix_on_spark(
     """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `location`: a directory that they
     share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: what gets
     each violation."""
-    shared, trials = SharedResults.at(location), {trial.number: trial for trial in layout.trials}
-    _begin_shared(layout, shared)
-    with opened_results(location) as directory:
-        begun = directory.begun()
-        known = {attempt.job.number for attempt in directory.attempts()}
-    sys.stdout.write(f"matrix     {shared.address}: {len(known)} of {len(trials)} trials were run before\n")
-    sys.stdout.flush()
-    jobs = [
-        TrialJob(number=number, trial=f"{layout.matrix.name}-{number:03}", seed=trial.seed)
-        for number, trial in trials.items()
-        if number not in known
-    ]
-    done = run_on_spark(
-        SparkTrials.of(begun.campaign, shared),
-        jobs,
+    matrix, trials = layout.matrix, layout.trials
+    begun, campaign = _begun(layout, ALL_TRIALS)
+    begin_shared(location, {MATRIX_FILE: begun, CAMPAIGN_FILE: campaign})
+    done = run_shared(
+        "matrix",
+        location,
+        JobList(len(trials), lambda n: TrialJob(number=n, trial=f"{matrix.name}-{n:03}", seed=trials[n].seed)),
         master=master,
         cores=cores,
-        plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
-        on_attempt=attempt_printer(webhook, f"{shared.address}/runs"),
-        status=print_status,
+        plan_of=lambda job: layout.plan(trials[job.number]),
+        webhook=webhook,
     )
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
 
 
-def _begin_shared(layout: MatrixLayout, shared: SharedResults) -> None:
-    """Writes matrix.json and campaign.json into a location that is new. BadInput if another matrix is there."""
-    with tempfile.TemporaryDirectory(prefix="prozess-") as scratch:
-        directory = CampaignDirectory(Path(scratch) / "new")
-        there = {name: shared.read(name) for name in BEGUN_FILES}
-        if there[CAMPAIGN_FILE] is not None:
-            directory.path.mkdir()
-            for name, content in there.items():
-                (directory.path / name).write_bytes(content or b"")
-            try:
-                begin_matrix(layout, directory)
-            except BadInput as error:
-                raise BadInput(str(error).replace(str(directory.path), shared.address)) from error
-            return
-        begin_matrix(layout, directory)
-        for name in BEGUN_FILES:
-            shared.write(name, (directory.path / name).read_bytes())
-
-
 def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shard = ALL_TRIALS) -> None:
     """Writes matrix.json and campaign.json into a new directory. BadInput if there is something else."""
-    matrix, trials = layout.matrix, layout.trials
-    begun = BegunMatrix(
-        name=matrix.name,
-        title=matrix.title,
-        values=matrix.spec.values,
-        trials=[{"number": t.number, "row": t.row, "seed": t.seed, "part": t.part, "parts": t.parts} for t in trials],
-        document=json.loads(json.dumps(matrix.document, default=str)),
-    )
+    begun, campaign = _begun(layout, shard)
     if directory.is_there:
         if read_matrix_file(directory.path) != begun:
             raise BadInput(
@@ -193,14 +133,26 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
         raise BadInput(
             f"--run {directory.path}: this directory holds something else. Give a new one, or one of this matrix."
         )
+    directory.begin(campaign, {MATRIX_FILE: begun})
+
+
+def _begun(layout: MatrixLayout, shard: Shard) -> tuple[BegunMatrix, BegunCampaign]:
+    """Returns the content of matrix.json and of campaign.json."""
+    matrix = layout.matrix
+    begun = BegunMatrix(
+        name=matrix.name,
+        title=matrix.title,
+        values=matrix.spec.values,
+        trials=tuple(layout.trials),
+        document=json.loads(json.dumps(matrix.document, default=str)),
+    )
     campaign = Campaign(
         name=matrix.name,
         title=matrix.title,
         entries=(Entry(trial=matrix.name),),
         keep=Keep(held="history", disk_max_gib=40),
     )
-    whole = BegunCampaign(campaign=campaign, seed=0, duration_s=FOREVER_S, shard=shard)
-    directory.begin(whole, {MATRIX_FILE: begun.model_dump(mode="json")})
+    return begun, BegunCampaign(campaign=campaign, seed=0, shard=shard)
 
 
 _REASONS = 12
@@ -411,9 +363,7 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
         "covered": done,
         "can_be_covered": possible,
         "impossible": impossible,
-        "trials": [
-            {"number": t.number, "seed": t.seed, "part": t.part, "parts": t.parts, **t.row} for t in layout.trials
-        ],
+        "trials": [{**trial.model_dump(exclude={"row"}), **trial.row} for trial in layout.trials],
         "seconds": round(sum(layout.seconds(t) for t in layout.trials)),
     }
     sys.stdout.write(json.dumps(document, indent=1) + "\n")

@@ -7,7 +7,7 @@ entries/N-T.json     trial N is over: its attempts. It is written last, so that 
 begun/N.json         trial N was begun, where and when
 jobs/N.json          what is to be run as trial N
 plans/N.json         the plan of trial N, unless it comes with prozess
-owners/ID.json       the command that works here (`prozess.campaigns.results_lock`)
+owners/ID.json       the command that works here (`prozess.campaigns.shared_results`)
 
 A task that Spark begins again, because a machine was lost, runs its trial from the start. If another task ended the same
 trial meanwhile, the first entry counts.
@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -35,16 +34,13 @@ from prozess.app.run_options import refuse_without_spark
 from prozess.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
 from prozess.campaigns.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
 from prozess.campaigns.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
-from prozess.campaigns.results_lock import ResultsOwner, owned
+from prozess.campaigns.shared_results import SharedResults, owned
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
-from prozess.harness.history.store import Setting, files_in, location_of, stored_run
+from prozess.harness.history.store import Setting, location_of
 from prozess.harness.printable import printable
 from prozess.harness.values import Frozen
-
-if TYPE_CHECKING:
-    from pyarrow import fs
 
 LOOK_S = 2.0
 """How often the command looks for trials that are over."""
@@ -81,105 +77,6 @@ class BegunTrial(Frozen):
 
     host: str
     began_s: float
-
-
-@dataclass(frozen=True)
-class SharedResults:
-    """A directory that several machines can read and write. It can be pickled and sent to Spark's workers, with what it takes
-    to log in."""
-
-    filesystem: "fs.FileSystem"
-    directory: str
-    """The path of the directory in that file system."""
-    address: str
-    """The same for messages: a path or a URI without secrets."""
-
-    @staticmethod
-    def at(results: Path | str, setting: Setting | None = None) -> "SharedResults":
-        """Returns the location with this path or URI. BadInput for a file system that pyarrow cannot write to."""
-        from pyarrow import fs
-
-        found = location_of(results)
-        if isinstance(found, Path):
-            path = str(found.resolve())
-            return SharedResults(fs.LocalFileSystem(), path, path)
-        run = stored_run(found, setting)
-        return SharedResults(run.filesystem, run.directory, run.address)
-
-    def names(self, folder: str) -> list[str]:
-        """Returns the names of the files in a folder, in order; none if it is not there."""
-        with self._as_one_sentence("read"):
-            return [name for name, _ in files_in(self.filesystem, f"{self.directory}/{folder}")]
-
-    def folders(self, folder: str) -> list[str]:
-        """Returns the names of the folders in a folder, in order; none if it is not there."""
-        from pyarrow import fs
-
-        with self._as_one_sentence("read"):
-            below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
-            found = self.filesystem.get_file_info(below)
-            return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
-
-    def times(self, folder: str) -> dict[str, float]:
-        """Returns name → when each file of a folder was written, in seconds by the store's clock; none if it is not there."""
-        from pyarrow import fs
-
-        with self._as_one_sentence("read"):
-            below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
-            found = self.filesystem.get_file_info(below)
-            return {info.base_name: info.mtime_ns / NS_PER_S for info in found if info.type == fs.FileType.File}
-
-    def read(self, name: str) -> bytes | None:
-        """Returns the content of a file; None if it is not there."""
-        from pyarrow import fs
-
-        with self._as_one_sentence("read"):
-            path = f"{self.directory}/{name}"
-            if self.filesystem.get_file_info(path).type != fs.FileType.File:
-                return None
-            with self.filesystem.open_input_stream(path) as stream:
-                content: bytes = stream.read()
-                return content
-
-    def write(self, name: str, content: bytes) -> None:
-        """Writes a file. Anyone who reads it meanwhile may find a part of it."""
-        with self._as_one_sentence("written"):
-            path = f"{self.directory}/{name}"
-            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-            with self.filesystem.open_output_stream(path) as stream:
-                stream.write(content)
-
-    def send(self, folder: Path, name: str) -> None:
-        """Copies a folder of this machine, with everything in it, to where the name says."""
-        from pyarrow import fs
-
-        with self._as_one_sentence("written"):
-            for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
-                target = f"{self.directory}/{name}/{path.relative_to(folder)}"
-                self.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
-                fs.copy_files(str(path), target, destination_filesystem=self.filesystem)
-
-    def remove(self, name: str) -> None:
-        """Removes a file or a folder, if it is there."""
-        from pyarrow import fs
-
-        with self._as_one_sentence("written"):
-            path = f"{self.directory}/{name}"
-            kind = self.filesystem.get_file_info(path).type
-            if kind == fs.FileType.Directory:
-                self.filesystem.delete_dir(path)
-            elif kind == fs.FileType.File:
-                self.filesystem.delete_file(path)
-
-    @contextmanager
-    def _as_one_sentence(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, pa.ArrowException) as error:
-            raise HarnessFailed(
-                f"{self.address} cannot be {what}: {str(error).splitlines()[0]}. Look at the address, at how to log in, and "
-                "at what you may do there."
-            ) from error
 
 
 @dataclass(frozen=True)
@@ -303,49 +200,33 @@ def run_on_spark(
     """
     refuse_without_spark("--master")
     with owned(trials.results) as ownership:
-        return _run_owned(
-            trials, jobs, ownership, master=master, cores=cores, plan_of=plan_of, on_attempt=on_attempt, status=status
-        )
+        from prozess.spark_checkers.session import start_session
 
-
-def _run_owned(
-    trials: SparkTrials,
-    jobs: Sequence[TrialJob],
-    ownership: ResultsOwner,
-    *,
-    master: str,
-    cores: int,
-    plan_of: Callable[[TrialJob], str | None],
-    on_attempt: OnAttempt,
-    status: Callable[[str], None],
-) -> bool:
-    from prozess.spark_checkers.session import start_session
-
-    view = _View(trials.results, on_attempt, status, len(jobs))
-    view.look()
-    pending = [job for job in jobs if job.number not in view.over]
-    if not pending:
+        view = _View(trials.results, on_attempt, status, len(jobs))
+        view.look()
+        pending = [job for job in jobs if job.number not in view.over]
+        if not pending:
+            return True
+        settings = {"spark.executor.cores": str(cores), "spark.task.cpus": str(cores), "spark.speculation": "false"}
+        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}
+        session = start_session(master=master, settings=settings)
+        try:
+            with listening() as stop:
+                for begin in range(0, len(pending), AT_ONCE_MAX):
+                    wave = pending[begin : begin + AT_ONCE_MAX]
+                    for job in wave:
+                        trials.results.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
+                        if (plan := plan_of(job)) is not None:
+                            trials.results.write(f"plans/{job.number:06}.json", plan.encode())
+                    ownership.ensure()
+                    _Wave(trials, [job.number for job in wave]).run(session, view, stop)
+                    if stop.asked:
+                        return False
+        finally:
+            session.stop()
+        ownership.ensure()
+        _remove_unnoted(trials.results)
         return True
-    settings = {"spark.executor.cores": str(cores), "spark.task.cpus": str(cores), "spark.speculation": "false"}
-    settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}
-    session = start_session(master=master, settings=settings)
-    try:
-        with listening() as stop:
-            for begin in range(0, len(pending), AT_ONCE_MAX):
-                wave = pending[begin : begin + AT_ONCE_MAX]
-                for job in wave:
-                    trials.results.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
-                    if (plan := plan_of(job)) is not None:
-                        trials.results.write(f"plans/{job.number:06}.json", plan.encode())
-                ownership.ensure()
-                _Wave(trials, [job.number for job in wave]).run(session, view, stop)
-                if stop.asked:
-                    return False
-    finally:
-        session.stop()
-    ownership.ensure()
-    _remove_unnoted(trials.results)
-    return True
 
 
 def _remove_unnoted(results: SharedResults) -> None:

@@ -15,7 +15,7 @@ from prozess.app import webhook
 from prozess.app.conduct import TrialOutcome, conduct_and_notify
 from prozess.app.run_options import RunOptions
 from prozess.app.run_process import StopRequest, run_trial_command
-from prozess.app.webhook import VARIABLE, Webhook, message, posting_end, verdict_message, webhook_of
+from prozess.app.webhook import VARIABLE, Webhook, message, posting_failure, verdict_message, webhook_of
 from prozess.campaigns.campaign_runner import run_campaign
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
@@ -178,20 +178,17 @@ def test_a_run_without_a_verdict_posts_that_it_failed(server, hook, monkeypatch,
 
 
 def test_an_error_is_posted_and_goes_on(server, hook):
-    with pytest.raises(HarnessFailed), posting_end(hook, "smoke", lambda: "never"):
+    with pytest.raises(HarnessFailed), posting_failure(hook, "smoke"):
         raise HarnessFailed("There is no Java.")
-    with pytest.raises(KeyboardInterrupt), posting_end(hook, "smoke", lambda: "never"):
+    with pytest.raises(KeyboardInterrupt), posting_failure(hook, "smoke"):
         raise KeyboardInterrupt
     assert [text.split(" (")[0] for text in server.texts] == ["? *failed* smoke", "? *interrupted* smoke"]
     assert "There is no Java." in server.texts[0]
 
 
-def test_without_a_webhook_nothing_is_asked_what_to_say():
-    def asked():
-        raise AssertionError
-
-    with posting_end(None, "smoke", asked):
-        pass
+def test_an_error_goes_on_without_a_webhook_too():
+    with pytest.raises(HarnessFailed, match="no Java"), posting_failure(None, "smoke"):
+        raise HarnessFailed("There is no Java.")
 
 
 def test_a_campaign_posts_each_violation_at_once_and_its_end(server, hook, tmp_path):

@@ -19,10 +19,10 @@ from prozess.campaigns.campaign_plan import (
     CampaignDirectory,
     Entry,
     draw,
-    is_over,
     load_campaign,
     next_number,
     parse_campaign,
+    trials_in_all,
 )
 from prozess.campaigns.campaign_runner import exit_code, find_campaign, progress, summary
 from prozess.campaigns.engine import TrialAttempt, TrialJob
@@ -66,8 +66,7 @@ def test_the_first_round_has_every_trial_once(seed, size):
 def test_in_rounds_every_combination_is_run_once_a_round_each_time_with_another_seed(seed, rounds):
     entries = (Entry(trial="a"), Entry(trial="b", set={"x": ("1", "2"), "y": ("p", "q", "r")}))
     found = Campaign(name="c", title="", entries=entries, rounds=rounds)
-    numbers = [n for n in range(7 * rounds + 3) if not is_over(found, n)]
-    drawn = [draw(found, seed, number) for number in numbers]
+    drawn = [draw(found, seed, number) for number in range(trials_in_all(found))]
     assert len(drawn) == 7 * rounds
     for first in range(0, len(drawn), 7):
         each = {(d.trial, *d.settings.values()) for d in drawn[first : first + 7]}
@@ -171,7 +170,9 @@ def test_a_damaged_entry_and_a_campaign_of_another_version_are_refused(tmp_path)
 def test_only_what_the_machinery_failed_is_tried_again():
     assert next_number([], 1) == (0, 0)
     assert next_number([attempt(0, verdict=None)], 1) == (0, 1)
-    assert next_number([attempt(0, verdict=None), attempt(0, verdict=None, attempts=1)], 1) == (1, 0)
+    twice = [attempt(0, verdict=None), attempt(0, verdict=None, attempts=1)]
+    assert next_number(twice, 1) == (1, 0)
+    assert next_number(twice, 1, count=1) is None
     for verdict in ("held", "violated", "unknown"):
         assert next_number([attempt(0, verdict=verdict)], 1) == (1, 0)
 

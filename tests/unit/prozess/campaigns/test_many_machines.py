@@ -19,17 +19,18 @@ from prozess.campaigns.campaign_plan import (
     next_number,
     parse_shard,
 )
+from prozess.campaigns.campaign_runner import begin_shared
 from prozess.campaigns.engine import RunningJob
 from prozess.campaigns.matrix_layout import read_matrix_file
 from prozess.campaigns.matrix_merge import merge
 from prozess.campaigns.matrix_results import read_results
 from prozess.campaigns.on_spark import (
     FinishedTrial,
-    SharedResults,
     opened_results,
     read_entries,
     remove_abandoned_trials,
 )
+from prozess.campaigns.shared_results import SharedResults
 from prozess.command import run
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.processes import boot_id, identify
@@ -64,9 +65,9 @@ def test_each_trial_is_in_exactly_one_share(trials, of):
     assert [sum(shard.has(trial) for shard in shards) for trial in range(trials)] == [1] * trials
     for shard in shards:
         walked, attempts = [], []
-        while (number := next_number(attempts, 1, shard)[0]) < trials:
-            walked.append(number)
-            attempts.append(attempt(number))
+        while (found := next_number(attempts, 1, shard, trials)) is not None:
+            walked.append(found[0])
+            attempts.append(attempt(found[0]))
         assert walked == [number for number in range(trials) if shard.has(number)]
 
 
@@ -160,6 +161,19 @@ def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
         (opened.path / "matrix.html").write_text("page")
     assert (directory.path / "matrix.html").read_text() == "page"
     assert not (directory.path / "entries.jsonl").exists()
+
+
+def test_a_location_belongs_to_the_trials_with_which_it_was_begun(tmp_path):
+    begun = BegunCampaign(campaign=a_campaign("m", rounds=2), seed=1)
+    for _ in range(2):
+        begin_shared(str(tmp_path), {"campaign.json": begun})
+    assert CampaignDirectory(tmp_path).begun() == begun
+    for other in (begun.model_copy(update={"seed": 2}), begun.model_copy(update={"campaign": a_campaign("n")})):
+        with pytest.raises(BadInput, match=r"results of other trials.*its campaign\.json is another"):
+            begin_shared(str(tmp_path), {"campaign.json": other})
+    (tmp_path / "campaign.json").write_text('{"campaign": {"na')
+    with pytest.raises(BadInput, match="results of other trials"):
+        begin_shared(str(tmp_path), {"campaign.json": begun})
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -252,7 +252,7 @@ def carry_out(monkeypatch, capsys, *arguments):
     ("arguments", "words"),
     [
         ((), "Give the name or file of a matrix"),
-        (("smoke.toml",), "cannot be read"),
+        (("smoke.toml",), "Matrix file 'smoke.toml' does not exist"),
         (("matrix-quik",), "did you mean 'matrix-quick'?"),
         (("matrix-quick", "--diff", "a", "b"), "--diff compares two directories"),
         (("--diff", "a", "b"), "holds no results of a matrix"),

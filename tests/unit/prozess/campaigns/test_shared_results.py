@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from prozess.campaigns.on_spark import SharedResults
-from prozess.campaigns.results_lock import ResultsOwner, owned
+from prozess.campaigns.shared_results import ResultsOwner, SharedResults, owned
 from prozess.harness.errors import BadInput, HarnessFailed
 
 LEASE_S = 90.0
