@@ -100,7 +100,7 @@ def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
         seconds.measure("versions", lambda: _stamp(run, plan))
         if note := concurrent_runs_note(run):
             view.note(note)
-        spark = SparkAhead(options, view)
+        spark = SparkAhead(options)
 
         def on_event(event: dict[str, Any]) -> None:
             view.on_event(event)
@@ -148,7 +148,7 @@ def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, dec
 
     gc.freeze()  # imported modules stay: the garbage collector need not scan them again and again
     with ProgressView(quiet=options.quiet or options.as_json) as view:
-        spark = SparkAhead(options, view)
+        spark = SparkAhead(options)
         verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)
         if options.out is not None:
             seconds.measure("tables", lambda: write_judged_tables(run, condition))
@@ -240,9 +240,9 @@ def _stamp(run: RunDirectory, plan: Plan) -> None:
 class SparkAhead:
     """Starts Spark in a thread while the cluster is still busy, so that nobody waits for it later."""
 
-    def __init__(self, options: RunOptions, view: ProgressView) -> None:
+    def __init__(self, options: RunOptions) -> None:
         self._wanted = options.used_engine == "spark"
-        self._options, self._view = options, view
+        self._options = options
         self._thread: threading.Thread | None = None
         self._session: SparkSession | None = None
         self._error: ProzessError | None = None

@@ -208,15 +208,15 @@ class ResultsOwner:
 
 
 @contextmanager
-def owned(given: SharedResults, *, lease_s: float = LEASE_S, renew_s: float = RENEW_S) -> Iterator[ResultsOwner]:
-    """A context in which a location belongs to this command, which renews its claim every `renew_s`. BadInput if another
+def owned(given: SharedResults) -> Iterator[ResultsOwner]:
+    """A context in which a location belongs to this command, which renews its claim every RENEW_S. BadInput if another
     command works on it."""
-    ownership = ResultsOwner(given, lease_s=lease_s)
+    ownership = ResultsOwner(given)
     ownership.claim()
     ended = threading.Event()
 
     def keep() -> None:
-        while not ended.wait(renew_s):
+        while not ended.wait(RENEW_S):
             with suppress(
                 HarnessFailed
             ):  # the store is out of reach for now; or the claim is lost, which `ensure` says
@@ -228,6 +228,6 @@ def owned(given: SharedResults, *, lease_s: float = LEASE_S, renew_s: float = RE
         yield ownership
     finally:
         ended.set()
-        thread.join(timeout=renew_s)
+        thread.join(timeout=RENEW_S)
         with suppress(HarnessFailed):
             ownership.release()

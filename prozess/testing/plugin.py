@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,53 +129,36 @@ def nemesis(kafka_cluster: KafkaCluster, _prozess_recording: Recording) -> TestN
     return TestNemesis(_prozess_recording.session, _prozess_recording)
 
 
-@pytest.fixture
-def recorded_producer(_prozess_recording: Recording) -> type[Any]:
-    """Returns a class to use in place of confluent_kafka.Producer. With `kafka_cluster`, bootstrap.servers may be left
-    out."""
-    from prozess.testing.recorded.producer import RecordedProducer
+def _recorded_class(fixture: str, module: str, name: str, instead_of: str) -> Callable[..., type[Any]]:
+    """Makes the fixture of this name. It returns the class of a module of `prozess.testing.recorded`, for the test alone."""
 
-    return _prozess_recording.client_class(RecordedProducer)
+    def recorded(_prozess_recording: Recording) -> type[Any]:
+        found: type[Any] = getattr(import_module(f"prozess.testing.recorded.{module}"), name)
+        return _prozess_recording.client_class(found)
 
-
-@pytest.fixture
-def recorded_consumer(_prozess_recording: Recording) -> type[Any]:
-    """Returns a class to use in place of confluent_kafka.Consumer."""
-    from prozess.testing.recorded.consumer import RecordedConsumer
-
-    return _prozess_recording.client_class(RecordedConsumer)
+    recorded.__doc__ = f"Returns a class to use in place of {instead_of}."
+    return pytest.fixture(name=fixture)(recorded)
 
 
-@pytest.fixture
-def recorded_aio_producer(_prozess_recording: Recording) -> type[Any]:
-    """Returns a class to use in place of confluent_kafka.aio.AIOProducer."""
-    from prozess.testing.recorded.application import RecordedAIOProducer
-
-    return _prozess_recording.client_class(RecordedAIOProducer)
-
-
-@pytest.fixture
-def recorded_aio_consumer(_prozess_recording: Recording) -> type[Any]:
-    """Returns a class to use in place of confluent_kafka.aio.AIOConsumer."""
-    from prozess.testing.recorded.application import RecordedAIOConsumer
-
-    return _prozess_recording.client_class(RecordedAIOConsumer)
-
-
-@pytest.fixture
-def recorded_aiokafka_producer(_prozess_recording: Recording) -> type[Any]:
-    """Returns a class to use in place of aiokafka.AIOKafkaProducer."""
-    from prozess.testing.recorded.aiokafka import RecordedAIOKafkaProducer
-
-    return _prozess_recording.client_class(RecordedAIOKafkaProducer)
-
-
-@pytest.fixture
-def recorded_aiokafka_consumer(_prozess_recording: Recording) -> type[Any]:
-    """Returns a class to use in place of aiokafka.AIOKafkaConsumer."""
-    from prozess.testing.recorded.aiokafka import RecordedAIOKafkaConsumer
-
-    return _prozess_recording.client_class(RecordedAIOKafkaConsumer)
+recorded_producer = _recorded_class(
+    "recorded_producer",
+    "producer",
+    "RecordedProducer",
+    "confluent_kafka.Producer. With `kafka_cluster`, bootstrap.servers may be left out",
+)
+recorded_consumer = _recorded_class("recorded_consumer", "consumer", "RecordedConsumer", "confluent_kafka.Consumer")
+recorded_aio_producer = _recorded_class(
+    "recorded_aio_producer", "application", "RecordedAIOProducer", "confluent_kafka.aio.AIOProducer"
+)
+recorded_aio_consumer = _recorded_class(
+    "recorded_aio_consumer", "application", "RecordedAIOConsumer", "confluent_kafka.aio.AIOConsumer"
+)
+recorded_aiokafka_producer = _recorded_class(
+    "recorded_aiokafka_producer", "aiokafka", "RecordedAIOKafkaProducer", "aiokafka.AIOKafkaProducer"
+)
+recorded_aiokafka_consumer = _recorded_class(
+    "recorded_aiokafka_consumer", "aiokafka", "RecordedAIOKafkaConsumer", "aiokafka.AIOKafkaConsumer"
+)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -19,7 +19,7 @@ from prozess.harness.schema import MISSING, NONE, SENDS, WITHHELD
 from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.librdkafka import logged_in
-from prozess.workloads.log.reader import OffsetRequest, Offsets
+from prozess.workloads.log.reader import Offsets
 from prozess.workloads.record.identity import HEADER_NAME, VALUE_BYTES_MIN, encoder, key_id
 from prozess.workloads.record.sends import (
     FEW,
@@ -55,16 +55,7 @@ HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_0
 _DENSE = itemgetter(0)
 
 
-class _EndOffsets(Protocol):
-    def ask_latest(self) -> OffsetRequest: ...
-
-
-class _Beats(Protocol):
-    def now_ns(self) -> int: ...
-    def heartbeat(self, now_ns: int) -> None: ...
-
-
-def until_handled(offsets: _EndOffsets, reported: Mapping[int, int], client: _Beats) -> Iterator[float]:
+def until_handled(offsets: Offsets, reported: Mapping[int, int], client: Client) -> Iterator[float]:
     """Stays connected until the brokers have handled what acks=0 only put into sockets. Yields how long to wait, in seconds,
     before the next look. `reported`: how many records were reported without an error, by dense partition.
 

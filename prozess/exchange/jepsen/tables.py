@@ -25,7 +25,7 @@ SEND_COLUMNS = ("process", "partition", "value", "begun", "offset", "completed",
 RUN_COLUMNS = ("process", "partition", "span", "time", "start", "count", "begins")
 """The numbers that are kept for the records of one partition that one poll gave: `start` is the first one's index among all
 records; `begins` is the ReadFlag that says how a span begins here, or 0."""
-SEND_WIDTH, RUN_WIDTH = len(SEND_COLUMNS), len(RUN_COLUMNS)
+SEND_WIDTH = len(SEND_COLUMNS)
 COMMIT, ABORT = 1, 2
 """`transactions.ended_by`."""
 _SPARSE = 4
