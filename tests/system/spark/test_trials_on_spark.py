@@ -1,8 +1,8 @@
-"""Trials as tasks of Spark: each has a cluster of its own, a worker that is killed loses nothing, and nothing counts "
-"twice."""
+"""Trials as tasks of Spark: each has a cluster of its own, a killed worker loses nothing, and nothing counts twice."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from prozess.campaigns.results_lock import LEASE_S
 from prozess.harness.clock import SystemClock, wait_until
 from tests.support.servers.object_store import object_store
 from tests.support.servers.spark import standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 # Their cheaper neighbour: tests/unit/prozess/campaigns/test_many_machines.py
 
 MATRIX = """
@@ -133,3 +134,47 @@ def test_results_in_an_object_store_are_told_from_there_and_the_command_continue
         assert told.returncode in (0, 1, 2), told.stderr
         assert len([t for t in json.loads(told.stdout)["trials"] if t["verdict"]]) == TRIALS
         assert (store.folder / "runs" / "results" / "matrix.html").is_file()
+
+
+def test_one_command_at_a_time_writes_into_an_object_store_and_a_killed_one_holds_it_no_longer_than_its_lease(
+    matrix, tmp_path
+):
+    first_log, uri, clock = tmp_path / "first.log", "s3a://runs/results", SystemClock()
+    with (
+        object_store(tmp_path) as store,
+        standalone(tmp_path, hidden=[tmp_path / "unseen"], cores=(None, None)) as master,
+    ):
+        results = store.folder / "runs" / "results"
+        first = begin(matrix, uri, master, first_log, **store.environment)
+
+        def an_entry_is_there() -> bool:
+            assert first.poll() is None, first_log.read_text()
+            return any(results.glob("entries/*.json"))
+
+        def refused(log: Path) -> str:
+            other = begin(matrix, uri, master, log, **store.environment)
+            assert other.wait(TIMEOUT_S) == 254, log.read_text()
+            return log.read_text()
+
+        wait_until(an_entry_is_there, awaited="the first trial's entry", timeout_s=TIMEOUT_S, clock=clock)
+        assert f"another command works on these results (process {first.pid} on " in refused(tmp_path / "second.log")
+        assert first.poll() is None, "the command that was refused ended the one that works"
+        first.kill()
+        first.wait(60)
+        over = {path.name for path in results.glob("entries/*.json")}
+        # Its claim has not expired yet. Nothing of its results is touched until then.
+        assert "The claim of a command that was killed expires after" in refused(tmp_path / "third.log")
+        assert over <= {path.name for path in results.glob("entries/*.json")}
+        (claim,) = results.glob("owners/*.json")
+        wait_until(
+            lambda: clock.wall_ns() - claim.stat().st_mtime_ns > (LEASE_S + 1) * 1e9,
+            awaited="the end of the killed command's lease",
+            timeout_s=2 * LEASE_S,
+            clock=clock,
+        )
+        last = begin(matrix, uri, master, tmp_path / "last.log", **store.environment)
+        assert last.wait(TIMEOUT_S) in (0, 1, 2), (tmp_path / "last.log").read_text()
+        assert re.search(rf"[1-9]\d* of {TRIALS} trials were run before", (tmp_path / "last.log").read_text())
+        result = json.loads((results / "result.json").read_text())
+        assert all(trial["verdict"] is not None for trial in result["trials"])
+        assert not list(results.glob("owners/*.json")), "a command that ended left its claim"
