@@ -27,6 +27,8 @@ _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _OF_BROKERS = (("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS))
 """What brokers keep records for, by property, the first that is set counts, and how many ms its unit has.
 [KafkaConfig.getLogRetentionTimeMillis]"""
+_WEEK = {name: f"{name}={7 * 24 * _HOUR_MS // unit_ms}" for name, unit_ms in (("retention.ms", 1), *_OF_BROKERS)}
+"""Each of these settings with a week, which is Kafka's default (log.retention.hours=168)."""
 _SESSIONS = {"zookeeper": "zookeeper.session.timeout.ms"}
 """Metadata mode → the property after which a dead broker counts as dead; else broker.session.timeout.ms."""
 _EXPONENTIAL = (3, 7)
@@ -79,10 +81,9 @@ def lifetimes(parts: ConfigurationParts, *, defaults_hold: bool) -> Iterator[Con
     if parts.compacted and (kept := tombstones(parts)) is not None and kept.shorter_than(AWAY_MAX_MS):
         yield _concern(
             "lifetime/tombstones",
-            f"a reader that takes longer than {in_words(kept.value)} from a record to its tombstone, or a broker that "
-            "is away "
-            "for longer, keeps a deleted key with its older value",
-            "delete.retention.ms=86400000, Kafka's default, or longer",
+            f"a reader that takes longer than {in_words(kept.value)} from a record to its tombstone, or a broker that is "
+            "away for longer, keeps a deleted key with its older value",
+            f"{kept.name}=86400000, Kafka's default, or longer",
             kept,
             denies=("tombstone-lost",),
             permitted_by=("tombstone-lost/slow-audit", "tombstone-lost/replica-away"),
@@ -181,10 +182,9 @@ def _of_records(parts: ConfigurationParts, servers_given: bool) -> Iterator[Conc
     if (kept.origin or servers_given) and kept.shorter_than(AWAY_MAX_MS):
         yield _concern(
             "lifetime/records",
-            f"what is older than {in_words(kept.value)} is deleted, whether somebody has read it or not: a consumer "
-            "that is away for "
-            "longer, or as far behind, never gets it",
-            f"{kept.name} longer than any consumer may be away, such as retention.ms=604800000, Kafka's default",
+            f"what is older than {in_words(kept.value)} is deleted, whether somebody has read it or not: a consumer that is "
+            "away for longer, or as far behind, never gets it",
+            f"{kept.name} longer than any consumer may be away, such as {_WEEK[kept.name]}, Kafka's default",
             kept,
             denies=OF_RECORDS,
             permitted_by=("skipped/deleted", "unprocessed/reset-to-latest"),
@@ -195,9 +195,8 @@ def _of_records(parts: ConfigurationParts, servers_given: bool) -> Iterator[Conc
         bounded = Lifetime(name, int(number(size.value)), size.value, size.origin)
         yield _concern(
             "lifetime/records",
-            f"once a partition has more than {bounded.value} bytes its oldest segments are deleted, whether somebody "
-            "has read them or "
-            "not: a consumer that is further behind never gets them",
+            f"once a partition has more than {bounded.value} bytes its oldest segments are deleted, whether somebody has "
+            "read them or not: a consumer that is further behind never gets them",
             f"{name}=-1, with a {'retention.ms' if name == 'retention.bytes' else 'log.retention.ms'} that the disks "
             "can hold",
             bounded,

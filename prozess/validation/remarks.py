@@ -4,8 +4,8 @@ change; and the formats in which other programs want it: annotations of GitHub, 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import Comparison
 from prozess.validation.prediction import Prediction
+from prozess.validation.setting_names import SettingNames
 from prozess.validation.terminal import causes, weak_sentence
 
 
@@ -52,7 +53,12 @@ _IN_BRACKETS = re.compile(r"\(([^()]+:\d+)\)")
 def remarks_of(prediction: Prediction, *, strict: bool) -> Iterator[Remark]:
     """Yields what is weak or in doubt in a configuration. `strict`: weaknesses that a change would rule out, and open defects
     that break a promise, are errors unless somebody has accepted them."""
-    failures = frozenset(prediction.failures if strict else ())
+    names = SettingNames(prediction.parts)
+    for remark in _remarks_of(prediction, frozenset(prediction.failures if strict else ())):
+        yield replace(remark, sentence=names.sentence(remark.sentence))
+
+
+def _remarks_of(prediction: Prediction, failures: Set[str]) -> Iterator[Remark]:
     for weakness in prediction.weaknesses:
         name, rule = weakness.guarantee.anomaly, weakness.rule.id
         changes = prediction.remedy(weakness)

@@ -16,6 +16,7 @@ from prozess.harness.report.words import MEANINGS, SIGNS, roughly, time_left_s
 from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import Comparison, ComparisonLine, WeaknessState, closing_line
 from prozess.validation.prediction import Prediction, Weakness, change_in_words
+from prozess.validation.setting_names import SettingNames
 
 _STYLES = {
     "note": "dim",
@@ -141,6 +142,7 @@ def to_json(comparison: Comparison) -> None:
     """Prints the whole result as JSON."""
     prediction = comparison.prediction
     changes, _ = prediction.smallest_change()
+    words = SettingNames(prediction.parts).sentence
     document = {
         "files": [reading.summary() for reading in prediction.parts.readings],
         "unclear": [
@@ -158,7 +160,7 @@ def to_json(comparison: Comparison) -> None:
                 "workload": weakness.workload,
                 "reason": weakness.rule.reason,
                 "source": weakness.rule.source,
-                "remedy": [change_in_words(change) for change in prediction.remedy(weakness)],
+                "remedy": [words(change_in_words(change)) for change in prediction.remedy(weakness)],
             }
             for weakness in prediction.weaknesses
         ],
@@ -176,9 +178,9 @@ def to_json(comparison: Comparison) -> None:
         "availability": [
             {
                 "rule": concern.rule,
-                "what": concern.what,
+                "what": words(concern.what),
                 "settings": concern.blame,
-                "change": concern.change,
+                "change": words(concern.change),
                 "source": concern.source,
             }
             for concern in prediction.concerns
@@ -198,8 +200,8 @@ def to_json(comparison: Comparison) -> None:
         },
         "remarks": prediction.remarks,
         "failures": prediction.failures,
-        "copies": [] if prediction.fault_tolerance is None else list(prediction.fault_tolerance.sentences()),
-        "change": [change_in_words(change) for change in changes],
+        "copies": [sentence for word, sentence in prediction_lines(prediction) if word == "copies"],
+        "change": [words(change_in_words(change)) for change in changes],
         "runs": len(comparison.runs),
         "observed": {
             line.anomaly: {"outcome": line.decides, "count": line.seen.count, "reason": line.seen.reason}
@@ -238,6 +240,10 @@ NAMES = {
 
 def prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     """Yields (word, sentence) for each line of the prediction, in the order of the output."""
+    yield from SettingNames(prediction.parts).lines(_prediction_lines(prediction))
+
+
+def _prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     for duty in prediction.duties:
         yield "you must", duty
     for reading in prediction.parts.readings:
