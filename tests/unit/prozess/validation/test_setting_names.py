@@ -47,7 +47,7 @@ def has(text, name):
 
 @pytest.mark.hypothesis
 @given(files(VALUES), st.none() | files(TOPICS))
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_only_the_brokers_files_set_has_the_brokers_name(broker, topic):
     try:
         found = predicted({"acks": "1"}, consumer={"group.id": "g"}, topic=topic, broker=broker)
