@@ -283,7 +283,19 @@ def _and_unknown(cells: Sequence[CellVerdict]) -> str:
 def _costs(costs: Mapping[str, int]) -> str:
     """Returns what was permitted and seen: " Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."."""
     shown = sorted(costs.items(), key=lambda item: (harm_rank(_ANOMALIES[item[0]]), -item[1]))
-    texts = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:NAMED_MAX]]
+    lost = {(_RULES[rule].label, count): rule for rule, count in shown if _ANOMALIES[rule] == "lost"}
+    # The same records by the same cause are one matter: what is gone, and of which nobody learned.
+    silent = {
+        rule: lost[cause]
+        for rule, count in shown
+        if _ANOMALIES[rule] == "unreported" and (cause := (_RULES[rule].label, count)) in lost
+    }
+    shown = [(rule, count) for rule, count in shown if rule not in silent]
+    texts = [
+        f"{counted(_FOUND[rule], count)}{', and no producer got an error' if rule in silent.values() else ''} "
+        f"({_RULES[rule].label})"
+        for rule, count in shown[:NAMED_MAX]
+    ]
     texts += [number_of(len(shown) - NAMED_MAX, "more finding")] if len(shown) > NAMED_MAX else []
     return f" Permitted, and seen: {'; '.join(texts)}." if texts else ""
 

@@ -270,6 +270,20 @@ def test_what_acks_0_lost_was_sent_and_not_acknowledged():
     )
 
 
+def test_what_is_gone_and_of_which_nobody_learned_is_one_matter():
+    lost = lost_in(ACKS_0, 12)
+    silent = {("unreported", partition): found for (_, partition), found in lost.items()}
+    verdict = smoke_verdict(lost_in(ACKS_1) | lost | silent)
+    assert of(verdict, ACKS_0, "unreported").count == 12
+    assert verdict.sentence.endswith(
+        "Permitted, and seen: 100 acknowledged records are gone (acks=1); "
+        "12 sent records are gone, and no producer got an error (acks=0)."
+    )
+    # One that was stored after all: not the same records, and the sentence says so.
+    fewer = {("unreported", partition): found for (_, partition), found in lost_in(ACKS_0, 11).items()}
+    assert "11 records are missing from the log" in smoke_verdict(lost_in(ACKS_1) | lost | fewer).sentence
+
+
 def seen_five_times(partition):
     return {(name, partition): result(witnesses(5)) for name in ("duplicate", "reordered")}
 
