@@ -14,13 +14,14 @@ from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.copies import diverged, snapshot_conflict
 from prozess.checkers.log.epochs import epoch_regression
-from prozess.checkers.log.integrity import duplicate, lost, offset_conflict, reordered, unseen
 from prozess.checkers.log.leadership import (
     two_controllers,
     unclean,
     under_acknowledged,
     watermark_regression,
 )
+from prozess.checkers.log.losses import lost, unseen
+from prozess.checkers.log.order import duplicate, offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
 from prozess.checkers.log.sequences import out_of_sequence

@@ -5,7 +5,7 @@ second, tiny process waits for the end of such a call:
 
     python harness/watchdog.py PID LIMIT_SECONDS WHAT
 
-It reads a pipe that the other process closes when the call has returned. If that takes too long, it prints so. Then it
+It reads a pipe that the other process closes when the call has returned. If that takes too long, it prints a message, and
 ends the process by SIGABRT (pytest's faulthandler writes where every thread was), and by SIGKILL if that is not enough.
 It uses the standard library alone, and nothing of ours, so it starts within some 20 ms.
 """
@@ -31,8 +31,8 @@ def say_to(descriptor: int | None) -> None:
 
 @contextmanager
 def watchdog(what: str, *, limit_s: float) -> Iterator[None]:
-    """A context that ends this process if it takes longer than `limit_s`. `what` says what the process does here, as the
-    subject of a sentence."""
+    """Ends this process if the block takes longer than `limit_s`. `what` says what the process does here, as the subject of a
+    sentence."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(limit_s), what],
         stdin=subprocess.PIPE,

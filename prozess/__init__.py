@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         WitnessShown,
     )
     from prozess.testing.application import Applications, Crash, RecordedCommands
-    from prozess.testing.fixtures import ActiveFault, KafkaCluster, RunTrial, TestNemesis
+    from prozess.testing.fixture_objects import ActiveFault, KafkaCluster, RunTrial, TestNemesis
     from prozess.testing.recorded.aiokafka import RecordedAIOKafkaConsumer, RecordedAIOKafkaProducer
     from prozess.testing.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
     from prozess.testing.recorded.consumer import RecordedConsumer
@@ -127,7 +127,7 @@ _MODULES = frozenset({"extend", "spark", "trials"})
 _MODULE_OF: Mapping[str, tuple[str, ...]] = {
     "prozess.clusters.compose.testcontainer": ("KafkaTrialContainer",),
     "prozess.testing.application": ("Applications", "Crash", "RecordedCommands"),
-    "prozess.testing.fixtures": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
+    "prozess.testing.fixture_objects": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
     "prozess.app.trial_run": ("RunTable", "TrialRun", "TrialSource", "check", "load", "plan", "run"),
     "prozess.harness.errors": (
         *("BadInput", "ClusterFailed", "ExitCode", "HarnessFailed", "HistoryUnreadable", "Interrupted", "MissingTool"),

@@ -80,7 +80,7 @@ class NodeServers:
 
     @property
     def archives(self) -> Mapping[str, bool]:
-        """Is there an archive that makes the start faster? Keyed by role, and by version where there are several."""
+        """Says for each role (and version, where there are several) whether an archive makes the start faster."""
         several = len(self._variant.kafka_versions) > 1
         return {f"{r} {v}" if several else r: path is not None for (r, v), path in self._archives.items()}
 
@@ -226,7 +226,8 @@ def cluster_id_in(meta_properties: Path) -> str:
 
 
 PORTS = (9092, 9093, 9094, 9095, 9096, 9097, 9098)
-"""The ports of DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER, the metrics agent and that for methods in a sandbox.
+"""The ports of DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER, the metrics agent, and the agent for method faults
+in a sandbox.
 
 They are the same for all nodes, since each has addresses of its own."""
 SHARED_PORTS = range(20_000, 32_000)
@@ -282,12 +283,13 @@ def put_into_namespaces(
 
 
 def first_port() -> int:
-    """The port at which this process begins to look for free ones: processes begin at different ones."""
+    """Returns where this process starts to search for free ports. Each process starts elsewhere."""
     return SHARED_PORTS.start + (os.getpid() * 37) % len(SHARED_PORTS)
 
 
 def free_ports(addresses: Iterable[str], count: int, *, first: int) -> list[int]:
-    """Finds `count` ports on which nobody listens at any of the addresses, from `first` on, around."""
+    """Finds `count` ports on which nobody listens at any of the addresses. The search begins at `first`, and goes on from the
+    range's start after its end."""
     addresses = list(addresses)
     found: list[int] = []
     for shift in range(len(SHARED_PORTS)):
@@ -297,8 +299,8 @@ def free_ports(addresses: Iterable[str], count: int, *, first: int) -> list[int]
             if len(found) == count:
                 return found
     raise ClusterFailed(
-        f"No {count} free ports on {', '.join(addresses)} between {SHARED_PORTS.start} and {SHARED_PORTS.stop}. "
-        "Stop what listens there."
+        f"prozess needs {count} free ports on {', '.join(addresses)} between {SHARED_PORTS.start} and {SHARED_PORTS.stop}, "
+        f"and found {len(found)}. Stop the programs that listen there."
     )
 
 
@@ -350,7 +352,7 @@ class PlacedServers(ABC):
     @property
     @abstractmethod
     def _has_agents(self) -> bool:
-        """Does each Kafka server have a metrics agent?"""
+        """Says whether each Kafka server has a metrics agent."""
 
     def _having(self, role: str) -> list[Placement]:
         return [p for p in self._placements if role in p.roles]
@@ -479,7 +481,8 @@ def _run_storage_tool(
 
 
 def feature_levels(checkpoint: bytes) -> dict[str, int]:
-    """Reads the feature levels that a bootstrap checkpoint promises. ClusterFailed if it is none."""
+    """Reads the feature levels that a bootstrap checkpoint promises. Raises ClusterFailed if the file is no
+    checkpoint."""
     try:
         found = dict(_feature_records(checkpoint))
     except Malformed as error:

@@ -288,7 +288,7 @@ class WireClient:
             connection.close()
             host, port = self._servers()[node_id]
             raise ClusterFailed(
-                f"{self._name} {node_id} at {host}:{port} does not speak Kafka's protocol as expected: its answer {error}. "
+                f"{self._name} {node_id} at {host}:{port} sent an answer that is not Kafka's: it {error}. "
                 "Is another program listening there?"
             ) from error
         except BaseException:

@@ -1,5 +1,5 @@
-"""This module says what cells and clients do beyond topic and producer: one value for each kind of configuration, of
-which they have one.
+"""This module says what cells and clients do beyond topic and producer. A cell has one such value, and its class says
+which kind of configuration it has.
 
 Only a `GroupWork` has a group, only a `TransactionsWork` has transactions. The cells of a test may have both, and say so
 in a `RecordedWork`.
@@ -89,7 +89,7 @@ class ApplicationWork(Frozen):
 
 
 class RecordedWork(Frozen):
-    """Does what the clients of a test were seen to do, which may be several of the above."""
+    """The recorded work of a test's clients. It may combine the kinds above."""
 
     kind: Literal["recorded"] = "recorded"
     group: GroupWork | None = None
@@ -121,7 +121,7 @@ W = TypeVar("W", bound=PlainWork | ConfiguredWork | RecordedWork)
 
 def work_as(kind: type[W], work: CellWork) -> W:
     """Returns the work as the kind that it must be where this is called. AssertionError: it is of another kind."""
-    assert isinstance(work, kind), f"{work!r} is no {kind.__name__}"
+    assert isinstance(work, kind), f"expected {kind.__name__}, got {work!r}"
     return work
 
 
@@ -199,5 +199,5 @@ def group_session(group: GroupConfiguration, variant: Variant) -> GroupSession:
 def _ms(properties: Mapping[str, str], key: str, default: int) -> int:
     text = properties.get(key, str(default))
     if not text.isdigit():
-        raise BadInput(f"{key} = {text!r}: it is a number of milliseconds. Give a whole number.")
+        raise BadInput(f"{key} = {text!r} is not a whole number of milliseconds. Give one.")
     return int(text)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from prozess.testing.application import Applications, Crash, RecordedCommands
-    from prozess.testing.fixtures import KafkaCluster, RunTrial, TestNemesis
+    from prozess.testing.fixture_objects import KafkaCluster, RunTrial, TestNemesis
     from prozess.testing.recording import Recording
     from prozess.testing.session import Clusters, ClusterSession, TestSettings
 
@@ -123,7 +123,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> KafkaCluster:
 @pytest.fixture
 def nemesis(kafka_cluster: KafkaCluster, _prozess_recording: Recording) -> TestNemesis:
     """Makes faults in the cluster; active faults are healed when the test ends."""
-    from prozess.testing.fixtures import TestNemesis
+    from prozess.testing.fixture_objects import TestNemesis
 
     assert _prozess_recording.session is not None
     return TestNemesis(_prozess_recording.session, _prozess_recording)
@@ -193,7 +193,7 @@ def crash(run_application: Applications) -> Crash:
 @pytest.fixture
 def trial(request: pytest.FixtureRequest) -> RunTrial:
     """Runs a trial (by name, by file or as a `Trial`), and returns its verdict for assertions."""
-    from prozess.testing.fixtures import RunTrial
+    from prozess.testing.fixture_objects import RunTrial
 
     return RunTrial(_runs(request.config), _settings(request.node))
 
@@ -240,7 +240,7 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
 
 
 def _cluster(config: pytest.Config) -> KafkaCluster:
-    from prozess.testing.fixtures import KafkaCluster
+    from prozess.testing.fixture_objects import KafkaCluster
 
     if _CLUSTER not in config.stash:
         config.stash[_CLUSTER] = KafkaCluster(lambda: _held(config))

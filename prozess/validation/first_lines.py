@@ -4,7 +4,7 @@ Anyone who reads ten lines knows whether to go on. Everything else follows behin
 
 from collections.abc import Iterator
 
-from prozess.harness.printable import number_of
+from prozess.harness.printable import first_of_many, number_of
 from prozess.validation.prediction import Prediction, Weakness, change_in_words
 from prozess.validation.setting_names import SettingNames
 from prozess.validation.terminal import blame
@@ -30,10 +30,10 @@ def _lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
         yield "change", helps
     for duty in prediction.duties:
         yield DUTY, duty
-    yield "of", _judged(prediction)
+    yield "judged", _judged(prediction)
     if prediction.defects:
         named = ", ".join(dict.fromkeys(one.defect.id for one in prediction.defects))
-        yield "but", f"known defects of these versions break promises: {named}"
+        yield "defects", f"of these versions, known, break promises: {named}"
     if prediction.promised:
         yield "promised", f"{len(prediction.promised)} of {len(prediction.judged)} anomalies cannot happen"
 
@@ -56,12 +56,14 @@ def _verdict(prediction: Prediction) -> str:
         return "; ".join([f"? unknown: {which} not understood, and nothing is promised", *findings])
     if prediction.missing_settings:
         names = {name for one in prediction.missing_settings for name in one.anomalies}
-        return "; ".join([f"? unknown in part: {', '.join(sorted(names)[:2])} … rest on what no file says", *findings])
+        named = first_of_many(sorted(names))
+        verb = "depends" if len(names) == 1 else "depend"
+        return "; ".join([f"? unknown in part: {named} {verb} on settings that no file gives", *findings])
     if findings:
         return f"! weak: {findings[0]}"
-    limits = ["but for known defects"] if prediction.defects else []
+    limits = ["except for known defects"] if prediction.defects else []
     limits += (
-        [f"but for what depends on a {' and a '.join(prediction.not_judged)}, and you gave none"]
+        [f"except what depends on a {' and a '.join(prediction.not_judged)} (none given)"]
         if prediction.not_judged
         else []
     )
@@ -159,6 +161,6 @@ def _change(prediction: Prediction) -> str:
     ]
     more, _ = prediction.smallest_change()
     rest = [change_in_words(change) for change in more if change != best]
-    further = f"; with {', '.join(rest)} everything that settings can" if rest else ""
+    further = f"; {', '.join(rest)} as well: rules out all that settings can" if rest else ""
     what = f"rules out {', '.join(gone)}" if gone else "leaves fewer causes"
     return f"{change_in_words(best)}: {what}{further}"

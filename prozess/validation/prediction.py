@@ -84,7 +84,9 @@ class OpenDefect:
         """Returns whether the version that was asked for has it."""
         if self.defect.newest and self.defect.owner in CLIENTS and self.client_version is not None:
             newer = (parse_version(self.client_version) or ()) > (parse_version(self.defect.newest) or ())
-            return self.defect.status + (f"; of {self.client_version} it is not known" if newer else "")
+            return self.defect.status + (
+                f"; prozess does not know whether {self.client_version} has it" if newer else ""
+            )
         return self.defect.status
 
     def sentence(self) -> str:
@@ -139,21 +141,19 @@ class Prediction:
 
     @cached_property
     def accepted_doubts(self) -> dict[Unclear, Risk]:
-        """Returns what was not understood, and counts as understood by the word of somebody who knows it."""
+        """Maps each doubt that a person has accepted to the risk that the person wrote down."""
         doubts = (*self.parts.unclear, *self.parts.others)
         found = {one: self.risks.accepted(one.rule, self.today) for one in doubts if one.rule}
         return {one: risk for one, risk in found.items() if risk is not None}
 
     @property
     def promised(self) -> tuple[Guarantee, ...]:
-        """Returns what no rule could permit, of a configuration that was understood as a whole: any witness is a
-        violation."""
+        """Returns the promised guarantees: no rule permits a witness. Empty if anything was not understood."""
         return () if self.doubts else self.not_permitted
 
     @property
     def provided(self) -> str:
-        """Returns what all that is promised is promised under, as the end of its sentence: how many disks and how much power
-        may be lost."""
+        """Returns the condition of every promise, as the end of a sentence: how many disks and how much power may be lost."""
         tolerance = self.fault_tolerance
         waits = self.parts.producer is None or self.parts.base["producer.acks"] == "all"
         disks = tolerance.disks if tolerance is not None and waits else 0
@@ -167,7 +167,7 @@ class Prediction:
 
     @property
     def unknown(self) -> tuple[Guarantee, ...]:
-        """Returns what no rule could permit of what is known, where something is not: it may be promised, and may not."""
+        """Returns guarantees that an unknown setting may still break, although no known setting does."""
         resting = {name for one in self.missing_settings for name in one.anomalies}
         whole = {guarantee.anomaly for guarantee in self.not_permitted} if self.doubts else set()
         return tuple(TABLE[name] for name in self._given if name in resting | whole)
@@ -186,12 +186,12 @@ class Prediction:
 
     @cached_property
     def not_judged(self) -> dict[str, tuple[str, ...]]:
-        """The part that was not given → the anomalies that nothing is promised of without it."""
+        """The part that was not given → the anomalies that cannot be judged without it."""
         return not_judged(self.parts, self.judged)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
-        """Weaknesses of availability, of the topics that brokers keep for themselves, and of what is forgotten too soon."""
+        """Weaknesses of availability, of the topics that brokers keep for themselves, and of retention that is too short."""
         found = (
             *concerns(self.parts, defaults_hold=self.kafka_defaults),
             *lifetimes(self.parts, defaults_hold=self.kafka_defaults),
@@ -249,8 +249,7 @@ class Prediction:
 
     @cached_property
     def accepted(self) -> dict[str, Risk]:
-        """Returns, for each rule of a weakness, of availability too, or id of a defect, the risk as somebody accepted
-        it."""
+        """Returns the accepted risks, by rule or by defect id."""
         asked = [(weakness.rule.id, weakness.guarantee.anomaly) for weakness in self.weaknesses]
         asked += [(concern.rule, "") for concern in self.concerns]
         found = {rule: self.risks.accepted(rule, self.today, anomaly=anomaly) for rule, anomaly in asked}
@@ -423,7 +422,7 @@ def _after(parts: ConfigurationParts, chosen: tuple[str, ...]) -> tuple[Weakness
 
 
 def _let_follow(changed: dict[str, Any], origins: Mapping[str, str]) -> None:
-    """Lets what nobody set follow what was changed, as the clients' defaults do."""
+    """Derives unset settings from the changed ones, as the clients' defaults do."""
     if "producer.enable_idempotence" not in origins:
         changed["producer.enable_idempotence"] |= idempotent_by_default(changed)
     if changed["producer.enable_idempotence"] and "producer.max_in_flight" not in origins:

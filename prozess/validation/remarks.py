@@ -4,7 +4,7 @@ change; and the formats in which other programs want it: annotations of GitHub, 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -58,7 +58,7 @@ def remarks_of(prediction: Prediction, *, strict: bool) -> Iterator[Remark]:
         yield replace(remark, sentence=names.sentence(remark.sentence))
 
 
-def _remarks_of(prediction: Prediction, failures: Set[str]) -> Iterator[Remark]:
+def _remarks_of(prediction: Prediction, failures: frozenset[str]) -> Iterator[Remark]:
     for weakness in prediction.weaknesses:
         name, rule = weakness.guarantee.anomaly, weakness.rule.id
         changes = prediction.remedy(weakness)

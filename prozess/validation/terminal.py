@@ -21,7 +21,8 @@ from prozess.validation.setting_names import SettingNames
 _STYLES = {
     "note": "dim",
     "weak": "yellow",
-    "but": "yellow",
+    "defect": "yellow",
+    "defects": "yellow",
     "unclear": "yellow",
     "unknown": "yellow",
     "change": "bold",
@@ -267,7 +268,7 @@ def _promises(prediction: Prediction) -> Iterator[tuple[str, str]]:
         yield "promised", f"never {never}{prediction.provided}"
     for one in prediction.defects:
         risk = prediction.accepted.get(one.defect.id)
-        yield "but", f"{one.sentence()} [{one.defect.id}]" + (f"; {risk.sentence()}" if risk else "")
+        yield "defect", f"{one.sentence()} [{one.defect.id}]" + (f"; {risk.sentence()}" if risk else "")
     for accepted, risk in prediction.accepted_doubts.items():
         yield "accepted", f"{accepted.sentence()} [{accepted.rule}]; {risk.sentence()}"
     for doubt in prediction.doubts:

@@ -1,183 +1,140 @@
-"""The metrics of a watch in Prometheus's format, and the endpoint that serves them.
+"""This module shows the state of a watch: its status in one line, and its metrics for Prometheus.
 
-The text is Prometheus's text format 0.0.4. The endpoint answers one request at a time, each within a deadline. Therefore
-slow or frequent clients take no memory or threads from the watch.
+The names follow Prometheus's conventions: base units (seconds), `_total` behind counters, `_info` behind what never changes.
 """
 
-import socket
-import threading
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Literal
+import platform
+from collections import Counter
+from importlib.metadata import version
 
 from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.errors import BadInput
-
-BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""The upper bounds of histograms: an acknowledgement of a cluster that is well takes some milliseconds, and one that comes
-within delivery.timeout.ms, 30 s at most. Records that an outage kept from the reader may take longer."""
-ANSWER_LIMIT_S = 2.0
-"""How long one request may take, from its first byte to the last of the answer."""
-REQUEST_BYTES_MAX = 8192
-BACKLOG = 8
-
-Labels = Mapping[str, str]
+from prozess.harness.schema import NONE
+from prozess.watch.judging import CHECK_S
+from prozess.watch.notices import Notices
+from prozess.watch.prometheus import PrometheusMetric, counter, gauge, histogram
+from prozess.watch.state import CLIENTS, OUTCOMES
+from prozess.watch.watcher import ClusterWatch
+from prozess.watch.window import WORDS
+from prozess.workloads.librdkafka import library_version
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusMetric:
-    """One metric with all of its samples."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    samples: Sequence[tuple[str, Labels, float]]
-    """(what follows the name, such as `_bucket`; labels; value)."""
+def build_info() -> PrometheusMetric:
+    """Returns the versions of prozess, librdkafka and Python."""
+    labels = {"version": version("prozess"), "librdkafka": library_version(), "python": platform.python_version()}
+    return gauge("build_info", "Which versions run. Always 1.", [("", labels, 1)])
 
 
-PREFIX_OF_METRICS = "prozess_watch_"
+def up(*, watching: bool) -> PrometheusMetric:
+    """Returns a gauge that is 1 while the watch runs."""
+    return gauge("up", "1 while the watch's clients run; 0 while it begins or ends.", [("", {}, float(watching))])
 
 
-def counter(name: str, help_: str, samples: Sequence[tuple[str, Labels, float]]) -> PrometheusMetric:
-    """Returns a counter of the watch. `name`: without PREFIX_OF_METRICS."""
-    return PrometheusMetric(PREFIX_OF_METRICS + name, "counter", help_, samples)
+def metrics_of(watch: ClusterWatch, notices: Notices | None, clock: Clock) -> list[PrometheusMetric]:
+    """Returns the metrics of a watch. Their number depends on the brokers, and not on time."""
+    now_ns, counts, partitions = clock.monotonic_ns(), watch.counts, watch.partitions
+    by = {n: {"topic": watch.topic.name, "partition": str(n)} for n in partitions}
+    kinds, views, led = watch.silences, watch.views, watch.leaders()
+    found = [
+        up(watching=watch.watching),
+        build_info(),
+        counter("sends_total", "Records that were sent, by what became of them.",
+               [("", {**by[n], "outcome": name}, counts.sends[n, name]) for n in by for name in OUTCOMES.values()]),
+        counter("reads_total", "Records that the reader was given.", [("", by[n], counts.reads[n]) for n in by]),
+        histogram("produce_latency_seconds", "How long acknowledgements took.",
+                  [sample for n in by for sample in partitions[n].acknowledged.samples(by[n])]),
+        histogram("end_to_end_latency_seconds", "How long it took from the send of a record until it was read.",
+                  [sample for n in by for sample in partitions[n].delivered.samples(by[n])]),
+        histogram("commit_latency_seconds", "How long commits of the reader's offsets took.",
+                  counts.committed.samples({})),
+        counter("commits_total", "Commits of the reader's offsets, by whether they were taken.",
+               [("", {"outcome": name}, counts.commits[name]) for name in ("taken", "failed")]),
+        counter("lost_records_total", "Acknowledged records that are gone, each counted once.",
+               [("", by[n], partitions[n].records.lost) for n in by]),
+        counter("deleted_records_total", "Records that were removed before the topic's retention allows it.",
+               [("", by[n], counts.deleted[n]) for n in by]),
+        counter("audits_total", "Logs that were read again because another broker leads.",
+               [("", by[n], partitions[n].changes.count) for n in by]),
+        gauge("silence_seconds", "For how long something has been waited for by now.",
+               [("", {**by[n], "kind": kind}, of.silent_s(n, now_ns)) for kind, of in kinds.items() for n in by]),
+        gauge("outage", "1 while the partition takes no records, or gives none.",
+               [("", {**by[n], "kind": kind}, float(n in of.open)) for kind, of in kinds.items() for n in by]),
+        counter("outages_total", "Outages of partitions that have begun.",
+               [("", {"kind": kind}, of.count) for kind, of in kinds.items()]),
+        counter("outage_seconds_total", "How long all outages of partitions lasted together.",
+               [("", {"kind": kind}, of.lasted_s(now_ns)) for kind, of in kinds.items()]),
+        gauge("longest_silence_seconds", "The longest silence so far.",
+               [("", {"kind": kind}, of.longest_ns / NS_PER_S) for kind, of in kinds.items()]),
+        counter("sightings_total", "What the checkers found, by anomaly.",
+               [("", {"anomaly": name, "certain": str(certain).lower()}, counts.sightings[name, certain])
+                for name in WORDS for certain in (True, False)]),
+        counter("seen_total", "Outages, unreadable records and violations that were reported.", [("", {}, counts.seen)]),
+        counter("unknown_total", "What was reported as unknown.", [("", {}, counts.unknown)]),
+        counter("clients_replaced_total", "Clients that could not go on.",
+               [("", {"client": name}, counts.replaced[name]) for name in CLIENTS]),
+        gauge("window_rows", "Rows of the rolling window.", [("", by[n], partitions[n].window.rows) for n in by]),
+        gauge("followed_records", "Acknowledged records that the log ought to have.",
+               [("", by[n], len(partitions[n].records)) for n in by]),
+        gauge("leader", "The broker that leads the partition; -1: none.",
+               [("", by[n], leader) for n, (leader, _) in led.items() if n in by]),
+        gauge("in_sync_replicas", "Replicas in sync.",
+               [("", by[n], in_sync) for n, (_, in_sync) in led.items() if n in by]),
+        gauge("broker_answers", "1 if the broker answered when it was last asked.",
+               [("", {"broker": str(b)}, float(view is not None)) for b, view in views.items()]),
+    ]  # fmt: skip
+    return found + _of_cluster(watch) + _of_webhook(notices)
 
 
-def gauge(name: str, help_: str, samples: Sequence[tuple[str, Labels, float]]) -> PrometheusMetric:
-    """Returns a gauge of the watch. `name`: without PREFIX_OF_METRICS."""
-    return PrometheusMetric(PREFIX_OF_METRICS + name, "gauge", help_, samples)
+def _of_cluster(watch: ClusterWatch) -> list[PrometheusMetric]:
+    """Returns the metrics about the cluster by one broker's answer; nothing before the first answer."""
+    if (health := watch.health) is None:
+        return []
+    return [
+        gauge("cluster_brokers", "Brokers that are alive.", [("", {}, len(health.addresses))]),
+        gauge("cluster_partitions", "Partitions of the topics that the watch may describe.",
+              [("", {}, health.partitions)]),
+        gauge("cluster_under_replicated_partitions", "Partitions in whose ISR a replica lacks.",
+              [("", {}, health.under_replicated)]),
+        gauge("cluster_offline_partitions", "Partitions without a leader.", [("", {}, health.offline)]),
+        gauge("cluster_active_controller", "The node id of the active controller; -1: nobody names one.",
+              [("", {}, health.controller)]),
+        gauge("cluster_has_active_controller", "1 if there is an active controller.",
+              [("", {}, float(health.controller != NONE))]),
+    ]  # fmt: skip
 
 
-def histogram(name: str, help_: str, samples: Sequence[tuple[str, Labels, float]]) -> PrometheusMetric:
-    """Returns a histogram of the watch. `name`: without PREFIX_OF_METRICS."""
-    return PrometheusMetric(PREFIX_OF_METRICS + name, "histogram", help_, samples)
+def _of_webhook(notices: Notices | None) -> list[PrometheusMetric]:
+    if notices is None:
+        return []
+    samples = [("", {"outcome": "taken"}, notices.posted), ("", {"outcome": "failed"}, notices.failed)]
+    return [
+        counter("webhook_messages_total", "Messages to the webhook, by whether it took them.", samples),
+        counter("webhook_lines_dropped_total", "Lines that were not posted because too many waited.",
+                [("", {}, notices.dropped)]),
+    ]  # fmt: skip
 
 
-@dataclass(slots=True)
-class Histogram:
-    """Counts seconds in the bins of BOUNDS_S."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-    def add(self, value_s: float) -> None:
-        """Counts a value in the buckets of the histogram."""
-        self.counts[bisect_left(BOUNDS_S, value_s)] += 1
-        self.sum_s += value_s
-
-    def samples(self, labels: Labels) -> list[tuple[str, Labels, float]]:
-        """Returns the samples of one histogram: cumulative buckets, sum and count."""
-        found: list[tuple[str, Labels, float]] = []
-        total = 0
-        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append(("_bucket", {**labels, "le": bound}, total))
-        return [*found, ("_sum", labels, self.sum_s), ("_count", labels, total)]
-
-
-def text_of(metrics: Iterable[PrometheusMetric]) -> str:
-    """Returns metrics in Prometheus's text format."""
-    lines = []
-    for metric in metrics:
-        lines.append(f"# HELP {metric.name} {_escaped(metric.help, quotes=False)}")
-        lines.append(f"# TYPE {metric.name} {metric.kind}")
-        for suffix, labels, value in metric.samples:
-            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            lines.append(
-                f"{metric.name}{suffix}{{{pairs}}} {_number(value)}"
-                if pairs
-                else f"{metric.name}{suffix} {_number(value)}"
-            )
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str, *, quotes: bool = True) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quotes else text
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Turns "9464" or "0.0.0.0:9464" into (host, port). Without a host it is loopback. BadInput for anything else."""
-    host, separator, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not port.isascii() or not port.isdigit() or int(port) > 65_535 or (separator and not host):
-        raise BadInput(f"--metrics {text!r} is no port. Give one, such as 9464, or HOST:PORT, such as 0.0.0.0:9464.")
-    return host or "127.0.0.1", int(port)
-
-
-class Endpoint:
-    """Answers GET /metrics with the text that `text` returns. One thread serves one request at a time."""
-
-    def __init__(self, address: tuple[str, int], text: Callable[[], str], clock: Clock) -> None:
-        """`text` is called by the endpoint's thread. BadInput if the address cannot be used."""
-        self._text, self._clock = text, clock
-        try:
-            self._listener = socket.create_server(address, backlog=BACKLOG)
-        except OSError as error:
-            where = f"{address[0]}:{address[1]}"
-            raise BadInput(
-                f"--metrics {where} cannot be used: {error.strerror or error}. Give another port."
-            ) from error
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        """The address that it listens on, with the real port if 0 was asked for."""
-        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the endpoint. It is safe to call this twice."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which close() would not
-        self._listener.close()
-        self._thread.join(ANSWER_LIMIT_S * 2)
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):  # the client may disconnect, or be too slow
-                self._answer(connection)
-
-    def _answer(self, connection: socket.socket) -> None:
-        deadline_ns = self._clock.monotonic_ns() + int(ANSWER_LIMIT_S * NS_PER_S)
-        asked = b""
-        while b"\r\n\r\n" not in asked and len(asked) < REQUEST_BYTES_MAX:
-            connection.settimeout(self._left_s(deadline_ns))
-            got = connection.recv(REQUEST_BYTES_MAX - len(asked))
-            if not got:
-                return
-            asked += got
-        answer = answer_to(asked, self._text)
-        connection.settimeout(self._left_s(deadline_ns))
-        connection.sendall(answer)
-
-    def _left_s(self, deadline_ns: int) -> float:
-        left_s = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
-        if left_s <= 0:
-            raise TimeoutError("no time left")
-        return left_s
-
-
-def answer_to(request: bytes, text: Callable[[], str]) -> bytes:
-    """Returns the answer of HTTP/1.1 to a request, of which the first line matters."""
-    words = request.split(b"\r\n", 1)[0].split(b" ")
-    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return _answer(400, "Bad Request", "This is no request of HTTP/1.1.\n")
-    if words[0] not in (b"GET", b"HEAD"):
-        return _answer(405, "Method Not Allowed", "Only GET is answered.\n")
-    if words[1].split(b"?", 1)[0] != b"/metrics":
-        return _answer(404, "Not Found", "Only /metrics is here.\n")
-    return _answer(200, "OK", text(), body=words[0] == b"GET", kind="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _answer(code: int, reason: str, text: str, *, body: bool = True, kind: str = "text/plain; charset=utf-8") -> bytes:
-    content = text.encode()
-    head = f"HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + (content if body else b"")
+def status_of(watch: ClusterWatch, clock: Clock) -> str:
+    """Returns one line on how the watch is doing."""
+    now_ns, counts = clock.monotonic_ns(), watch.counts
+    sends = Counter[str]()
+    for (_, name), count in counts.sends.items():
+        sends[name] += count
+    parts = [f"{(now_ns - watch.began_ns) / NS_PER_S:,.0f} s", f"{sends['acknowledged']:,} acknowledged"]
+    parts.append(f"{sum(counts.reads.values()):,} read")
+    parts += [f"{sends['in-doubt']:,} in doubt"] if sends["in-doubt"] else []
+    lost = sum(watched.records.lost for watched in watch.partitions.values())
+    parts += [f"{lost:,} LOST"] if lost else []
+    silent_s = max(watch.silences["write"].silent_s(n, now_ns) for n in watch.partitions)
+    parts += [f"silent for {silent_s:.1f} s"] if silent_s > CHECK_S else []
+    led = watch.leaders()
+    leaderless = sum(leader < 0 for leader, _ in led.values())
+    parts += [f"{leaderless} without a leader"] if leaderless else []
+    shrunken = sum(in_sync < watch.topic.copies for _, in_sync in led.values())
+    parts += [f"{shrunken} with a shrunken ISR"] if shrunken else []
+    silent = [broker for broker, view in watch.views.items() if view is None]
+    parts += [f"no answer from {', '.join(map(str, silent))}"] if silent else []
+    open_now = sorted({number for silences in watch.silences.values() for number in silences.open})
+    parts += [f"OUTAGE of {', '.join(map(str, open_now))}"] if open_now else []
+    parts += [f"last error: {error}"] if (error := watch.last_error()) else []
+    parts.append(f"{counts.seen} seen, {counts.unknown} unknown")
+    return " · ".join(parts)

@@ -7,7 +7,7 @@ from prozess.harness.errors import ExitCode
 from prozess.harness.schema import Outcome
 from prozess.watch.acknowledged import AcknowledgedRecords
 from prozess.watch.leader_changes import LeaderChanges
-from prozess.watch.metrics import Histogram
+from prozess.watch.prometheus import Histogram
 from prozess.watch.window import PartitionWindow
 
 OUTCOMES = {Outcome.OK: "acknowledged", Outcome.FAIL: "failed", Outcome.INFO: "in-doubt"}

@@ -72,7 +72,7 @@ WORDS = {
     "misplaced": "records were read from another partition than they were sent to",
     "resurrected": "records were read whose sending certainly had failed",
     "rewound": "the reader was given an offset that it had already passed",
-    "time-travel": "records were acknowledged or read before others in front of them, or they themselves, were sent",
+    "time-travel": "records were acknowledged or read before they, or records in front of them, were sent",
     REGRESSION: "the high watermark went back, so acknowledged records are gone",
     "deleted": "records were removed before the topic's retention allows it",
     "not-followed": "acknowledged records could not be followed to the reader",
@@ -264,8 +264,7 @@ class PartitionWindow:
         return self._sends.count + self._reads.count + self._answers.count
 
     def unread_since(self) -> int | None:
-        """Returns when the oldest record was acknowledged that the reader was not given yet, although it was given none
-        behind it. None if there is none."""
+        """Returns when the oldest record beyond the reader's last one was acknowledged. None if there is none."""
         sends = self._sends.all
         waiting = (sends["outcome"] == Outcome.OK) & (sends["log_offset"] > self._furthest())
         waiting &= sends["log_offset"] >= self._log_start
@@ -278,8 +277,8 @@ class PartitionWindow:
         return int(np.count_nonzero((sends["outcome"] == Outcome.OK) & ~self._proven()))
 
     def restart_offset(self, high_watermark: int) -> int:
-        """Returns where a reader begins again whose position is not in the log any more: at the first record that the window
-        still holds, within the log."""
+        """Returns where the reader begins again if its position has left the log: at the first record that the window still
+        holds, within the log."""
         return max(self._log_start, min(self._floor, high_watermark))
 
     # Judging.
@@ -335,7 +334,7 @@ class PartitionWindow:
         detail = (
             f"broker {first['reader']} stated {first['log_offset']} in leader epoch {first['sequence']}, and broker "
             f"{first['other_client']} had stated {first['other_offset']} in epoch {first['other_sequence']}; the last record "
-            f"that was acknowledged or read had offset {end - 1}; at least so many are gone"
+            f"that was acknowledged or read had offset {end - 1}; the records between are gone"
         )
         gone = max(1, max(end, int(first["other_offset"])) - int(self._last_answer()["value"]))
         return [Sighting(self.partition, REGRESSION, True, gone, detail)]

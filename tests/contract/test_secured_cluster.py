@@ -141,7 +141,7 @@ def test_who_has_no_certificate_is_not_let_in(secured):
 
 
 def test_who_speaks_no_tls_where_a_broker_does_is_told_that_it_answers_something_else(secured):
-    with pytest.raises(ClusterFailed, match="does not speak Kafka's protocol as expected"):
+    with pytest.raises(ClusterFailed, match="sent an answer that is not Kafka's"):
         ask(secured, "SASL", Login({**secured.login("PLAIN"), "security.protocol": "PLAINTEXT"}, "f"))
 
 

@@ -88,8 +88,7 @@ class MessageMatch(Frozen):
     until: Count | None = None
     """No match after this number counts."""
     after: Annotated[str, Field(min_length=1)] | None = None
-    """The name of an earlier step. Only messages that come after that step did something to one count: 1 is the first of
-    these."""
+    """The name of an earlier step. Only messages that come after that step's first hit count: 1 is the first of these."""
     released: bool = False
     """True: a message that another step held counts when it goes on, too. Otherwise a message counts only when it comes."""
 
@@ -113,7 +112,7 @@ class MessageMatch(Frozen):
             raise ValueError('only an EndTxn request says whether it commits; give api = "EndTxn"')
         for name, apis in ONLY_OF.items():
             if getattr(self, name) is not None and (wrong := sorted(set(self.api) - apis)):
-                raise ValueError(f"{name}: no {wrong[0]} has one; the APIs with one are {', '.join(sorted(apis))}")
+                raise ValueError(f"{name}: {wrong[0]} messages have no {name}; use one of: {', '.join(sorted(apis))}")
         return self
 
 
@@ -190,13 +189,13 @@ class LoseMessage(Frozen):
 
     do: Literal["lose"] = "lose"
     connection: Literal["close", "keep"] = "close"
-    """`close`: its connection is reset with it, as a network does it that loses it for good. `keep`: the connection goes on
+    """`close`: its connection is reset, as after a permanent loss in the network. `keep`: the connection goes on
     without it, which TCP never does."""
 
 
 class HoldMessage(Frozen):
-    """The message waits, and with it everything behind it on its connection, in its direction. It arrives even if the one
-    who sent it has given its connection up, as a late packet does.
+    """The message waits, and with it everything behind it on its connection, in its direction. It arrives even if its
+    sender has given its connection up, as a late packet does.
 
     It waits for `seconds`, or until another message was seen, or until the fault is healed.
     """
@@ -204,8 +203,8 @@ class HoldMessage(Frozen):
     do: Literal["hold"] = "hold"
     seconds: Annotated[float, Field(gt=0, le=HOLD_MAX_S)] | None = None
     until: MessageMatch | None = None
-    """A message that ends the wait, on any link of the cluster. It counts from when the other one began to wait: with `nth` =
-    2 the second ends the wait."""
+    """A message that ends the wait, on any link of the cluster. Only messages after the wait began count: with `nth` = 2 the
+    second ends the wait."""
     when_healed: Literal["deliver", "drop"] = "deliver"
     """What becomes of messages that still wait when the fault is healed. `drop` resets their connections."""
 
@@ -222,7 +221,7 @@ class SwapMessages(Frozen):
 
     do: Literal["swap"] = "swap"
     seconds: Annotated[float, Field(gt=0, le=HOLD_MAX_S)] = 10.0
-    """It goes on by itself if none comes for so long."""
+    """The longest wait: then the message goes on by itself."""
 
 
 class RepeatMessage(Frozen):
@@ -233,9 +232,9 @@ class RepeatMessage(Frozen):
 
 
 class AnswerWithError(Frozen):
-    """A request is answered with an error, and the broker never sees it; a Produce request with acks=0, which has no
-    answer, by the end of its connection, as brokers do it. An answer gets this error in place of what the broker stated,
-    which no network and no broker does."""
+    """A request is answered with an error, and the broker never sees it. A Produce request with acks=0 has no answer, and
+    its connection is closed, as brokers do. An answer gets this error in place of the broker's own, which no network and no
+    broker does."""
 
     do: Literal["answer"] = "answer"
     error: ErrorName

@@ -28,7 +28,7 @@ from prozess.harness.interfaces.witnesses import CopyCase, EarlyCase, LateCase
 from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
 
 OFFSET_TAKEN_CASE = 1
-"""WITNESS.case of `lost` (prozess.checkers.log.integrity): another record stands at the offset it was acknowledged at."""
+"""WITNESS.case of `lost` (prozess.checkers.log.losses): another record stands at the offset it was acknowledged at."""
 
 
 def moved_under(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:

@@ -145,7 +145,7 @@ def _ended_leaderships(envelope: Envelope) -> Iterator[tuple[int, int, int]]:
 
 
 IN_LOG_CASES = (1, 3, 6)
-"""WITNESS.case of `offset-conflict` (prozess.checkers.log.integrity): the other of the two records is the one in the log."""
+"""WITNESS.case of `offset-conflict` (prozess.checkers.log.order): the other of the two records is the one in the log."""
 
 
 def cutoff(envelope: Envelope, witnesses: np.ndarray) -> Truth:

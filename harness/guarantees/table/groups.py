@@ -265,7 +265,7 @@ _ORPHANED = Guarantee(
 )
 _UNSTABLE = Guarantee(
     anomaly="unstable",
-    meaning="A group went on to move a partition, or left it without an owner, although no member came or went.",
+    meaning="A group kept moving a partition, or left it without an owner, although no member joined or left.",
     promise="Once no member comes or goes, and each partition that was added has had an owner, each partition of a group has "
     "an owner, and keeps it.",
     found=(

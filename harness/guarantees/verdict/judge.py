@@ -1,6 +1,6 @@
 """Judges a run: takes its plan, findings and evidence, and returns the verdict.
 
-For each cell and anomaly, every witness is put to the guarantee table with what happened to its partition; the worst one
+For each cell and anomaly, the guarantee table judges every witness, given what happened to its partition. The worst one
 decides.
 """
 
@@ -345,7 +345,7 @@ def _gap(tally: Tally, envelopes: Mapping[int, Envelope], rule: Rule | None) -> 
         return tally.spoilt[0] + _sampled(envelopes)
     stated = {f.kind for e in envelopes.values() for f in e.faults}
     if UNSTATED in stated or any(e.unstated for e in envelopes.values()):
-        return "nothing states or shows which faults struck the cluster" + _sampled(envelopes)
+        return "the history does not say which faults struck the cluster" + _sampled(envelopes)
     unknown = np.unique(tally.witnesses["partition"][tally.judgement == Judgement.UNKNOWN]).tolist()
     if any(p in envelopes and not envelopes[p].timeline.known for p in unknown):
         return "the controllers' log says nothing about who led their partition" + _sampled(envelopes)
@@ -356,7 +356,7 @@ def _gap(tally: Tally, envelopes: Mapping[int, Envelope], rule: Rule | None) -> 
         rule is not None and rule.effect is RuleEffect.NOT_APPLICABLE
     ):  # such a rule is in doubt where what it names was seen
         return rule.reason
-    return "it is not known exactly enough when or where they were written, or how a broker was set"
+    return "the history does not say precisely when or where they were written, or which settings a broker had"
 
 
 def _sampled(envelopes: Mapping[int, Envelope]) -> str:
@@ -390,11 +390,11 @@ def _unread(cell: Cell, found: Mapping[tuple[str, int], Finding]) -> str | None:
 
 
 def _gaps(plan: Plan, cell: Cell, anomaly: str, tally: Tally, unread: str | None) -> Sequence[str]:
-    """Returns why absence cannot be concluded. Without an audit it can of what consumers would have met who were given
-    everything that was acknowledged."""
+    """Returns why absence cannot be concluded. Without an audit, absence counts only if consumers received every
+    acknowledged record and would have met the anomaly."""
     if plan.audited:
         return tally.incomplete
-    if anomaly not in WITHOUT_AUDIT:  # of `lost` its check knows whether consumers read everything again in the end
+    if anomaly not in WITHOUT_AUDIT:  # the check of `lost` itself knows whether consumers read all again
         return tally.incomplete or ((_NO_AUDIT,) if tally.judged and anomaly != "lost" else ())
     unaudited = set(map(nobody_audited, cell.partitions))
     others = [why for why in tally.incomplete if not set(why.split("; ")) <= unaudited]
@@ -522,10 +522,10 @@ WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),
     *("time-travel", "zombie-write", "aborted-read", "early-read", "own-read", "information-cycle", "write-cycle"),
 )
-"""Anomalies that what clients learned and given shows by itself: whoever was given everything that was acknowledged would
-have met them. The others say that something is missing, and need somebody who looked for it."""
+"""Anomalies that the clients' own records prove without an audit: a consumer that received every acknowledged record would
+have met them. The others mean that something is missing, and only an audit can show that."""
 NEEDS_HEARTBEATS = ("hanging", "stuck")
-"""Anomalies of clients that waited in vain: those that only sleep wait, too."""
+"""Anomalies of clients that wait. A client that only slept looks the same, unless its heartbeats show that it was awake."""
 NOT_CHOSEN = "it was not chosen to decide"
 _NODES_UNREAD = "neither the nodes' files nor the controllers' log can be read on this cluster"
 _NOT_IMPORTED = "an imported history has neither the nodes' files nor the controllers' log"
@@ -591,7 +591,7 @@ def not_deciding(judged: CellAnomaly, why: str) -> CellAnomaly:
 
 
 def idle_doubts(outcomes: Mapping[int, Mapping[str, CellAnomaly]], decide: Collection[str]) -> list[str]:
-    """Returns what was chosen to decide, and had nothing to judge in any cell: that it passes would say too much."""
+    """Returns what was chosen to decide, and had nothing to judge in any cell. It must not count as passed."""
     reasons = []
     for name in decide:
         found = [anomalies[name] for anomalies in outcomes.values() if name in anomalies]
@@ -623,7 +623,7 @@ def controls_of(plan: Plan) -> tuple[Control, ...]:
 
 
 def control_result(control: Control, outcomes: Mapping[int, Mapping[str, CellAnomaly]]) -> ControlResult:
-    """Did its cells show the anomaly? Whatever the rules make of it: seen is seen."""
+    """Says whether its cells showed the anomaly. Whether a rule permits what was seen does not matter here."""
     counts = {c: outcomes[c][control.anomaly].count for c in control.cells if control.anomaly in outcomes[c]}
     return ControlResult(
         anomaly=control.anomaly,
@@ -635,7 +635,7 @@ def control_result(control: Control, outcomes: Mapping[int, Mapping[str, CellAno
 
 
 def proves(plan: Plan, cells: Sequence[int], cell: Cell) -> bool:
-    """Does one of these control cells have the same traffic (workload) and placement as `cell`?"""
+    """Says whether one of these control cells has the same traffic (workload) and placement as `cell`."""
     return any(
         plan.cells[c].workload == cell.workload and _placement(plan, plan.cells[c]) == _placement(plan, cell)
         for c in cells

@@ -1,4 +1,4 @@
-"""The commands that run Kafka, or say what a run would do: run, replay, validate, plan, scenarios, shrink, matrix."""
+"""The commands `plan` and `replay`. `run`, which may also be a campaign of many runs, is in `prozess/campaigns/cli.py`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

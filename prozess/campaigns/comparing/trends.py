@@ -18,7 +18,7 @@ from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
 from prozess.harness.history.store import StoredRun, location_of, runs_below
 from prozess.harness.impact.trends import Measure, Regression, Trends, regressions
-from prozess.harness.printable import printable
+from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import VERDICT_SIGNS
 
@@ -130,7 +130,7 @@ def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
             f"[yellow]worse[/yellow]  {regression.trial}, {regression.night}: {escape(regression.what)}", soft_wrap=True
         )
     without = f", {trends.without_verdict} of them without a verdict" if trends.without_verdict else ""
-    out.print(f"{trends.runs} runs{without}; {len(worse)} regressions")
+    out.print(f"{number_of(trends.runs, 'run')}{without}; {number_of(len(worse), 'regression')}")
 
 
 def write_trends(trends: Trends, worse: Sequence[Regression], path: Path) -> Path:

@@ -26,7 +26,7 @@ from prozess.exchange.jepsen.blocks import (
 )
 from prozess.exchange.jepsen.edn import MAP, EdnValue
 from prozess.exchange.jepsen.lines import LINE_CHARACTERS_MAX, JepsenOperation, is_offset, operations
-from prozess.exchange.jepsen.reader import (
+from prozess.exchange.jepsen.operation_reader import (
     OUTCOMES,
     code_of,
     pair_of,

@@ -24,7 +24,7 @@ from prozess.exchange.imports import Imported, StatedFault
 from prozess.exchange.jepsen.block_reader import BlockReader, Unusual, blocks_of
 from prozess.exchange.jepsen.edn import MAP, SET, EdnError, EdnValue, read_edn
 from prozess.exchange.jepsen.lines import chunks_of, is_number, operations
-from prozess.exchange.jepsen.reader import JepsenReader
+from prozess.exchange.jepsen.operation_reader import JepsenReader
 from prozess.exchange.jepsen.tables import JepsenColumns, tables_of
 from prozess.harness.errors import BadInput
 from prozess.harness.history.reader import History

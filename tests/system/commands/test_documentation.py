@@ -42,9 +42,7 @@ ELSEWHERE = {
     "pip wheel --no-deps --wheel-dir dist .": "tests/system/commands/test_documentation.py",  # `wheel`
     'pip install "$(echo dist/prozess-*.whl)[spark]"': "tests/system/commands/test_documentation.py",  # `installed`
     RECORDED: "tests/system/commands/test_documentation.py",  # `recorded`
-    "prozess replay runs/smoke-2-… --exact": "tests/system/commands/test_replay.py",
-    "prozess check runs/smoke-2-… --oracle": "tests/system/spark/test_oracle.py",
-    "prozess shrink runs/mine-1-…": "tests/unit/prozess/campaigns/test_shrink.py",
+    "prozess replay $second --exact": "tests/system/commands/test_replay.py",
     "prozess shrink runs/mine-1-… --for 2h": "tests/unit/prozess/campaigns/test_shrink.py",
     "prozess run nightly --for 8h": CAMPAIGN_RUNS,
     "pytest docs/examples/orders": "tests/system/commands/test_in_pytest.py",
@@ -64,7 +62,6 @@ ELSEWHERE = {
     "prozess matrix --diff results-old results-new": "tests/system/commands/test_matrix.py",
     "prozess check s3a://trials/smoke-1-20261123T101500": "tests/system/spark/test_object_store.py",
     "prozess check s3a://trials/smoke-1-20261123T101500 --oracle": "tests/system/spark/test_object_store.py",
-    "prozess check s3a://…/smoke-2-… --out s3a://…": OUT,
     (
         "prozess check s3a://trials/smoke-1-20261123T101500 --out s3a://results/smoke-1 "
         "--conf spark.hadoop.fs.s3a.endpoint=https://s3.example.org --conf spark.task.maxFailures=8"
@@ -186,7 +183,7 @@ def recorded(smoke):
 
 def shortened(command, run):
     """What is carried out for a documented command: the same, of less, or only planned."""
-    command = command.replace("runs/smoke-2-…", str(run)).replace("RUN", str(run)).replace("DIRECTORY…", str(run))
+    command = command.replace("$second", str(run)).replace("RUN", str(run)).replace("DIRECTORY…", str(run))
     if command.startswith("make"):
         return command.replace("make", "make --dry-run", 1)
     if re.match(r"prozess (run|matrix|scenarios) ", command):
@@ -343,7 +340,7 @@ def test_each_stage_can_be_repeated_alone(smoke):
 
 @pytest.mark.parametrize("command", [c for c in DOCUMENTED if c not in ELSEWHERE])
 def test_documented(command, carry_out, outside, request):
-    wants_run = re.search(r"RUN|runs/|history\.edn|DIRECTORY…", command)
+    wants_run = re.search(r"RUN|\$second|history\.edn|DIRECTORY…", command)
     run = request.getfixturevalue("recorded") if wants_run else None
     text = shortened(command, run)
     if "history.edn --out" in text:
@@ -359,6 +356,20 @@ def test_documented(command, carry_out, outside, request):
     # A generated history has planted losses and no cluster behind it: its verdict is not what is looked at here.
     assert done.returncode in ((0, 1, 2) if text.startswith("prozess check") else (0,)), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.cluster
+def test_the_second_part_of_the_first_hour_can_be_pasted(recorded, carry_out, tmp_path):
+    page = (ROOT / "docs" / "first-hour.md").read_text("utf-8")
+    (block,) = re.findall(r"## 2\. .*?\n\n((?:    .*\n)+)", page, re.DOTALL)
+    # Its two runs are the recorded one's, and test_replay's.
+    lines = [line.strip() for line in block.splitlines() if not re.match(r" *prozess (run|replay) ", line)]
+    assert len(lines) >= 5, block
+    shutil.copytree(recorded, tmp_path / "runs" / "smoke-2-20260101T000000")
+    done = carry_out(f"set -e; cd {tmp_path}; " + "\n".join(lines))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "smoke-2-20260101T000000" in done.stdout
+    assert "lost" in done.stdout
 
 
 @pytest.mark.parametrize("command", ELSEWHERE)

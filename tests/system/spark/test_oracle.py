@@ -65,7 +65,8 @@ FAMILIES = tuple(
         ("transactions.isolation", "transactions.exactly_once"),
         (
             "log.audits",
-            "log.integrity",
+            "log.losses",
+            "log.order",
             "log.records",
             "log.compaction",
             "reading.positions",

@@ -160,7 +160,7 @@ def test_workers_with_a_changed_kernel_are_refused_by_name_and_find_nothing(run,
     need("java")
     other = tmp_path_factory.mktemp("other")
     shutil.copytree(installation.PACKAGE, other / "prozess", ignore=shutil.ignore_patterns("__pycache__"))
-    kernel = other / "prozess" / "checkers" / "log" / "integrity.py"
+    kernel = other / "prozess" / "checkers" / "log" / "order.py"
     kernel.write_text(
         kernel.read_text("utf-8").replace("def duplicate(", "def duplicate(  # another\n    ", 1), "utf-8"
     )

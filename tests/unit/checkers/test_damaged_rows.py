@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.checkers.log.integrity import offset_conflict
+from prozess.checkers.log.order import offset_conflict
 from prozess.checkers.registry import CHECKERS
 from prozess.harness.checking.kernels import PartitionChecker
 from prozess.harness.schema import MISSING

@@ -33,6 +33,6 @@ def test_the_cases_of_a_property_do_not_depend_on_the_modules_that_other_tests_h
     alone = drawn("")
     assert int(alone.split()[0]) >= 20
     assert (
-        drawn("import prozess.harness.plan.plan, prozess.harness.config.configuration, prozess.checkers.log.integrity")
+        drawn("import prozess.harness.plan.plan, prozess.harness.config.configuration, prozess.checkers.log.losses")
         == alone
     )

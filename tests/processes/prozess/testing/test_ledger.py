@@ -10,7 +10,7 @@ import pytest
 
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
-from prozess.testing.fixtures import KafkaCluster
+from prozess.testing.fixture_objects import KafkaCluster
 from prozess.testing.open_transactions import open_transactions
 from prozess.testing.recorded.client import seal_clients
 from prozess.testing.recorded.consumer import RecordedConsumer

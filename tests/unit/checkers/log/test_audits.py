@@ -6,7 +6,7 @@ import pytest
 
 from prozess.checkers.batches import CONTROL, TRANSACTIONAL
 from prozess.checkers.log.audits import invisible
-from prozess.checkers.log.integrity import lost
+from prozess.checkers.log.losses import lost
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.reading.positions import dirty_read
 from prozess.harness.interfaces.checking import CopyFacts

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
-from prozess.checkers.log.integrity import lost
+from prozess.checkers.log.losses import lost
 from prozess.harness.schema import NONE
 from tests.support.cells.partitions import FAIL, INFO, OK, PRODUCER, history
 from tests.support.examples import examples

@@ -1,7 +1,7 @@
 """What `offset-conflict` reports: a bad history and a near-miss good one for each pair of observers."""
 
 from prozess.checkers.log import integrity
-from prozess.checkers.log.integrity import offset_conflict
+from prozess.checkers.log.order import offset_conflict
 from tests.support.cells.partitions import (
     CORRUPT,
     INFO,

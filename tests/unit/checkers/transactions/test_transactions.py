@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.checkers.log.integrity import lost
+from prozess.checkers.log.losses import lost
 from prozess.checkers.transactions.early_reads import early_read
 from prozess.checkers.transactions.isolation import (
     AT_READ_COMMITTED,

@@ -294,7 +294,7 @@ def test_another_program_on_the_port_is_said_to_be_one():
         connection.recv(100)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    refused = pytest.raises(ClusterFailed, match=r"broker 1 at 127.0.0.1:\d+ does not speak Kafka's protocol")
+    refused = pytest.raises(ClusterFailed, match=r"broker 1 at 127.0.0.1:\d+ sent an answer that is not Kafka's")
     with listener(http) as address, closing(client(address)) as wire, refused:
         wire.ask(1, ASK, timeout_s=5)
 

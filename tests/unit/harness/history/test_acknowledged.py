@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.log.integrity import reordered
+from prozess.checkers.log.order import reordered
 from prozess.checkers.log.records import misplaced
 from prozess.harness.columns import row_dtype
 from prozess.harness.history.convert import acknowledged_partitions, sent_to

@@ -98,7 +98,7 @@ def test_late_ends_of_transactions_are_told_unless_client_and_brokers_have_versi
 
 def test_of_a_client_that_is_newer_than_what_was_looked_at_it_is_not_known_whether_the_defect_is_open():
     _, one = predicted(IDEMPOTENT, client="librdkafka", client_version="2.17.0").defects
-    assert one.status == "open in 2.16.0; of 2.17.0 it is not known"
+    assert one.status == "open in 2.16.0; prozess does not know whether 2.17.0 has it"
     _, one = predicted(IDEMPOTENT, client="librdkafka", client_version="2.3.0").defects
     assert one.status == "open in 2.16.0"
 

@@ -22,7 +22,7 @@ def test_acks_1_may_lose_what_was_acknowledged():
     then the record will be lost"; enable.idempotence: "If 'false', producer retries due to broker failures, etc., may write
     duplicates of the retried message in the stream"."""
     found = predicted({"acks": "1"})
-    assert said(found, "weak", "change", "but") == [
+    assert said(found, "weak", "change", "defect") == [
         "weak: lost is possible: a producer with acks=1 waits for the leader only, and the leader may fail before the "
         "followers have the record. acks=1 (the file, acks) → acks=all [lost/acks-1]",
         "weak: duplicate is possible: without enable.idempotence the producer sends a record again if the reply is lost, and "
@@ -67,16 +67,16 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     copy of each message is written". librdkafka#4953, open: "Sporadic message duplication during leader transition".
     KAFKA-15591: "Reject out-of-order first produce request on empty partitions", in 4.5."""
     found = predicted({"enable.idempotence": "true"}, client="librdkafka")
-    assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
+    assert said(found, "promised", "defect", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, unreported, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
         "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
         "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
-        "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
-        "partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
+        "defect: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a "
+        "new partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
         "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
         "max.in.flight.requests.per.connection=1 [KAFKA-15591]",
-        "but: duplicate, reordered: promised, but the known defect librdkafka#4953 breaks the promise: the "
+        "defect: duplicate, reordered: promised, but the known defect librdkafka#4953 breaks the promise: the "
         "idempotent producer bumped its "
         "epoch while some of its batches may already have been written; it sent them again under the new epoch with "
         "sequences from 0, and the broker took them for new; open in 2.16.0, avoided by a transactional.id [librdkafka#4953]",
@@ -152,7 +152,7 @@ def test_a_read_uncommitted_consumer_is_given_what_transactions_abort():
         "change: isolation.level=read_committed: rules out aborted-read, early-read",
     ]
     committed = predicted({"transactional.id": "orders"}, consumer=GROUPS | {"isolation.level": "read_committed"})
-    assert said(committed, "weak", "but") == []
+    assert said(committed, "weak", "defect") == []
     assert {"aborted-read", "early-read", "torn"} <= promised(committed)
 
 

@@ -11,9 +11,9 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import ClusterFailed, ExitCode
 from prozess.harness.interfaces import PartitionView
 from prozess.harness.schema import NONE, Outcome
-from prozess.watch.exposition import metrics_of, status_of
-from prozess.watch.metrics import text_of
+from prozess.watch.metrics import metrics_of, status_of
 from prozess.watch.notices import Notices
+from prozess.watch.prometheus import text_of
 from prozess.watch.state import WatchOptions
 from prozess.watch.surroundings import PartitionAdded
 from prozess.watch.watcher import ClusterWatch

@@ -30,3 +30,8 @@ def test_the_page_of_faults_begins_with_a_table_that_names_every_fault():
     table, _, _ = (DOCS / "faults.md").read_text("utf-8").partition("\n## ")
     assert not [fault for fault in FAULTS if f"`{fault}`" not in table]
     assert len(table.splitlines()) < 30
+
+
+def test_the_page_of_results_says_of_every_anomaly_what_it_means():
+    page = (DOCS / "results.md").read_text("utf-8")
+    assert not [anomaly for anomaly in TABLE if f"| `{anomaly}` |" not in page]

@@ -109,8 +109,8 @@ def test_a_loss_there_may_be_excused_by_what_others_did_unless_it_is_stated_that
     assert verdict.verdict is expected
     if expected is Verdict.UNKNOWN:
         told = (
-            "Unknown: lost 3 found, but it is unknown whether that is permitted: nothing states or shows which faults struck "
-            "the cluster"
+            "Unknown: lost 3 found, but it is unknown whether that is permitted: the history does not say which "
+            "faults struck the cluster"
         )
         assert verdict.sentence.startswith(told)
 

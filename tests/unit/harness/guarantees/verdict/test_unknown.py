@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.checkers.log.integrity import REORDERED_OR_COPY
+from prozess.checkers.log.order import REORDERED_OR_COPY
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES, Evidence
 from prozess.harness.guarantees.facts.witnessed import REORDERED_OR_COPY_CASE
