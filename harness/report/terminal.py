@@ -118,9 +118,9 @@ def _show_names(verdict: TrialVerdict) -> None:
     for name, meaning in meanings_of(names_met(verdict)).items():
         out.print(f"  [bold]{name}[/bold]: {escape(meaning)}", soft_wrap=True)
     for control in verdict.controls:
-        cells = f"{number_of(len(control.cells), 'cell')} that may show it"
-        seen = f"seen {number_of(control.count, 'time')}, in {len(control.fired_in)} of {cells}"
-        silent = f"[yellow]not seen[/yellow] in {cells}"
+        cells = number_of(len(control.cells), "control cell")
+        seen = f"seen in {len(control.fired_in)} of its {cells}, {number_of(control.count, 'time')}"
+        silent = f"[yellow]seen in none of its {cells}[/yellow]"
         out.print(f"control {control.anomaly}: {seen if control.fired else silent}", soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ TopicConfigSynonyms). A reader who wrote `log.retention.ms` into server.properti
 import re
 from collections.abc import Iterator
 
-from prozess.harness.config.library_defaults import properties_of
+from prozess.harness.config.known_properties import properties_of
 from prozess.validation.servers import REPLICATION
 from prozess.validation.trial import ConfigurationParts
 
@@ -18,7 +18,7 @@ from prozess.validation.trial import ConfigurationParts
 def brokers_names(version: str) -> dict[str, tuple[str, ...]]:
     """Maps each setting of a topic to the brokers' names of it, where they are other ones."""
     known, brokers = properties_of("topic", "java", version), properties_of("broker", "java", version)
-    names = {REPLICATION[0]: ("default.replication.factor",)}
+    names: dict[str, tuple[str, ...]] = {REPLICATION[0]: ("default.replication.factor",)}
     for name, facts in known.items():
         server = facts.get("server") or name
         # One time may have three units: log.retention.ms, log.retention.minutes, log.retention.hours.

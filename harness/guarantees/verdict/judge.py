@@ -50,7 +50,6 @@ from prozess.harness.guarantees.verdict.sentences import (
     sentence,
     show_witnesses,
     trial_sentence,
-    with_unproven,
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces.checking import Finding, KernelResult
@@ -120,7 +119,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     )
     return TrialVerdict(
         verdict=verdict,
-        sentence=with_unproven(text, verdict, cells),
+        sentence=text,
         trial=plan.trial,
         title=plan.title,
         seed=plan.seed,

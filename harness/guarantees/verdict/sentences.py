@@ -132,7 +132,7 @@ def trial_sentence(
             return f"Violated{first}: {_violations(plan, cells)}{under}. Nothing permits that.{of_them}{perhaps}{more}{left}"
         case Verdict.HELD:
             kept = f"{_kept(plan, cells)} {_promises(plan, omitted, chosen)}"
-            return f"Held: {kept}{under}.{_costs(costs)}{_ended_early(evidence)}{left}"
+            return f"Held: {kept}{under}{_unproven_words(cells)}.{_costs(costs)}{_ended_early(evidence)}{left}"
         case _:
             found = _found_unjudged(cells)
             counts = "; ".join(filter(None, (_limits(evidence), found))) if evidence.limits else found
@@ -204,22 +204,22 @@ def _why_unproven(anomaly: str, asked: int, cells: Sequence[CellVerdict]) -> str
     control = f"{number_of(asked, 'control cell')}, where these faults may cause it"
     if not held:
         return (
-            f"{anomaly} was not seen in {control}. So it is not proven that this run could see it; no cell's promise rests "
-            "on it."
+            f"{anomaly} was not seen in its {control}. This run did not prove that it can see {anomaly}; no cell's promise "
+            "rests on it."
         )
     return (
-        f"{anomaly} was not seen in {number_of(len(held), 'cell')} that must not show it, and not in {control}. So it is "
-        "not proven that this run could see it."
+        f"{anomaly} was not seen in its {control}. This run did not prove that it can see {anomaly}, and *held* proves "
+        f"nothing in the {number_of(len(held), 'cell')} that must not show it."
     )
 
 
-def with_unproven(text: str, verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
-    """Returns the trial's sentence: what held is never stated alone where it rests on controls that were silent."""
+def _unproven_words(cells: Sequence[CellVerdict]) -> str:
+    """Returns the reservation beside what held: which anomalies had controls that were silent. Empty: none."""
     names = [name for name in TABLE if _unproven(cells, name)]
-    if verdict is not Verdict.HELD or not names:
-        return text
+    if not names:
+        return ""
     each = "its control" if len(names) == 1 else "their controls"
-    return f"{text} It is not proven that this run could see {_list(names)}: {each} did not show it."
+    return f" (for {_list(names)} this proves nothing: {each} stayed silent)"
 
 
 def _ended_early(evidence: Evidence) -> str:
@@ -291,12 +291,13 @@ def _costs(costs: Mapping[str, int]) -> str:
         if _ANOMALIES[rule] == "unreported" and (cause := (_RULES[rule].label, count)) in lost
     }
     shown = [(rule, count) for rule, count in shown if rule not in silent]
+    most = NAMED_MAX + (len(shown) == NAMED_MAX + 1)  # "1 more finding" takes as many words as its name
     texts = [
         f"{counted(_FOUND[rule], count)}{', and no producer got an error' if rule in silent.values() else ''} "
         f"({_RULES[rule].label})"
-        for rule, count in shown[:NAMED_MAX]
+        for rule, count in shown[:most]
     ]
-    texts += [number_of(len(shown) - NAMED_MAX, "more finding")] if len(shown) > NAMED_MAX else []
+    texts += [number_of(len(shown) - most, "more finding")] if len(shown) > most else []
     return f" Permitted, and seen: {'; '.join(texts)}." if texts else ""
 
 

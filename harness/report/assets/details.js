@@ -21,7 +21,7 @@
       count ? number(count) : "",
       element("div", {}, data.texts[reason], data.texts[source] ? element("small", {}, ` [${data.texts[source]}]`) : null),
     ]);
-    const made = table([["guarantee", false], ["outcome", false], ["seen", true], ["why", false]], rows, "Guarantees of this cell");
+    const made = table([["anomaly", false], ["outcome", false], ["seen", true], ["why", false]], rows, "Anomalies of this cell");
     made.classList.add("judged");
     for (const row of made.querySelectorAll("tbody tr")) row.lastChild.classList.add("wrap");
     return made;

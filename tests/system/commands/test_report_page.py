@@ -128,7 +128,7 @@ def test_cells_are_filtered_by_verdict_guarantee_axis_and_text_and_the_address_k
 
 def test_counts_by_guarantee_lead_to_their_cells(open_page, large):
     page = open_page(large)
-    counts = page.get_by_role("table", name="By guarantee")
+    counts = page.get_by_role("table", name="By anomaly")
     counts.get_by_role("row", name="duplicate").get_by_role("link", name="5", exact=True).click()
     assert shown_cells(page) == [49, 99, 149, 199, 249]
     assert (page.input_value("[name=g]"), page.input_value("[name=o]")) == ("duplicate", "violated")
@@ -153,7 +153,7 @@ def test_a_cell_opens_with_its_guarantees_partitions_and_clients_and_closes_to_w
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Cell 49")
-    expect(dialog.get_by_role("table", name="Guarantees of this cell").locator("tbody tr")).to_have_count(16)
+    expect(dialog.get_by_role("table", name="Anomalies of this cell").locator("tbody tr")).to_have_count(16)
     expect(dialog.get_by_role("table", name="Partitions").locator("tbody tr")).to_have_count(2)
     expect(dialog.locator("figure svg rect.k2").first).to_be_attached()
     assert dialog.get_by_role("table", name="Clients").locator("tbody tr").count() > 0

@@ -1,6 +1,6 @@
 """What `offset-conflict` reports: a bad history and a near-miss good one for each pair of observers."""
 
-from prozess.checkers.log import integrity
+from prozess.checkers.log import order
 from prozess.checkers.log.order import offset_conflict
 from tests.support.cells.partitions import (
     CORRUPT,
@@ -29,7 +29,7 @@ def test_an_acknowledgement_against_the_audit():
     result = offset_conflict(history(sends, [(0, PRODUCER_2, 0)]))
     assert result.count == 1
     witness = result.witnesses[0]
-    assert witness["case"] == integrity.ACKNOWLEDGEMENT_AGAINST_AUDIT
+    assert witness["case"] == order.ACKNOWLEDGEMENT_AGAINST_AUDIT
     assert (witness["client"], witness["log_offset"], witness["other_client"]) == (PRODUCER, 0, PRODUCER_2)
     assert (witness["begin_ns"], witness["end_ns"], witness["outcome"]) == (10, 15, OK)
 
@@ -47,7 +47,7 @@ def test_two_acknowledgements_of_one_offset():
     result = offset_conflict(history([(PRODUCER, 0, OK, 5), (PRODUCER_2, 0, OK, 5)]))
     assert result.count == 1
     witness = result.witnesses[0]
-    assert witness["case"] == integrity.ACKNOWLEDGEMENT_AGAINST_ACKNOWLEDGEMENT
+    assert witness["case"] == order.ACKNOWLEDGEMENT_AGAINST_ACKNOWLEDGEMENT
     assert (witness["client"], witness["other_client"], witness["other_ns"]) == (PRODUCER, PRODUCER_2, 25)
 
 
@@ -56,7 +56,7 @@ def test_a_consumer_against_the_audit():
     result = offset_conflict(history(sends, [(0, PRODUCER_2, 0)], [(READER, 0, PRODUCER, 0, {"leader_epoch": 3})]))
     assert result.count == 1
     witness = result.witnesses[0]
-    assert (witness["case"], witness["leader_epoch"]) == (integrity.CONSUMER_AGAINST_AUDIT, 3)
+    assert (witness["case"], witness["leader_epoch"]) == (order.CONSUMER_AGAINST_AUDIT, 3)
     assert (witness["client"], witness["reader"], witness["seen_ns"]) == (PRODUCER, READER, 1_010)
 
 
@@ -66,13 +66,13 @@ def test_a_consumer_and_the_acknowledgement_of_one_loser_are_one_witness():
         history(sends, [(0, PRODUCER_2, 0)], [(READER, 0, PRODUCER, 0), (READER_2, 0, PRODUCER, 0)])
     )
     assert result.count == 1
-    assert result.witnesses[0]["case"] == integrity.CONSUMER_AGAINST_AUDIT
+    assert result.witnesses[0]["case"] == order.CONSUMER_AGAINST_AUDIT
 
 
 def test_a_consumer_against_an_acknowledgement_where_the_log_has_nothing():
     result = offset_conflict(history([(PRODUCER, 0, OK, 5)], [], [(READER, 5, PRODUCER_2, 0)]))
     assert result.count == 1
-    assert result.witnesses[0]["case"] == integrity.CONSUMER_AGAINST_ACKNOWLEDGEMENT
+    assert result.witnesses[0]["case"] == order.CONSUMER_AGAINST_ACKNOWLEDGEMENT
     assert result.witnesses[0]["client"] == PRODUCER_2
 
 
@@ -82,7 +82,7 @@ def test_two_consumers_where_nobody_else_looked():
     assert result.count == 1
     assert result.incomplete is not None
     witness = result.witnesses[0]
-    assert witness["case"] == integrity.CONSUMER_AGAINST_CONSUMER
+    assert witness["case"] == order.CONSUMER_AGAINST_CONSUMER
     assert (witness["reader"], witness["other_client"], witness["other_ns"]) == (READER, PRODUCER_2, 1_020)
 
 
@@ -99,7 +99,7 @@ def test_one_consumer_that_saw_two_records_at_one_offset():
 def test_the_audits_against_each_other():
     result = offset_conflict(history([], [(0, PRODUCER, 0)], visible=[(0, PRODUCER, 1)]))
     assert result.count == 1
-    assert result.witnesses[0]["case"] == integrity.AUDIT_AGAINST_AUDIT
+    assert result.witnesses[0]["case"] == order.AUDIT_AGAINST_AUDIT
 
 
 def test_each_other_record_at_an_offset_is_a_witness():
@@ -123,4 +123,4 @@ def test_observations_behind_the_sentinel_are_compared_with_each_other():
     assert offset_conflict(history(sends, [(9, PRODUCER, 0)], [(READER, 9, PRODUCER, 0)], sentinel=3)).count == 0
     result = offset_conflict(history(sends, [(9, PRODUCER, 1)], sentinel=3))
     assert result.count == 1
-    assert result.witnesses[0]["case"] == integrity.ACKNOWLEDGEMENT_AGAINST_AUDIT
+    assert result.witnesses[0]["case"] == order.ACKNOWLEDGEMENT_AGAINST_AUDIT

@@ -73,8 +73,8 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
         "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
         "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
         "defect: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a "
-        "new partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
-        "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
+        "new partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka "
+        "then acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
         "max.in.flight.requests.per.connection=1 [KAFKA-15591]",
         "defect: duplicate, reordered: promised, but the known defect librdkafka#4953 breaks the promise: the "
         "idempotent producer bumped its "

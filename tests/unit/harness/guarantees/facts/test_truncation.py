@@ -3,7 +3,7 @@ stated."""
 
 import pytest
 
-from prozess.checkers.log import integrity
+from prozess.checkers.log import order
 from prozess.harness.guarantees.facts.truncation import (
     IN_LOG_CASES,
     cutoff,
@@ -224,7 +224,7 @@ def test_of_two_records_the_one_that_is_in_no_log_is_asked_for_its_epoch():
 
 
 def test_the_kernels_cases_in_which_the_other_record_is_in_the_log_are_known_here():
-    in_log = (integrity.ACKNOWLEDGEMENT_AGAINST_AUDIT, integrity.CONSUMER_AGAINST_AUDIT, integrity.AUDIT_AGAINST_AUDIT)
+    in_log = (order.ACKNOWLEDGEMENT_AGAINST_AUDIT, order.CONSUMER_AGAINST_AUDIT, order.AUDIT_AGAINST_AUDIT)
     assert in_log == IN_LOG_CASES
 
 

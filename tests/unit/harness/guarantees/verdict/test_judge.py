@@ -367,10 +367,11 @@ def test_a_silent_optional_control_leaves_held_unproven():
     held = of(verdict, ACKS_ALL)
     assert (held.outcome, held.proven) == (AnomalyOutcome.HELD, False)
     assert "Unproven" in held.reason
-    assert verdict.sentence.endswith(" It is not proven that this run could see lost: its control did not show it.")
+    assert verdict.sentence.startswith("Held: ")
+    assert " under kill (for lost this proves nothing: its control stayed silent)." in verdict.sentence
     assert verdict.not_proven == (
-        "lost was not seen in 1 cell that must not show it, and not in 1 control cell, where these faults may cause "
-        "it. So it is not proven that this run could see it.",
+        "lost was not seen in its 1 control cell, where these faults may cause it. This run did not prove that it can see "
+        "lost, and *held* proves nothing in the 1 cell that must not show it.",
     )
 
 
@@ -378,7 +379,7 @@ def test_a_silent_control_has_its_line_even_where_no_promise_rests_on_it():
     made = plan({"producer.acks": ["1"]}, steps=KILL, controls=CONTROL)
     verdict = judge(made, findings(made), evidence(made, metadata=failover(3), faults=KILLED))
     assert verdict.verdict is Verdict.HELD
-    assert "not proven" not in verdict.sentence, "nothing of it is stated to have held"
+    assert "proves nothing" not in verdict.sentence, "nothing of it is stated to have held"
     (told,) = verdict.not_proven
     assert "no cell's promise rests on it" in told
 
