@@ -179,6 +179,7 @@ def to_json(comparison: Comparison) -> None:
         "availability": [
             {
                 "rule": concern.rule,
+                "anomalies": concern.denies,
                 "what": words(concern.what),
                 "settings": concern.blame,
                 "change": words(concern.change),
