@@ -36,7 +36,7 @@ LINES_MAX = {
     "prozess/campaigns": 6_050,
     "prozess/exchange": 7_000,
     "prozess/testing": 7_250,
-    "prozess/validation": 11_130,
+    "prozess/validation": 11_200,
     "prozess/watch": 2_700,
     "spark_checkers": 4_750,
     "workloads": 12_000,
