@@ -47,10 +47,15 @@ class Table:
         """Returns the format of the same row for `struct`: one value for each column, then the mark."""
         return "<" + "".join({"i8": "q", "i4": "i"}[c.kind] for c in self.columns) + "4x" * self.padded + "q"
 
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """Returns the columns of the Parquet form: `client` first."""
+        return (Column("client", "i4", "client id", "who wrote the row; NONE: it is from the plan"), *self.columns)
+
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """The names of the columns in the Parquet form: `client` first."""
-        return ("client", *(c.name for c in self.columns))
+        """The names of the columns in the Parquet form."""
+        return tuple(c.name for c in self.stored_columns)
 
 
 def table(name: str, meaning: str, *columns: tuple[str, Kind, str, str], partitioned: bool = False) -> Table:

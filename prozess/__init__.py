@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     __version__: str
 
     from prozess import extend, spark, trials
+    from prozess.app.run_tables import tables
     from prozess.app.trial_run import RunTable, TrialRun, TrialSource, check, load, plan, run
     from prozess.clusters.compose.testcontainer import KafkaTrialContainer
     from prozess.harness.checking.checker import Checker
@@ -119,6 +120,7 @@ __all__ = [
     "plan",
     "run",
     "spark",
+    "tables",
     "trials",
 ]
 
@@ -128,6 +130,7 @@ _MODULE_OF: Mapping[str, tuple[str, ...]] = {
     "prozess.clusters.compose.testcontainer": ("KafkaTrialContainer",),
     "prozess.testing.application": ("Applications", "Crash", "RecordedCommands"),
     "prozess.testing.fixture_objects": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
+    "prozess.app.run_tables": ("tables",),
     "prozess.app.trial_run": ("RunTable", "TrialRun", "TrialSource", "check", "load", "plan", "run"),
     "prozess.harness.errors": (
         *("BadInput", "ClusterFailed", "ExitCode", "HarnessFailed", "HistoryUnreadable", "Interrupted", "MissingTool"),

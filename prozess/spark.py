@@ -5,7 +5,8 @@
     run = "runs/smoke-1-20261123T101500"
     verdict = trial.check(spark, run)
     trial.witnesses(spark, run).where("anomaly = 'lost'").show()
-    trial.history(spark, run, "sends").groupBy("partition", "outcome").count().show()
+    trial.history(spark, run, "sends", readable=True).groupBy("topic", "number", "outcome").count().show()
+    trial.tables(spark, "s3a://trials/tables")["outcomes"].groupBy("anomaly", "outcome").count().show()
 
 The session stays as it is: nothing is configured, and it is not stopped. Its workers need this package. A run is a directory
 that they see under the same path as the driver, or a URI of an object store ("s3a://bucket/runs/smoke-1"), where they read
@@ -13,19 +14,23 @@ what they need, logged in as the session is.
 """
 
 from contextlib import AbstractContextManager
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prozess.app.run.check import CheckOptions, check_run, large_tables
 from prozess.app.run.judge import judge_run, judged_tables, write_judged_tables
-from prozess.app.trial_run import checked_run, history_address, history_file, result_frame
+from prozess.app.trial_run import checked_run, history_address, history_file, names_in, result_frame
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import Condition, condition_of
+from prozess.harness.history.readable import readable_columns
 from prozess.harness.history.store import Setting, location_of, opened_run
 from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
+from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.tables.location import sources_of
 from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
@@ -96,9 +101,12 @@ def verdict_inputs(spark: "SparkSession", run: Path | str) -> "DataFrame":
         return result_frame(spark, VERDICT_INPUTS, judged_tables(directory, condition)[VERDICT_INPUTS.name])
 
 
-def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
+def history(spark: "SparkSession", run: Path | str, table: str, *, readable: bool = False) -> "DataFrame":
     """Returns a table of what was recorded, such as "sends" or "reads" (docs/spark.md names them all). It is made from the
     rows if that has not been done yet. Spark reads it itself, so for a URI it needs its own connector to that file system.
+
+    `readable`: with null for what is not there, a timestamp beside each time, names in place of codes, topic and number of
+    each partition, and a comment on each column. Otherwise as kernels read it: integers, without nulls.
 
     BadInput if there is no such run or table; HistoryUnreadable if the table or other files of the run are damaged: `check`
     says which.
@@ -106,7 +114,27 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
     with _opened(spark, run) as directory, history_file(directory, run, table, large_tables(spark)):
-        return spark.read.parquet(history_address(directory, run, table))
+        raw = spark.read.parquet(history_address(directory, run, table))
+        if not readable:
+            return raw
+        from prozess.spark_checkers.run_tables import readable_frame
+
+        return readable_frame(raw, readable_columns(TABLES[table].stored_columns, named=True), names_in(directory))
+
+
+def tables(
+    spark: "SparkSession", *locations: Path | str, since: date | None = None, until: date | None = None
+) -> "dict[str, DataFrame]":
+    """Returns tables over many runs by their names, as `prozess.tables` does: runs, cells, outcomes, findings, witnesses,
+    impacts, faults and server_errors. docs/run-tables.md has their columns.
+
+    Of a place where `--tables` wrote them Spark reads the files itself, and only of the days that are wanted. Run directories
+    are read by its tasks. Errors are those of `prozess.tables`.
+    """
+    from prozess.spark_checkers.run_tables import run_table
+
+    sources = sources_of(locations, _setting_of(spark))
+    return {name: run_table(spark, name, sources, (since, until)) for name in RUN_TABLES}
 
 
 def _checked(spark: "SparkSession", run: Path | str) -> AbstractContextManager[tuple[RunDirectory, Condition]]:

@@ -1,4 +1,4 @@
-"""Writes `docs/tables.md` from the definitions of all tables: `python -m tools.table_page`."""
+"""Writes `docs/tables.md` and `docs/run-tables.md` from the definitions of all tables: `python -m tools.table_page`."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,10 @@ from prozess.harness.schema import (
     StepOutcome,
     Tristate,
 )
+from prozess.harness.tables.definitions import RUN_TABLES
 
 DOCUMENT = installation.SEARCH_PATH / "docs" / "tables.md"
+RUN_DOCUMENT = installation.SEARCH_PATH / "docs" / "run-tables.md"
 _CODES = (
     *(Outcome, Role, Isolation, ReadFlag, ObservationKind, MetadataKind, MetadataSource, FaultPhase, Tristate),
     StepOutcome,
@@ -55,7 +57,8 @@ A run is a pipeline of tables, each with a fixed schema:
 | verdict_inputs | the judge, from witnesses and history | `prozess.spark.verdict_inputs`, in the same way |
 
 All of them but the rows are DataFrames in a Spark session of yours ([spark.md](spark.md)), and tables of Arrow, pandas or
-Spark in Python ([python.md](python.md)). Any other reader of Parquet reads those that are files.
+Spark in Python ([python.md](python.md)). Any other reader of Parquet reads those that are files. Tables over many runs are in
+[run-tables.md](run-tables.md).
 
 **A history is partitioned by workload, cell and partition.** Each Kafka partition of a trial has a number, its *partition
 id*. It belongs to one cell, and a cell has one workload. Tables that are called *clustered* below have row groups of one
@@ -66,7 +69,8 @@ partition rows ascend by client, and those of one client are in the order in whi
 `sequence`). The table `partitions` says to which cell a partition belongs, and `plan.json` has the workload of each cell.
 
 **Integers have no nulls.** NONE is -1: an id, offset or code that is not there. MISSING is -2⁶³: a time that never came.
-Only texts can be null.
+Only texts can be null. In the readable form (`readable=True` in Python and in Spark) both are null, a timestamp stands beside
+each time, codes and bits are names, a mask is a list of brokers, and topic and number stand beside a partition id.
 
 **Times** (unit ns) are nanoseconds since the trial's clock started. Negative ones are from the warm-up before it.
 
@@ -74,6 +78,130 @@ Only texts can be null.
 and the table `clients` says whose place they took. From 1,000,000 up it is prozess itself. A *node id* is Kafka's
 `node.id`. A *dictionary* is a list of texts in `dictionaries.json`, and a code is a place in it.
 """
+
+
+_RUN_HEAD = """\
+# Tables over many runs
+
+<!-- Made from harness/tables/definitions.py by `python -m tools.table_page`. Change that. -->
+
+Eight tables answer questions about any number of runs: what was lost with which settings, what a fault cost in each version,
+what got worse. Arrow and Spark have the same names, types and comments. Each table has the run, its trial, seed and version,
+and the day on which it began.
+
+## Write them
+
+    prozess run smoke --tables s3a://trials/tables      # the rows of this run, at its end
+    prozess check RUN --tables s3a://trials/tables      # those of a run that is judged again, in place of the old ones
+    prozess tables runs/ --out s3a://trials/tables      # those of every run below a directory
+
+The place is a directory or a URI, and is made if it is not there. With `--rounds` or `--for` every trial of the campaign
+writes its own rows. Rows that cannot be written end the command with exit code 255, after the verdict was printed and stored;
+`prozess tables` writes them later. Any number of machines may write into one place, because no two write the same file:
+
+    tables/_prozess_tables.json                                 the format
+    tables/outcomes/day=2026-11-27/smoke-1-20261127T224817-dc68423bcb.parquet
+    tables/runs/day=2026-11-27/smoke-1-20261127T224817-dc68423bcb.parquet
+
+A file is named after the id of its run, so a run that is written again is replaced and never there twice. The id is the name
+of the run directory and a digest of what was recorded in it: it stays when the run is checked again or copied, and no two
+runs share one. Under another name a copy is another run. The file in `runs` is written last.
+
+From some ten thousand runs on, a query opens too many files. `prozess tables tables/ --out packed/ --packed` copies them into
+a new place with one file for each table and day, which then takes no further run.
+
+## Read them
+
+```python
+import prozess
+
+tables = prozess.tables("runs/")  # or "s3a://trials/tables", or several of both
+outcomes = tables["outcomes"].to_arrow(["run", "anomaly", "outcome", "count"])
+print(outcomes.group_by(["anomaly", "outcome"]).aggregate([("count", "sum")]).to_pandas())
+```
+
+This needs neither Java nor Spark: it reads Parquet files, or the run directories themselves. `since=` and `until=` take the
+first and the last day. An engine for SQL that knows Arrow or Parquet, such as DuckDB, reads these tables and files as they
+are. In Spark:
+
+```python
+from prozess import spark as trial
+
+for name, frame in trial.tables(spark, "s3a://trials/tables").items():
+    frame.createOrReplaceTempView(name)
+spark.sql("select * from runs where state <> 'judged'").show()
+```
+
+Spark reads the files itself, and of them only the days and columns that a query names (`where day >= '2026-11-01'`). Run
+directories are read by its tasks, with pyarrow, which compare each run with its manifest first.
+
+## What can be believed
+
+`runs` has a row for every run directory, whatever is wrong with it: `state` and `problem` say what. Of a run that is not
+`judged`, every verdict and every outcome is *unknown*, and a table that rests on a file that is missing, torn or changed has
+no rows of it. So begin with `runs where state <> 'judged'`.
+
+Compared with `manifest.json` are the files that the tables are made of: plan, clock, verdict, impact, findings. The rows and
+the history are not read: whether they are whole, `prozess check` says. `took_s`, `parts_s` and `server_errors` come from
+files that nothing proves, and no verdict rests on them. Links in a run directory are not followed.
+
+## Questions
+
+{questions}
+## How they change
+
+A new column goes to the end of its table, and is null in older files. A column keeps its name, type and meaning. If that is
+not enough one day, `format` in `_prozess_tables.json` grows, and prozess refuses the tables of another format.
+"""
+QUESTIONS = {
+    "What did each night show?": """\
+select trial, night, count_if(verdict = 'held') as held, count_if(verdict = 'violated') as violated,
+       count_if(verdict = 'unknown' and not interrupted) as unknown
+from runs where verdict is not null group by trial, night order by trial, night""",
+    "What is lost with which setting, and in how many cells was that looked for?": """\
+select c.producer_acks, c.topic_min_insync_replicas, sum(o.count) as lost,
+       count(*) as cells, count_if(o.count > 0) as shown
+from outcomes o join cells c on c.run = o.run and c.cell = o.cell
+where o.anomaly = 'lost' and o.outcome <> 'not judged'
+group by all order by lost desc""",
+    "What did a kill cost, by version?": """\
+select version, kind, count(*) as strikes, median(after_fault_median_ms) as recovery_ms, max(longest_s) as longest_s
+from impacts group by version, kind order by version, kind""",
+    "How many records a second were acknowledged before the faults?": """\
+select trial, phase.acks, median(phase.per_s) as per_s
+from impacts lateral view explode(phases) as phase where phase.phase = 'before' group by trial, phase.acks order by trial""",
+    "Which rule permitted what?": """\
+select anomaly, rule, sum(n) as witnesses from outcomes lateral view explode(by_rule) as rule, n
+group by anomaly, rule order by witnesses desc""",
+    "When were the records sent that are gone?": """\
+select run, topic, number, min(begin_ns) / 1e9 as first_s, max(begin_ns) / 1e9 as last_s, count(*) as records
+from witnesses where anomaly = 'lost' group by run, topic, number order by records desc""",
+    "What took effect, and what did not?": """\
+select kind, effective, count(*) as faults from faults group by kind, effective order by kind""",
+    "What do servers complain about in runs that were violated?": """\
+select e.kind, count(distinct e.run) as runs, sum(e.count) as lines
+from server_errors e join runs r on r.run = e.run where r.verdict = 'violated' and e.level <> 'WARN'
+group by e.kind order by runs desc""",
+    "Which checkers could not conclude?": """\
+select anomaly, incomplete, count(*) as findings from findings where incomplete is not null
+group by anomaly, incomplete order by findings desc""",
+    "Which runs say nothing?": """\
+select run, state, problem, address from runs where state <> 'judged' order by run""",
+}
+"""Question → its answer in Spark SQL, over the eight tables as views."""
+
+
+def render_run_tables() -> str:
+    """Returns the page of the tables over many runs as Markdown."""
+    questions = "".join(f"{question}\n\n```sql\n{text}\n```\n\n" for question, text in QUESTIONS.items())
+    parts = [_RUN_HEAD.format(questions=questions), "\n## The tables\n"]
+    for table in RUN_TABLES.values():
+        parts.append(f"\n### `{table.name}`\n\n{table.meaning}\n\n| column | type | meaning |\n|---|---|---|\n")
+        for column in table.columns if table.name == "runs" else table.own:
+            kind = str(column.type).replace("timestamp[us, tz=UTC]", "timestamp")
+            parts.append(f"| `{column.name}` | {kind} | {column.meaning.replace('|', chr(92) + '|')} |\n")
+    parts.append("\nEvery table begins with the first five columns of `runs`.\n")
+    return "".join(parts)
 
 
 def render() -> str:
@@ -88,10 +216,7 @@ def render() -> str:
     )
     for table in TABLES.values():
         clustered = " Clustered by partition." if table.partitioned else ""
-        rows = [
-            ("client", "int32", "client id", "who wrote the row; NONE: it is from the plan"),
-            *((c.name, _TYPES[c.kind], c.unit, c.meaning) for c in table.columns),
-        ]
+        rows = [(c.name, _TYPES[c.kind], c.unit, c.meaning) for c in table.stored_columns]
         parts += [f"\n### `{table.name}`\n\n{table.meaning}{clustered}\n\n", *_columns(rows)]
     parts.append(
         "\n## Codes\n\nWhat the numbers in columns with these units stand for:\n\n| unit | numbers |\n|---|---|\n"
@@ -117,9 +242,10 @@ def _members(code: type[IntEnum]) -> str:
 
 
 def main() -> None:
-    """Writes the page into the checkout."""
-    DOCUMENT.write_text(render(), encoding="utf-8")
-    sys.stdout.write(f"wrote {DOCUMENT}\n")
+    """Writes the pages into the checkout."""
+    for document, text in ((DOCUMENT, render()), (RUN_DOCUMENT, render_run_tables())):
+        document.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"wrote {document}\n")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ FINDINGS_SCHEMA = pa.schema(
     [*_FACTS, *(pa.field(name, pa.list_(pa.struct(_fields(of))), nullable=False) for name, of in _MOVED.items())]
 )
 """One row for each finding, with its arrays nested."""
+_FEW_ROWS = 100_000
+"""Fewer rows are read sooner than threads are asked to read them."""
 _VERSION_KEY = b"prozess.format_version"
 
 
@@ -211,7 +213,7 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
     try:
         # Not read_table: it imports pyarrow.dataset, and that pandas, half a second.
         with pq.ParquetFile(path, memory_map=True) as file:
-            table = file.read()
+            table = file.read(use_threads=file.metadata.num_rows > _FEW_ROWS)
     except FileNotFoundError as error:
         raise HistoryUnreadable(f"{path} is missing. {hint}") from error
     except (OSError, pa.ArrowException) as error:

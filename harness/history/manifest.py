@@ -20,6 +20,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationError
+from pydantic_core import from_json, to_json
 
 from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
 from prozess.harness.history.row_groups import NotClustered, row_ranges_of
@@ -92,7 +93,16 @@ class Manifest(Frozen):
 
     def own_digest(self) -> str:
         """Returns what `sha256` must be."""
-        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
+        return own_digest_of(self.model_dump_json().encode())
+
+
+def own_digest_of(manifest: bytes) -> str:
+    """Returns what `sha256` of a manifest must be: the digest of all the rest, without spaces. ValueError if it is no JSON
+    object. (It is three times as fast as to validate the manifest and to write it again.)"""
+    document = from_json(manifest)
+    if not isinstance(document, dict):
+        raise ValueError("a manifest is a JSON object")
+    return hashlib.sha256(to_json({name: value for name, value in document.items() if name != "sha256"})).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +307,8 @@ def has_history(run: RunDirectory) -> bool:
 def read_manifest(run: RunDirectory) -> Manifest:
     """Returns the manifest. HistoryUnreadable if it is missing, is no manifest, or was changed."""
     try:
-        manifest = Manifest.model_validate_json(run.manifest.read_bytes())
+        content = run.manifest.read_bytes()
+        manifest = Manifest.model_validate_json(content)
     except OSError as error:
         raise HistoryUnreadable(f"{run.manifest} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
@@ -308,7 +319,7 @@ def read_manifest(run: RunDirectory) -> Manifest:
         raise HistoryUnreadable(
             f"{run.manifest} is no manifest: it names {outside[0]!a}, which is not in the run's directory"
         )
-    if manifest.sha256 != manifest.own_digest():
+    if manifest.sha256 != own_digest_of(content):
         raise HistoryUnreadable(f"{run.manifest} has changed since it was written (its own SHA-256 differs)")
     return manifest
 

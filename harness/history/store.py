@@ -35,6 +35,8 @@ _NEEDED = {
 """What pyarrow needs to read a file system. [Apache Arrow, Python: "Filesystem Interface"]"""
 SMALL_FILES = frozenset({*RECORDED, *JUDGED, "manifest.json", "events.jsonl", "interrupted"})
 """The files beside rows, tables and findings that a check or a judge looks at."""
+RUN_MARKS = ("plan.json", "manifest.json", "verdict.json")
+"""A directory with one of these files is a run, whatever else it lacks."""
 _READ_BYTES = 8 << 20
 """How much of a file is read at a time."""
 
@@ -118,9 +120,13 @@ class StoredRun:
             yield run
 
     def fetch_small(self, run: RunDirectory, names: Collection[str]) -> None:
-        """Copies these files to a directory here, if they are there. HistoryUnreadable if they cannot be read."""
+        """Copies these files to a directory here, if they are there; of a name that ends with `/`, all files of that folder.
+        HistoryUnreadable if they cannot be read."""
+        split = [name.rpartition("/") for name in names]
         with self.errors_named("read"):
-            self._fetch(run, "", names)
+            for folder in {folder for folder, _, _ in split}:
+                wanted = {name for of, _, name in split if of == folder}
+                self._fetch(run, folder, None if "" in wanted else wanted)
 
     def keep(self, run: RunDirectory, *, proven: bool = True) -> None:
         """Copies what a check has written to this directory. `proven`: with the manifest, because the run itself is here.
@@ -263,17 +269,18 @@ def stored_run(address: str, setting: Setting | None = None) -> StoredRun:
     return StoredRun(filesystem, directory, address)
 
 
-def runs_below(address: str) -> list[StoredRun]:
-    """Returns every run at a URI or below it, in order. BadInput if there is none; HistoryUnreadable if nobody can look."""
+def runs_below(address: str, setting: Setting | None = None) -> list[StoredRun]:
+    """Returns every run at a URI or below it, in order, also one that lost its plan. BadInput if there is none;
+    HistoryUnreadable if nobody can look."""
     from pyarrow import fs
 
-    above = stored_run(address)
+    above = stored_run(address, setting)
     with above.errors_named("read"):
         below = fs.FileSelector(above.directory, allow_not_found=True, recursive=True)
-        found = [info.path for info in above.filesystem.get_file_info(below) if info.base_name == "plan.json"]
+        found = [info.path for info in above.filesystem.get_file_info(below) if info.base_name in RUN_MARKS]
     if not found:
         raise BadInput(f"There is no run below {address}. Give directories of runs or of campaigns.")
-    directories = sorted(path.removesuffix("/plan.json") for path in found)
+    directories = sorted({path.rpartition("/")[0] for path in found})
     return [
         StoredRun(above.filesystem, directory, address + directory.removeprefix(above.directory))
         for directory in directories

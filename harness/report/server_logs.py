@@ -26,6 +26,10 @@ WIDTH_MAX = 400
 """Where a line is cut."""
 _BEGIN = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\] (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ")
 """The begin of an entry, as the log4j configurations that come with Kafka write it: `[%d] %p %m (%c)`."""
+_COMPLAINT = re.compile(rb"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] (WARN|ERROR|FATAL) ([^\n]*)", re.MULTILINE)
+_DIGITS = re.compile(rb"\d+")
+KINDS_MAX = 1_000
+"""How many kinds of complaints one log has at most; the lines of all others are counted together."""
 _ZONES_S = 900
 """Time zones differ by quarters of an hour."""
 _LOUD = (b"WARN", b"ERROR", b"FATAL")
@@ -159,3 +163,51 @@ def _lines_in(
                 text = printable(line.decode(errors="replace").strip().replace("\t", " "))
                 yield LogLine(node, entry.at_s, text[:WIDTH_MAX] + ("…" if len(text) > WIDTH_MAX else ""))
             entry = log.entry(entry.end)
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Lines of one log by which a server complained, and which differ only in numbers."""
+
+    level: str | None
+    """None: lines of all kinds beyond KINDS_MAX."""
+    kind: str | None
+    """The line without its time, with `#` for each number."""
+    count: int
+    first_s: float | None
+    last_s: float | None
+    example: str | None
+
+
+def complaints_in(path: Path, time: TrialTime) -> list[Complaint]:
+    """Returns what a server complained about in its log, in the order of the first lines. A log without times says
+    nothing."""
+    if not path.stat().st_size:
+        return []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        log = ServerLog(content, time)
+        found: dict[tuple[bytes, bytes], list[int]] = {}  # how many, and where the first and the last begin
+        beyond = 0
+        for line in _COMPLAINT.finditer(content):
+            kind = line[1], _DIGITS.sub(b"#", line[2][:WIDTH_MAX])
+            if kind in found:
+                found[kind][0] += 1
+                found[kind][2] = line.start()
+            elif len(found) < KINDS_MAX:
+                found[kind] = [1, line.start(), line.start()]
+            else:
+                beyond += 1
+        kinds = [_complaint(log, level, kind, *where) for (level, kind), where in found.items()]
+        return kinds + ([Complaint(None, None, beyond, None, None, None)] if beyond else [])
+
+
+def _complaint(log: ServerLog, level: bytes, kind: bytes, count: int, first: int, last: int) -> Complaint:
+    entries = [log.entry(begin) for begin in (first, last)]
+    first_s, last_s = (None if entry is None else entry.at_s for entry in entries)
+    end = log.content.find(b"\n", first)
+    line = log.content[first : end if end >= 0 else len(log.content)][:WIDTH_MAX]
+    return Complaint(level.decode(), _text(kind), count, first_s, last_s, _text(line))
+
+
+def _text(line: bytes) -> str:
+    return printable(line.decode(errors="replace").strip().replace("\t", " "))

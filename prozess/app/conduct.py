@@ -25,6 +25,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.report.reports import report_run
 from prozess.harness.report.terminal import show_verdict
 from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.tables.location import TablesLocation, append_run
 from prozess.harness.verdict import TrialVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
     seconds = Seconds(clock)
     options.refuse_contradictions()
     refuse_plan(plan, isolation=options.isolation)
+    if options.tables is not None:  # a place that cannot be written is found out before the trial, and not after it
+        TablesLocation.made(options.tables)
     heal_killed_runs(options.runs, clock)
     run = new_run_directory(options.runs, plan, clock)
     with ProgressView(quiet=options.quiet or options.as_json) as view:
@@ -113,7 +116,10 @@ def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
             run.interrupted.touch()
         run.keep_private()
         if not result.interrupted and result.exit_code not in (ExitCode.HELD, ExitCode.UNKNOWN):
-            return TrialOutcome(run, _failed(run, result, seconds))
+            code = _failed(run, result, seconds)
+            if options.tables is not None:
+                append_run(run, options.tables)
+            return TrialOutcome(run, code)
         condition = seconds.measure("prove", lambda: condition_of(run))
         verdict = _check_and_judge(run, options, seconds, view, spark, condition)
     _present(run, verdict, options, seconds, condition)
@@ -336,8 +342,12 @@ def _present(
         seconds.measure("report", lambda: report_run(run, condition))
         write_json(run.path / "seconds.json", seconds.parts)
     run.keep_private()
-    if options.report and options.print_verdict and not options.as_json and not options.quiet:
+    shown = options.print_verdict and not options.as_json and not options.quiet
+    if options.report and shown:
         sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
+    if options.tables is not None:
+        place = append_run(run, options.tables)
+        sys.stdout.write(f"tables     {place}\n" if shown else "")
 
 
 def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:

@@ -36,6 +36,8 @@ class RunOptions:
     """Settings of Spark: key → value."""
     out: str | None = None
     """Where findings, verdict and reports go, for people. None: beside the run."""
+    tables: str | None = None
+    """Where the rows of the run are written for tables over many runs: a directory or its URI. None: nowhere."""
     print_verdict: bool = True
     """Whether to print the verdict. A command that runs several trials prints their outcomes at its end."""
 

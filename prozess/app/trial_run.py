@@ -23,10 +23,12 @@ from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
 from prozess.harness.history.convert import LargeTables
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.parquet import table_path
+from prozess.harness.history.readable import RunNames, readable_columns
+from prozess.harness.history.readable import readable as made_readable
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.history.store import location_of, opened_run
 from prozess.harness.installation import of_an_extra
-from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import load_trial, parse_trial
@@ -152,21 +154,31 @@ class TrialRun:
             VERDICT_INPUTS, lambda directory, condition: judged_tables(directory, condition)[VERDICT_INPUTS.name]
         )
 
-    def history(self, table: str) -> RunTable:
+    def history(self, table: str, *, readable: bool = False) -> RunTable:
         """Returns a table of what was recorded, such as "sends" or "reads" (docs/spark.md names them all). It is made from
-        the rows if that has not been done yet. BadInput if there is no such table."""
+        the rows if that has not been done yet. `readable`: with nulls, timestamps and names, as `prozess.spark.history` gives
+        it. BadInput if there is no such table."""
         if table not in TABLES:
             raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
 
         def read(columns: Sequence[str] | None) -> pa.Table:
             with opened_run(self.location) as directory, history_file(directory, self.location, table) as file:
-                return _of_file(table, file, columns)
+                if not readable:
+                    return _of_file(table, file, columns)
+                raw = _of_file(table, file, None)
+                return _chosen(table, made_readable(raw, own, names_in(directory)), columns)
 
         def frame(session: "SparkSession") -> "DataFrame":
             large = large_tables(session)
             with opened_run(self.location) as directory, history_file(directory, self.location, table, large):
-                return session.read.parquet(history_address(directory, self.location, table))
+                raw = session.read.parquet(history_address(directory, self.location, table))
+                if not readable:
+                    return raw
+                from prozess.spark_checkers.run_tables import readable_frame
 
+                return readable_frame(raw, own, names_in(directory))
+
+        own = readable_columns(TABLES[table].stored_columns, named=True)
         return RunTable(table, read, frame)
 
     def check(
@@ -385,6 +397,11 @@ def history_file(
     else:
         with directory.tables.open(f"{table}.parquet") as file:
             yield file
+
+
+def names_in(directory: RunDirectory) -> RunNames:
+    """Returns what the numbers of an open run stand for."""
+    return RunNames.of(directory, read_plan(directory))
 
 
 def result_frame(session: "SparkSession", table: ResultTable, rows: pa.Table) -> "DataFrame":

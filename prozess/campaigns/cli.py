@@ -23,6 +23,7 @@ from prozess.app.commands.options import (
     SetOption,
     ShardOption,
     TablesAsJsonOption,
+    TablesOption,
     TrustOption,
     VariantOption,
     WebhookOption,
@@ -67,6 +68,7 @@ def run(  # noqa: PLR0913 - the options of a command
     backend: BackendOption = None,
     variant: VariantOption = None,
     decide: DecideOption = None,
+    tables: TablesOption = None,
     duration: Annotated[
         str | None, typer.Option("--for", help="Run a campaign: trial after trial, for 90s, 30m or 8h.")
     ] = None,
@@ -103,7 +105,7 @@ def run(  # noqa: PLR0913 - the options of a command
         from prozess.campaigns.campaign_runner import campaign, campaign_on_spark
 
         each = TrialOverrides(
-            overrides(chosen(backend, variant, settings) or []), _options_of_each(engine, workers, isolation)
+            overrides(chosen(backend, variant, settings) or []), _options_of_each(engine, workers, isolation, tables)
         )
         if master is not None:
             if each.options:
@@ -145,13 +147,18 @@ def run(  # noqa: PLR0913 - the options of a command
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=trust)
     plan = decided_by(plan, decide)
-    options = RunOptions(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
+    options = RunOptions(Path(runs), engine, workers, isolation, quiet, as_json, master, remote, tables=tables)
     raise typer.Exit(conduct_and_notify(plan, options, hook))
 
 
-def _options_of_each(engine: str, workers: int, isolation: str) -> tuple[str, ...]:
+def _options_of_each(engine: str, workers: int, isolation: str, tables: str | None) -> tuple[str, ...]:
     """Returns the options that differ from their defaults, for each trial of a campaign."""
-    given = {"--engine": (engine, "auto"), "--workers": (workers, 2), "--isolation": (isolation, "auto")}
+    given: dict[str, tuple[object, object]] = {
+        "--engine": (engine, "auto"),
+        "--workers": (workers, 2),
+        "--isolation": (isolation, "auto"),
+        "--tables": (tables, None),
+    }
     return tuple(word for name, (value, usual) in given.items() if value != usual for word in (name, str(value)))
 
 
@@ -276,6 +283,32 @@ def compare(
 
     found = [RunSummary(RunDirectory.existing(path)) for path in (run, other)]
     print_comparison(compare_runs(*found), as_json=as_json)
+
+
+@app.command(rich_help_panel=RUNS)
+def tables(
+    locations: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUNS…",
+            help="The directories of runs or campaigns, or their URIs. With --packed: also of tables.",
+            autocompletion=complete_directories,
+        ),
+    ],
+    out: Annotated[
+        str, typer.Option(help="Where tables over many runs are kept, or will be: a directory, or its URI (s3a://…).")
+    ],
+    packed: Annotated[
+        bool,
+        typer.Option("--packed", help="Write one file for each day into a new place, which then takes no further run."),
+    ] = False,
+) -> None:
+    """Write the rows of runs into tables over many runs. A run that is there already is replaced. `--tables` does so at the
+    end of a run."""
+    from prozess.app.run_tables import write_tables
+
+    count, place = write_tables(locations, out, packed=packed, progress=lambda text: typer.echo(text, err=True))
+    typer.echo(f"{count:,} runs in {place}")
 
 
 @app.command(rich_help_panel=RUNS)

@@ -21,6 +21,7 @@ from prozess.app.commands.options import (
     ResultsOption,
     RunsOption,
     StoredRunArgument,
+    TablesOption,
     TrustOption,
     VariantOption,
     WorkersOption,
@@ -44,6 +45,7 @@ def check(  # noqa: PLR0913 - the options of a command
     remote: RemoteOption = None,
     conf: ConfOption = None,
     out: ResultsOption = None,
+    tables: TablesOption = None,
     decide: DecideOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -62,9 +64,14 @@ def check(  # noqa: PLR0913 - the options of a command
     from prozess.harness.history.store import opened_run
 
     settings = spark_settings(conf or [])
+    if out is not None and tables is not None:
+        raise BadInput(
+            "--tables writes what the run directory says, and with --out that stays as it was. Leave one of them out."
+        )
     options = RunOptions(
-        Path(), engine, workers, "auto", quiet, as_json, master, remote, report=not no_report, conf=settings, out=out
-    )
+        *(Path(), engine, workers, "auto", quiet, as_json, master, remote),
+        report=not no_report, conf=settings, out=out, tables=tables,
+    )  # fmt: skip
     options.refuse_contradictions()
     with opened_run(run, lambda name: settings.get(f"spark.hadoop.{name}"), kept=True, out=out) as opened:
         code = recheck(opened, options, oracle=oracle, decide=decide or ())

@@ -139,6 +139,15 @@ ResultsOption = Annotated[
         "stays as it was. Default: beside the run.",
     ),
 ]
+TablesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tables",
+        metavar="URI",
+        help="Write the rows of the run into tables over many runs (docs/run-tables.md): a directory, or its URI "
+        "(s3a://bucket/tables). It is made if it is not there.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -19,13 +19,14 @@ from prozess.harness.result_tables import FINDINGS, RESULT_TABLES, WINDOWS, WITN
 from prozess.harness.schema import TABLES, Tristate
 from tests.support.damages import copied, judged
 from tests.support.stored_runs import generated_run, inputs_added_up, judgements
-from tools.table_page import DOCUMENT, render
+from tools.table_page import DOCUMENT, RUN_DOCUMENT, render, render_run_tables
 
 EVERY_TABLE = TABLES | RESULT_TABLES
 
 
-def test_the_page_is_up_to_date():
+def test_the_pages_are_up_to_date():
     assert DOCUMENT.read_text(encoding="utf-8") == render(), "run python -m tools.table_page"
+    assert RUN_DOCUMENT.read_text(encoding="utf-8") == render_run_tables(), "run python -m tools.table_page"
 
 
 def test_the_page_names_every_table_and_column_with_its_type():

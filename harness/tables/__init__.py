@@ -1,0 +1,1 @@
+"""Tables over many runs: what they are, how one run becomes rows of them, and where they are kept."""

@@ -1,0 +1,119 @@
+"""Tables over many runs, and readable histories, as DataFrames of Spark.
+
+Where tables are kept as Parquet, Spark reads them itself, and only the days and columns that a query names. Run directories
+are read by tasks in Python, as they are without Spark: a run is compared with its manifest, and nothing of it is believed
+before.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.history.readable import ABSENT, MASK_BITS, ReadableColumn, RunNames, names_of
+from prozess.harness.recording.metrics import MICRO
+from prozess.harness.schema import NONE
+from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.tables.location import ALL_DAYS, Days, RunSource, TablesLocation, rows_of_group
+from prozess.spark_checkers.session import Batches, map_numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TASKS_MAX = 64
+"""The most tasks that read run directories."""
+RUNS_AT_ONCE = 64
+"""How many runs a task hands to Spark together."""
+
+
+def run_table(
+    session: "SparkSession", name: str, sources: Sequence[TablesLocation | RunSource], days: Days = ALL_DAYS
+) -> "DataFrame":
+    """Returns a table over all runs of these sources. Its columns have their meanings as comments. Spark needs its own
+    connector to a place of tables in an object store; run directories are read with pyarrow."""
+    from pyspark.sql.functions import col, lit
+
+    fields = fields_with_comments(RUN_TABLES[name].schema)
+    runs = [source for source in sources if not isinstance(source, TablesLocation)]
+    frames = [_kept(session, name, source) for source in sources if isinstance(source, TablesLocation)]
+    frames += [_of_directories(session, name, runs)] if runs else []
+    whole = reduce(lambda one, other: one.unionByName(other), frames)
+    first, last = days
+    whole = whole if first is None else whole.where(col("day") >= lit(first))
+    whole = whole if last is None else whole.where(col("day") <= lit(last))
+    return whole.select(*(col(field.name).alias(field.name, metadata=field.metadata) for field in fields))
+
+
+def fields_with_comments(schema: pa.Schema) -> StructType:
+    """Returns a schema of Arrow's as Spark has it, with the comments."""
+    comments = [field.metadata[b"comment"].decode() for field in schema]
+    fields = zip(from_arrow_schema(schema), comments, strict=True)
+    return StructType([StructField(field.name, field.dataType, True, {"comment": text}) for field, text in fields])
+
+
+def _kept(session: "SparkSession", name: str, place: TablesLocation) -> "DataFrame":
+    local = place.filesystem.type_name == "local"
+    address = Path(place.directory).as_uri() if local else place.address
+    return session.read.schema(fields_with_comments(RUN_TABLES[name].schema)).parquet(f"{address}/{name}")
+
+
+def _of_directories(session: "SparkSession", name: str, runs: Sequence[RunSource]) -> "DataFrame":
+    def read(numbers: Iterator[int]) -> Batches:
+        while some := [runs[number] for number in islice(numbers, RUNS_AT_ONCE)]:
+            if unseen := next((run for run in some if isinstance(run, Path) and not run.is_dir()), None):
+                raise HistoryUnreadable(
+                    f"{unseen} is not here. Spark's workers must see the runs under the same path: put them on storage that "
+                    "they share, or into an object store."
+                )
+            yield from rows_of_group(name, some).to_batches()
+
+    return map_numbers(session, len(runs), read, RUN_TABLES[name].schema, tasks=TASKS_MAX)
+
+
+def readable_frame(raw: "DataFrame", columns: Sequence[ReadableColumn], names: RunNames) -> "DataFrame":
+    """Returns a raw table of a history in its readable form. Spark computes it: a query that names few columns reads few."""
+    from pyspark.sql.functions import broadcast
+
+    if any(column.becomes == "topic" for column in columns):
+        known = [(partition, topic, number) for partition, (topic, number) in names.partitions.items()]
+        partitions = raw.sparkSession.createDataFrame(known, "partition int, _topic string, _number int")
+        raw = raw.join(broadcast(partitions), "partition", "left")
+    return raw.select(*(_made(c, names).alias(c.name, metadata={"comment": c.meaning}) for c in columns))
+
+
+def _made(column: ReadableColumn, names: RunNames) -> "Column":
+    from pyspark.sql.functions import array, array_compact, coalesce, col, create_map, expr, lit, when
+
+    raw, name = col(f"`{column.source}`"), f"`{column.source}`"
+    if (absent := ABSENT.get(column.becomes)) is not None:
+        raw = when(raw != lit(absent), raw)
+    match column.becomes:
+        case "timestamp":
+            if names.began_wall_ns is None:
+                return lit(None).cast("timestamp")
+            return when(raw.isNotNull(), expr(f"timestamp_micros(({name} + {names.began_wall_ns}) div 1000)"))
+        case "truth":
+            return raw == 1
+        case "millionths":
+            return when(col("absent") == 0, raw / lit(float(MICRO)))
+        case "topic":
+            return col("_number" if column.name == "number" else "_topic")
+        case "name":
+            pairs = [lit(part) for pair in names_of(column, names).items() for part in pair]
+            unnamed = when(raw != NONE, raw.cast("string"))
+            return coalesce(create_map(*pairs)[raw], unnamed) if pairs else unnamed
+        case "names":
+            return array_compact(
+                array(*(when(raw.bitwiseAND(bit) != 0, lit(text)) for bit, text in column.codes.items()))
+            )
+        case "brokers":
+            bits = f"filter(sequence(0, {MASK_BITS - 1}), n -> (shiftright({name}, n) & 1) = 1)"
+            return when(raw.isNotNull(), expr(bits))
+        case _:
+            return raw

@@ -1,0 +1,1 @@
+"""These tests are of what faults cost."""
