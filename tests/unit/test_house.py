@@ -29,16 +29,16 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 LINES_MAX = {
     "checkers": 11_100,
     "clusters": 20_560,
-    "harness": 34_100,
+    "harness": 35_590,
     "nemesis": 4_940,
     "prozess": 1_050,
-    "prozess/app": 6_470,
-    "prozess/campaigns": 6_050,
+    "prozess/app": 6_585,
+    "prozess/campaigns": 6_085,
     "prozess/exchange": 7_000,
     "prozess/testing": 7_250,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 4_750,
+    "spark_checkers": 4_880,
     "workloads": 12_000,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
@@ -201,7 +201,9 @@ def test_no_product_and_no_package_has_more_lines_than_its_cap():
     )
 
 
-GROUND = ("config", "recording", "plan", "interfaces", "history", "checking", "guarantees", "impact", "report")
+GROUND = (
+    *("config", "recording", "plan", "interfaces", "history", "checking", "guarantees", "impact", "report", "tables"),
+)
 """The folders of `harness`, each above those that it may import. The files beside them import none."""
 
 
