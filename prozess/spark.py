@@ -128,7 +128,7 @@ def tables(
     """Returns tables over many runs by their names, as `prozess.tables` does: runs, cells, outcomes, findings, witnesses,
     impacts, faults and server_errors. docs/run-tables.md has their columns.
 
-    Of a place where `--tables` wrote them Spark reads the files itself, and only of the days that are wanted. Run directories
+    Where `--tables` wrote them, Spark reads the files itself, and only of the days that are wanted. Run directories
     are read by its tasks. Errors are those of `prozess.tables`.
     """
     from prozess.spark_checkers.run_tables import run_table

@@ -36,7 +36,7 @@ def run_table(
     session: "SparkSession", name: str, sources: Sequence[TablesLocation | RunSource], days: Days = ALL_DAYS
 ) -> "DataFrame":
     """Returns a table over all runs of these sources. Its columns have their meanings as comments. Spark needs its own
-    connector to a place of tables in an object store; run directories are read with pyarrow."""
+    connector to tables in an object store; run directories are read with pyarrow."""
     from pyspark.sql.functions import col, lit
 
     fields = fields_with_comments(RUN_TABLES[name].schema)
@@ -57,9 +57,9 @@ def fields_with_comments(schema: pa.Schema) -> StructType:
     return StructType([StructField(field.name, field.dataType, True, {"comment": text}) for field, text in fields])
 
 
-def _kept(session: "SparkSession", name: str, place: TablesLocation) -> "DataFrame":
-    local = place.filesystem.type_name == "local"
-    address = Path(place.directory).as_uri() if local else place.address
+def _kept(session: "SparkSession", name: str, store: TablesLocation) -> "DataFrame":
+    local = store.filesystem.type_name == "local"
+    address = Path(store.directory).as_uri() if local else store.address
     return session.read.schema(fields_with_comments(RUN_TABLES[name].schema)).parquet(f"{address}/{name}")
 
 

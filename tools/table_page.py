@@ -95,9 +95,9 @@ and the day on which it began.
     prozess check RUN --tables s3a://trials/tables      # those of a run that is judged again, in place of the old ones
     prozess tables runs/ --out s3a://trials/tables      # those of every run below a directory
 
-The place is a directory or a URI, and is made if it is not there. With `--rounds` or `--for` every trial of the campaign
+The location is a directory or a URI, and is made if it is not there. With `--rounds` or `--for` every trial of the campaign
 writes its own rows. Rows that cannot be written end the command with exit code 255, after the verdict was printed and stored;
-`prozess tables` writes them later. Any number of machines may write into one place, because no two write the same file:
+`prozess tables` writes them later. Any number of machines may write into one location, because no two write the same file:
 
     tables/_prozess_tables.json                                 the format
     tables/outcomes/day=2026-11-27/smoke-1-20261127T224817-dc68423bcb.parquet
@@ -108,7 +108,7 @@ of the run directory and a digest of what was recorded in it: it stays when the 
 runs share one. Under another name a copy is another run. The file in `runs` is written last.
 
 From some ten thousand runs on, a query opens too many files. `prozess tables tables/ --out packed/ --packed` copies them into
-a new place with one file for each table and day, which then takes no further run.
+a new location with one file for each table and day, which then takes no further run.
 
 ## Read them
 

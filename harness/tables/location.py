@@ -1,4 +1,4 @@
-"""Where the tables over many runs come from: a place where they are kept as Parquet files, or the run directories themselves.
+"""Where the tables over many runs come from: a location where they are kept as Parquet files, or the run directories.
 
     tables/_prozess_tables.json                                 {"format": 1, "packed": false}
     tables/outcomes/day=2026-11-27/smoke-1-20261127T224817-dc68423bcb.parquet
@@ -46,11 +46,11 @@ ALL_DAYS: Days = (None, None)
 
 @dataclass(frozen=True)
 class TablesLocation:
-    """A place where tables over many runs are kept, on a file system of pyarrow's."""
+    """A location where tables over many runs are kept, on a file system of pyarrow's."""
 
     filesystem: "fs.FileSystem"
     directory: str
-    """The place, as that file system names it."""
+    """The location, as that file system names it."""
     address: str
     """The same for people, and for Spark: a URI without secrets."""
     packed: bool = False
@@ -60,7 +60,7 @@ class TablesLocation:
     def at(location: Path | str, setting: Setting | None = None) -> "TablesLocation | None":
         """Returns the tables that are kept there; None: there are none. BadInput if they are of another format, or if there
         is no way to read the file system; HistoryUnreadable."""
-        found = _place(location, setting)
+        found = _unmarked(location, setting)
         try:
             with found.filesystem.open_input_stream(f"{found.directory}/{MARKER}") as stream:
                 marker = json.loads(stream.read())
@@ -79,21 +79,21 @@ class TablesLocation:
 
     @staticmethod
     def made(location: Path | str, setting: Setting | None = None, *, packed: bool = False) -> "TablesLocation":
-        """Returns the place with this address, which is made if it is not there. BadInput if no run can be added there;
+        """Returns the location with this address, which is made if it is not there. BadInput if no run can be added there;
         HarnessFailed if it cannot be written."""
         there = TablesLocation.at(location, setting)
         if there is not None:
             if packed or there.packed:
                 why = "is packed, and takes no further run" if there.packed else "has tables already"
-                raise BadInput(f"{there.address} {why}. Give a place where no tables are.")
+                raise BadInput(f"{there.address} {why}. Give a location where no tables are.")
             return there
-        found = _place(location, setting)
+        found = _unmarked(location, setting)
         made = TablesLocation(found.filesystem, found.directory, found.address, packed)
         made._write(MARKER, json.dumps({"format": FORMAT, "packed": packed}).encode())
         return made
 
     def append(self, run: RunDirectory, name: str, address: str) -> str:
-        """Writes the rows of a run, in place of those that it had before, and returns its id. HarnessFailed if that fails."""
+        """Writes the rows of a run, instead of those that it had before, and returns its id. HarnessFailed if that fails."""
         tables = tables_of(run, name, address)
         (row,) = tables[RUNS.name].select(["run", "day"]).to_pylist()
         for table in sorted(tables, key=lambda table: table == RUNS.name):
@@ -160,11 +160,11 @@ class TablesLocation:
 
 
 def append_run(run: RunDirectory, location: str) -> str:
-    """Writes the rows of a run where tables are kept, and returns that place for people. Errors are those of `made` and
+    """Writes the rows of a run where tables are kept, and returns that location for people. Errors are those of `made` and
     `append`."""
-    place = TablesLocation.made(location)
-    place.append(run, run.name, run.address)
-    return place.address
+    store = TablesLocation.made(location)
+    store.append(run, run.name, run.address)
+    return store.address
 
 
 RunSource = Path | StoredRun
@@ -172,7 +172,7 @@ RunSource = Path | StoredRun
 
 
 def sources_of(locations: Iterable[Path | str], setting: Setting | None = None) -> list[TablesLocation | RunSource]:
-    """Returns where rows come from: places with tables, and every run directory in these locations or below. BadInput for a
+    """Returns where rows come from: locations with tables, and every run directory in these locations or below. BadInput for a
     location with neither."""
     found: list[TablesLocation | RunSource] = []
     for location in map(location_of, locations):
@@ -272,7 +272,7 @@ def opened(source: RunSource) -> Iterator[tuple[RunDirectory, str, str]]:
         yield run, source.address.rstrip("/").rpartition("/")[2], source.address
 
 
-def _place(location: Path | str, setting: Setting | None) -> StoredRun:
+def _unmarked(location: Path | str, setting: Setting | None) -> StoredRun:
     where = location_of(location)
     return stored_run(where.resolve().as_uri() if isinstance(where, Path) else where, setting)
 

@@ -93,7 +93,7 @@ def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
     seconds = Seconds(clock)
     options.refuse_contradictions()
     refuse_plan(plan, isolation=options.isolation)
-    if options.tables is not None:  # a place that cannot be written is found out before the trial, and not after it
+    if options.tables is not None:  # a location that cannot be written is found out before the trial, and not after it
         TablesLocation.made(options.tables)
     heal_killed_runs(options.runs, clock)
     run = new_run_directory(options.runs, plan, clock)
@@ -346,8 +346,8 @@ def _present(
     if options.report and shown:
         sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
     if options.tables is not None:
-        place = append_run(run, options.tables)
-        sys.stdout.write(f"tables     {place}\n" if shown else "")
+        store = append_run(run, options.tables)
+        sys.stdout.write(f"tables     {store}\n" if shown else "")
 
 
 def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:

@@ -21,12 +21,12 @@ def tables(*locations: Path | str, since: date | None = None, until: date | None
     server_errors. docs/run-tables.md has their columns. Each is read when you ask for it, without Spark unless you ask for a
     DataFrame of it.
 
-    `locations`: places where `--tables` wrote them, and directories of runs or of campaigns; paths or URIs. `since` and
+    `locations`: where `--tables` wrote them, and directories of runs or of campaigns; paths or URIs. `since` and
     `until`: the first and the last day on which the runs began. A run that is torn, damaged or not judged has a row in `runs`
     that says so. BadInput if there is neither a run nor a table.
     """
     if not locations:
-        raise BadInput("prozess.tables needs a place of tables or a directory of runs.")
+        raise BadInput("prozess.tables needs a location of tables or a directory of runs.")
     sources, days = sources_of(locations), (since, until)
     return {name: _table(name, sources, days) for name in RUN_TABLES}
 
@@ -50,19 +50,19 @@ def _table(name: str, sources: Sequence[TablesLocation | RunSource], days: Days)
 def write_tables(
     locations: Sequence[str], out: str, *, packed: bool, progress: Callable[[str], None]
 ) -> tuple[int, str]:
-    """Writes the rows of all runs in these locations into a place of tables, and returns how many runs and which place.
-    `packed`: one file for each day, in a new place. BadInput if there is no run, or if tables are to be copied unpacked;
-    HarnessFailed if the place cannot be written."""
+    """Writes the rows of all runs in these locations into a location of tables, and returns how many runs and where.
+    `packed`: one file for each day, in a new location. BadInput if there is no run, or if tables are to be copied unpacked;
+    HarnessFailed if that cannot be written."""
     sources = sources_of(locations)
     if kept := next((source for source in sources if isinstance(source, TablesLocation)), None) if not packed else None:
         raise BadInput(f"{kept.address} has tables. To copy them is to pack them: add --packed.")
-    place = TablesLocation.made(out, packed=packed)
+    store = TablesLocation.made(out, packed=packed)
     if packed:
-        return place.pack(sources), place.address
+        return store.pack(sources), store.address
     for number, source in enumerate(sources):
         assert not isinstance(source, TablesLocation)
         with opened(source) as (run, name, address):
-            place.append(run, name, address)
+            store.append(run, name, address)
         if (number + 1) % 1000 == 0:
             progress(f"{number + 1:,} of {len(sources):,} runs")
-    return len(sources), place.address
+    return len(sources), store.address

@@ -300,15 +300,17 @@ def tables(
     ],
     packed: Annotated[
         bool,
-        typer.Option("--packed", help="Write one file for each day into a new place, which then takes no further run."),
+        typer.Option(
+            "--packed", help="Write one file for each day into a new location, which then takes no further run."
+        ),
     ] = False,
 ) -> None:
     """Write the rows of runs into tables over many runs. A run that is there already is replaced. `--tables` does so at the
     end of a run."""
     from prozess.app.run_tables import write_tables
 
-    count, place = write_tables(locations, out, packed=packed, progress=lambda text: typer.echo(text, err=True))
-    typer.echo(f"{count:,} runs in {place}")
+    count, store = write_tables(locations, out, packed=packed, progress=lambda text: typer.echo(text, err=True))
+    typer.echo(f"{count:,} runs in {store}")
 
 
 @app.command(rich_help_panel=RUNS)
