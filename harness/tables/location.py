@@ -172,8 +172,8 @@ RunSource = Path | StoredRun
 
 
 def sources_of(locations: Iterable[Path | str], setting: Setting | None = None) -> list[TablesLocation | RunSource]:
-    """Returns where rows come from: locations with tables, and every run directory in these locations or below. BadInput for a
-    location with neither."""
+    """Returns where rows come from: locations with tables, and every run directory in these locations or below. BadInput for
+    a location with neither."""
     found: list[TablesLocation | RunSource] = []
     for location in map(location_of, locations):
         if isinstance(location, Path) and not location.is_dir():
