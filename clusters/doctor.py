@@ -305,7 +305,7 @@ _QUESTIONS = (
     _Question(
         "spark",
         _spark,
-        "Threads check what was recorded. There are no trends, no second opinion, and no checks on a Spark cluster.",
+        "Threads check what was recorded. There is no second opinion, and no checks on a Spark cluster.",
     ),
     _Question("docker", _docker, "The compose backend is not available: no runs on your own images."),
     _Question(

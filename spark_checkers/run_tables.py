@@ -21,7 +21,7 @@ from prozess.harness.recording.metrics import MICRO
 from prozess.harness.schema import NONE
 from prozess.harness.tables.definitions import RUN_TABLES
 from prozess.harness.tables.location import ALL_DAYS, Days, RunSource, TablesLocation, rows_of_group
-from prozess.spark_checkers.session import Batches, map_numbers
+from prozess.spark_checkers.session import Batches, failure_of_workers, map_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,6 +48,16 @@ def run_table(
     whole = whole if first is None else whole.where(col("day") >= lit(first))
     whole = whole if last is None else whole.where(col("day") <= lit(last))
     return whole.select(*(col(field.name).alias(field.name, metadata=field.metadata) for field in fields))
+
+
+def collected(
+    session: "SparkSession", name: str, columns: Sequence[str], *, sources: Sequence[TablesLocation | RunSource]
+) -> pa.Table:
+    """Returns columns of a table over all runs of these sources, which Spark's workers read. HarnessFailed if they cannot."""
+    try:
+        return run_table(session, name, sources).select(*columns).toArrow()
+    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        raise failure_of_workers(error, "read the runs", way_out="Leave --master out.") from error
 
 
 def fields_with_comments(schema: pa.Schema) -> StructType:

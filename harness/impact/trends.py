@@ -1,6 +1,6 @@
 """Trends over many runs, as values, and what got worse: each night's verdicts and anomalies, and what recovery took.
 
-`prozess.spark_checkers.trends` makes the values, and `prozess trends` shows them.
+`prozess.campaigns.comparing.trends` makes the values of the tables over many runs, and shows them.
 """
 
 from collections import defaultdict

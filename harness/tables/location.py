@@ -102,9 +102,9 @@ class TablesLocation:
 
     def pack(self, sources: "Sequence[TablesLocation | RunSource]") -> int:
         """Writes one file for each table and day, with the rows of these sources, and returns how many runs there are."""
-        days = read_table(RUNS.name, sources, ["day"]).column("day")
+        days = read_table(RUNS.name, ["day"], sources=sources).column("day")
         for table in sorted(RUN_TABLES, key=lambda table: table == RUNS.name):
-            rows = read_table(table, sources)
+            rows = read_table(table, sources=sources)
             for day in days.unique().to_pylist():
                 self._write_table(table, day, "day", rows.filter(_of_day(rows.column("day"), day)))
         return len(days)
@@ -212,8 +212,9 @@ def run_directories_below(folder: Path) -> list[Path]:
 
 def read_table(
     table: str,
-    sources: Sequence[TablesLocation | RunSource],
     columns: Sequence[str] | None = None,
+    *,
+    sources: Sequence[TablesLocation | RunSource],
     days: Days = ALL_DAYS,
 ) -> pa.Table:
     """Returns a table over all runs of these sources. HistoryUnreadable if a file of tables or an object store cannot be

@@ -37,7 +37,7 @@ def _table(name: str, sources: Sequence[TablesLocation | RunSource], days: Days)
         for column in columns or ():
             if column not in known:
                 raise BadInput(f"table {name!r} has no column {column!r}. Its columns are {', '.join(known)}.")
-        return read_table(name, sources, columns, days)
+        return read_table(name, columns, sources=sources, days=days)
 
     def frame(session: "SparkSession") -> "DataFrame":
         from prozess.spark_checkers.run_tables import run_table

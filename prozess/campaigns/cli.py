@@ -1,6 +1,5 @@
 """The commands that run one trial or many, and those that look at many runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -319,7 +318,8 @@ def trends(
         list[str],
         typer.Argument(
             metavar="RUNS…",
-            help="The directories of runs or campaigns, or their URIs in an object store (s3a://bucket/nightly).",
+            help="The directories of runs or campaigns, or their URIs in an object store (s3a://bucket/nightly); or where "
+            "--tables wrote.",
             autocompletion=complete_directories,
         ),
     ],
@@ -328,25 +328,26 @@ def trends(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if anything got worse.")] = False,
 ) -> None:
     """Compare many nights of runs, and name what got worse. It compares verdicts, anomalies and recovery times."""
+    from functools import partial
+
     from prozess.campaigns.comparing.trends import report_trends
-    from prozess.harness.history.store import StoredRun
-    from prozess.harness.impact.trends import Trends
+    from prozess.harness.tables.location import read_table, sources_of
 
-    def find(runs: Sequence[Path | StoredRun]) -> Trends:
-        from prozess.app.run_options import refuse_without_spark
-        from prozess.clusters.install.tools import find_java, spark_java_home
+    sources = sources_of(directories)
+    if master is None:
+        raise typer.Exit(report_trends(partial(read_table, sources=sources), out, strict=strict))
+    from prozess.app.run_options import refuse_without_spark
+    from prozess.clusters.install.tools import find_java, spark_java_home
 
-        refuse_without_spark("prozess trends")
-        from prozess.spark_checkers.session import start_session
-        from prozess.spark_checkers.trends import find_trends
+    refuse_without_spark("--master", "Without it, prozess reads the runs itself.")
+    from prozess.spark_checkers.run_tables import collected
+    from prozess.spark_checkers.session import start_session
 
-        spark = start_session(master=master, java_home=str(spark_java_home(find_java())))
-        try:
-            return find_trends(spark, runs)
-        finally:
-            spark.stop()
-
-    raise typer.Exit(report_trends(directories, out, find=find, strict=strict))
+    spark = start_session(master=master, java_home=str(spark_java_home(find_java())))
+    try:
+        raise typer.Exit(report_trends(partial(collected, spark, sources=sources), out, strict=strict))
+    finally:
+        spark.stop()
 
 
 @app.command(rich_help_panel=RUN)

@@ -1,62 +1,94 @@
 """This module shows the trends of many runs (`prozess trends`): tables for the terminal, and a page with a chart per number.
 
-The numbers come from Spark (`prozess.spark_checkers.trends`), and `prozess.harness.impact.trends` says what got worse.
+The numbers are questions to the tables over many runs (docs/run-tables.md), and `prozess.harness.impact.trends` says what got
+worse.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from prozess.campaigns.comparing import run_directories
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
-from prozess.harness.history.store import StoredRun, location_of, runs_below
-from prozess.harness.impact.trends import Measure, Regression, Trends, regressions
+from prozess.harness.impact.trends import Measure, NightOfTrial, Regression, Trends, regressions
 from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import VERDICT_SIGNS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def runs_among(directories: Sequence[str]) -> list[Path | StoredRun]:
-    """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
-    are in directories here, and none has a verdict."""
-    locations = [location_of(location) for location in directories]
-    here = [location for location in locations if isinstance(location, Path)]
-    found: list[Path | StoredRun] = [*run_directories(here)] if here else []
-    stored = [run for location in locations if isinstance(location, str) for run in runs_below(location)]
-    if not stored and not any((run / "verdict.json").is_file() for run in found if isinstance(run, Path)):
-        raise nothing_judged(found)
-    return [*found, *stored]
+Read = Callable[[str, Sequence[str]], "pa.Table"]
+"""Reads columns of a table over many runs."""
+UNDATED = "undated"
+"""The night of runs of which nobody noted when they began."""
 
 
-def nothing_judged(runs: Sequence[Path | StoredRun]) -> NotJudged:
-    """Makes the error for runs without any verdict."""
-    first = runs[0] if isinstance(runs[0], Path) else runs[0].address
-    return NotJudged(
-        f"There is nothing to show: {len(runs):,} runs were found, and none has a verdict (verdict.json is missing or torn). "
-        f"`prozess check {first}` makes one."
-    )
-
-
-def report_trends(
-    directories: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
-) -> int:
-    """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. `directories`:
-    directories and URIs. `find`: the trends of these runs."""
-    runs = runs_among(directories)
-    trends = find(runs)
+def report_trends(read: Read, out: Path, *, strict: bool) -> int:
+    """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. NotJudged if no run
+    has a verdict."""
+    trends = find_trends(read)
     if not trends.nights:
-        raise nothing_judged(runs)
+        raise NotJudged(
+            f"There is nothing to show: {trends.runs:,} runs were found, and none has a verdict (verdict.json is missing or "
+            "torn). `prozess check RUN` makes one."
+        )
     worse = regressions(trends)
     show_trends(trends, worse)
     sys.stdout.write(f"page   {write_trends(trends, worse, out)}\n")
     return int(ExitCode.VIOLATED if worse and strict else ExitCode.HELD)
+
+
+def find_trends(read: Read) -> Trends:
+    """Returns the trends of the runs in these tables. A run without a verdict is counted and left out."""
+    runs = read("runs", ["run", "trial", "night", "verdict", "interrupted", "found"]).to_pylist()
+    judged = [run for run in runs if run["verdict"] is not None]
+    nights: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    key_of: dict[str, tuple[str, str]] = {}
+    for run in judged:
+        key = key_of[run["run"]] = (run["trial"] or "unreadable", str(run["night"] or UNDATED))
+        nights[key]["interrupted" if run["verdict"] == "unknown" and run["interrupted"] else run["verdict"]] += 1
+        found[key].update(dict(run["found"]))
+    return Trends(
+        tuple(
+            NightOfTrial(
+                *key, n["held"], n["violated"], n["unknown"], tuple(sorted(found[key].items())), n["interrupted"]
+            )
+            for key, n in sorted(nights.items())
+        ),
+        tuple(_measures(read, key_of)),
+        len(runs),
+        len(runs) - len(judged),
+    )
+
+
+def _measures(read: Read, key_of: dict[str, tuple[str, str]]) -> Iterator[Measure]:
+    """Yields what faults cost in each night: recovery, the longest gap, and the throughput before them."""
+    numbers: dict[tuple[str, str, str], list[Any]] = defaultdict(list)  # trial, name and night → numbers, or None
+    for row in read("impacts", ["run", "kind", "after_fault_median_ms", "longest_s", "phases"]).to_pylist():
+        if (key := key_of.get(row["run"])) is not None:
+            trial, night = key
+            longest_s = row["longest_s"]
+            numbers[trial, f"recovery after {row['kind']}", night].append(row["after_fault_median_ms"])
+            numbers[trial, f"longest gap under {row['kind']}", night].append(longest_s and longest_s * 1000)
+            for phase in (phase for phase in row["phases"] if phase["phase"] == "before"):
+                numbers[trial, f"throughput before faults, acks={phase['acks']}", night].append(phase["per_s"])
+    for (trial, name, night), values in sorted(numbers.items()):
+        known = [value for value in values if value is not None]
+        if known:
+            value = max(known) if name.startswith("longest") else median(known)
+            unit, worse = ("records/s", False) if name.startswith("throughput") else ("ms", True)
+            yield Measure(trial, night, name, value, unit, len(values), worse)
 
 
 # Numbers over nights as small SVG charts: a panel per number, drawn without scripts in the colours of the page.

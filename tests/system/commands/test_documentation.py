@@ -37,6 +37,7 @@ OUT = "tests/unit/harness/history/test_results_elsewhere.py"
 WATCH = "tests/system/commands/test_watch.py"
 BROWSING = "tests/unit/harness/report/test_browsing.py"
 IMPORTS = "tests/unit/prozess/exchange/test_commands.py"
+TABLES = "tests/unit/prozess/app/test_run_tables.py"
 ELSEWHERE = {
     "pip install '.[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
     "pip wheel --no-deps --wheel-dir dist .": "tests/system/commands/test_documentation.py",  # `wheel`
@@ -71,7 +72,10 @@ ELSEWHERE = {
     "prozess watch --cluster kafka-1.example:9093 --client-config client.properties": WATCH,
     "prozess watch --cluster kafka-1.example:9092 --metrics 9464": WATCH,
     "prozess trends s3a://trials/nightly": "tests/system/spark/test_object_store.py",
-    "prozess trends /var/lib/prozess/nightly-*": "tests/system/spark/test_trends.py",
+    "prozess trends /var/lib/prozess/nightly-*": TABLES,
+    "prozess run smoke --tables s3a://trials/tables": "tests/system/spark/test_object_store.py",
+    "prozess check RUN --tables s3a://trials/tables": TABLES,
+    "prozess tables runs/ --out s3a://trials/tables": "tests/system/spark/test_object_store.py",
     "prozess import verifiable producer.jsonl consumer.jsonl … --out DIR": IMPORTS,
     "prozess images build --version 4.4.0 --version 3.9.2": "tests/contract/test_compose_cluster.py",
     "prozess images list": "tests/contract/test_compose_cluster.py",

@@ -12,8 +12,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import prozess
 from prozess import spark as trial
 from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run_tables import write_tables
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
 from prozess.harness.checking.kernels import check_locally
@@ -26,7 +28,6 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.oracle.second_opinion import second_opinion
 from prozess.spark_checkers.session import start_session
-from prozess.spark_checkers.trends import find_trends
 from tests.support.paths import ROOT
 from tests.support.servers.object_store import (
     BUCKET,
@@ -37,8 +38,6 @@ from tests.support.servers.object_store import (
     object_store,
 )
 from tests.support.stored_runs import recorded_run
-from tests.system.spark.test_trends import RUNS as NIGHTS
-from tests.system.spark.test_trends import make_run
 
 pytestmark = pytest.mark.spark
 SUBMITTED_TIMEOUT_S = 600.0
@@ -241,22 +240,27 @@ def test_the_command_asks_for_a_second_opinion_at_a_uri_and_logs_in_by_settings_
     assert (store.folder / BUCKET / "results" / "oracle" / "findings" / "facts.parquet").is_file()
 
 
-@pytest.mark.long  # its cheaper neighbours are test_trends.py, and the check of a run in a bucket
-def test_trends_of_runs_in_a_bucket_are_those_of_the_same_runs_here(store, session, tmp_path, monkeypatch):
+@pytest.mark.long  # its cheaper neighbour is test_run_tables.py
+def test_tables_of_runs_in_a_bucket_are_those_of_the_same_runs_here(store, run, session, tmp_path, monkeypatch):
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
-    nights = tmp_path / "nights"
-    nights.mkdir()
-    here = [make_run(nights, *told) for told in NIGHTS]
-    torn = make_run(nights, "safe", "20260104T233000", "held", {}, None)
+    here = Path(shutil.copytree(run.path, tmp_path / "nights" / "safe-1-20260101T220000"))
+    torn = Path(shutil.copytree(run.path, tmp_path / "nights" / "safe-1-20260104T233000"))
     (torn / "verdict.json").write_text('{"verdict": "he')
-    address = store.put(nights, "nights")
-    there = runs_below(address)
-    assert [run.address for run in there] == sorted(f"{address}/{path.name}" for path in (*here, torn))
-    assert find_trends(session, there) == find_trends(session, [*here, torn])
-    assert find_trends(session, [*here[:3], *there[3:]]).runs == len(there)
+    address = store.put(here.parent, "nights")
+    there = [path.name for path in (here, torn)]
+    assert [found.address for found in runs_below(address)] == [f"{address}/{name}" for name in there]
+    kept = f"s3a://{BUCKET}/tables"
+    for source in (address, kept):
+        if source == kept:
+            write_tables([address], kept, packed=False, progress=str)
+        made, frames = prozess.tables(here.parent), trial.tables(session, source)
+        for name, table in prozess.tables(source).items():
+            found = (table.to_arrow(), made[name].to_arrow(), frames[name].toArrow())
+            rows = [one.drop_columns(["address"] if name == "runs" else []).to_pylist() for one in found]
+            assert all(sorted(one, key=repr) == sorted(rows[0], key=repr) for one in rows), (source, name)
     with pytest.raises(BadInput, match=r"There is no run below s3a://runs/nowhere"):
-        runs_below(f"s3a://{BUCKET}/nowhere")
+        prozess.tables(f"s3a://{BUCKET}/nowhere")
 
 
 def test_a_file_uri_is_a_directory(run, session, tmp_path):

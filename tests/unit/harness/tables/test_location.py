@@ -41,7 +41,7 @@ def place(folder, tmp_path):
 
 
 def rows(table, *locations, **options):
-    return read_table(table, sources_of(locations), **options)
+    return read_table(table, sources=sources_of(locations), **options)
 
 
 def in_order(table):

@@ -1,13 +1,19 @@
 """What counts as worse than the nights before."""
 
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.campaigns.comparing import run_directories
-from prozess.campaigns.comparing.trends import BOTTOM, TOP, night_charts, report_trends, runs_among, write_trends
+from prozess.campaigns.comparing.trends import BOTTOM, TOP, find_trends, night_charts, report_trends, write_trends
 from prozess.harness.errors import BadInput, ExitCode, NotJudged
 from prozess.harness.impact.trends import NIGHTS_MIN, Measure, NightOfTrial, Regression, Trends, regressions
+from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.tables.location import read_table, sources_of
 
 
 def nights(*verdicts, findings=()):
@@ -75,19 +81,94 @@ def test_runs_are_found_within_campaigns_and_none_is_refused(tmp_path):
         run_directories([tmp_path / "elsewhere"])
 
 
-def test_runs_of_which_none_was_judged_are_refused_and_one_verdict_is_enough(tmp_path):
-    runs = [tmp_path / name for name in ("safe-1", "safe-2")]
-    for run in runs:
-        run.mkdir()
-        (run / "plan.json").write_text("{}")
-    with pytest.raises(
-        NotJudged, match=r"2 runs were found, and none has a verdict.*prozess check .*safe-1"
-    ) as refused:
-        report_trends([str(tmp_path)], tmp_path / "trends.html", find=None, strict=False)
+RUNS = [  # (trial, when it began, verdict, found, recovery after its kill)
+    ("safe", "20260101T220000", "held", {"lost": 5}, 9_000.0),
+    ("safe", "20260102T040000", "held", {"lost": 7}, 10_000.0),
+    ("safe", "20260102T220000", "held", {}, 11_000.0),
+    ("safe", "20260103T230000", "unknown", {}, None),
+    ("safe", "20260103T233000", "interrupted", {}, None),
+    ("safe", "20260104T230000", "violated", {"reordered": 2}, 30_000.0),
+    ("null", "20260101T223000", "held", {}, None),
+    ("safe", "20260104T233000", None, {}, None),
+]
+
+
+def tables():
+    """Tables with these runs: what `prozess trends` reads."""
+    runs, impacts = [], []
+    for number, (trial, stamp, verdict, found, recovery_ms) in enumerate(RUNS):
+        began = datetime.strptime(stamp, "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+        told = {"run": str(number), "trial": trial, "night": (began - timedelta(hours=12)).date()}
+        told |= {"interrupted": verdict == "interrupted", "found": list(found.items())}
+        runs.append(told | {"verdict": "unknown" if verdict == "interrupted" else verdict})
+        if recovery_ms is not None:
+            phases = [
+                {"phase": "before", "acks": "all", "per_s": 100.0},
+                {"phase": "after", "acks": "all", "per_s": 1.0},
+            ]
+            cost = {"after_fault_median_ms": recovery_ms, "longest_s": recovery_ms / 1000, "phases": phases}
+            impacts.append({"run": str(number), "kind": "kill"} | cost)
+    return {
+        "runs": pa.Table.from_pylist(runs, RUN_TABLES["runs"].schema),
+        "impacts": pa.Table.from_pylist(impacts, RUN_TABLES["impacts"].schema),
+    }
+
+
+@pytest.fixture(scope="module")
+def found():
+    made = tables()
+    return find_trends(lambda table, columns: made[table].select(columns))
+
+
+def test_a_night_goes_from_noon_to_noon(found):
+    assert {(n.trial, n.night): (n.held, n.violated, n.unknown) for n in found.nights} == {
+        ("null", "2026-01-01"): (1, 0, 0),
+        ("safe", "2026-01-01"): (2, 0, 0),
+        ("safe", "2026-01-02"): (1, 0, 0),
+        ("safe", "2026-01-03"): (0, 0, 1),
+        ("safe", "2026-01-04"): (0, 1, 0),
+    }
+
+
+def test_what_was_found_in_a_night_is_added_up(found):
+    told = {(n.trial, n.night): n.findings for n in found.nights}
+    assert told["safe", "2026-01-01"] == (("lost", 12),)
+    assert told["null", "2026-01-01"] == ()
+
+
+def test_recovery_is_the_median_of_the_runs_of_a_night_and_a_gap_is_the_longest(found):
+    told = {(m.night, m.name): m.value for m in found.measures if m.trial == "safe"}
+    assert told["2026-01-01", "recovery after kill"] == 9_500.0
+    assert told["2026-01-01", "longest gap under kill"] == 10_000.0
+    assert told["2026-01-04", "longest gap under kill"] == 30_000.0
+    assert told["2026-01-02", "throughput before faults, acks=all"] == 100.0
+
+
+def test_a_run_without_a_verdict_is_counted_and_left_out(found):
+    assert (found.runs, found.without_verdict) == (8, 1)
+
+
+def test_a_run_that_somebody_stopped_is_no_unknown_one(found):
+    told = {n.night: (n.unknown, n.interrupted) for n in found.nights if n.trial == "safe"}
+    assert told["2026-01-03"] == (1, 1)
+    assert told["2026-01-04"] == (0, 0)
+
+
+def test_what_the_last_night_had_worse_is_named(found):
+    assert {r.what for r in regressions(found)} == {
+        "1 violated, never before",
+        "reordered was found 2 times, never before",
+    }
+
+
+def test_runs_of_which_none_was_judged_are_refused(tmp_path):
+    (tmp_path / "safe-1").mkdir()
+    (tmp_path / "safe-1" / "plan.json").write_text("{}")
+    read = partial(read_table, sources=sources_of([tmp_path]))
+    with pytest.raises(NotJudged, match=r"1 runs were found, and none has a verdict.*prozess check RUN") as refused:
+        report_trends(read, tmp_path / "trends.html", strict=False)
     assert refused.value.exit_code is ExitCode.UNKNOWN
     assert not (tmp_path / "trends.html").exists()
-    (runs[1] / "verdict.json").write_text("{}")
-    assert runs_among([str(tmp_path)]) == runs
 
 
 def test_the_page_shows_verdicts_numbers_and_what_got_worse(tmp_path):

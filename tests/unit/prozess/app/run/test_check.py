@@ -39,8 +39,8 @@ def test_spark_that_is_asked_for_and_missing_is_a_sentence_with_the_way_out(with
         options(tmp_path, "spark").refuse_contradictions()
     with pytest.raises(MissingTool, match=said):
         options(tmp_path, "auto", master="spark://host:7077").refuse_contradictions()
-    with pytest.raises(MissingTool, match=r"prozess trends needs Spark, which is not installed: .*\[spark\]'\.$"):
-        refuse_without_spark("prozess trends")
+    with pytest.raises(MissingTool, match=r"--master needs Spark, which is not installed: .*\[spark\]'\.$"):
+        refuse_without_spark("--master")
 
 
 def test_the_second_opinion_says_what_it_needs(without_spark, monkeypatch, tmp_path):
