@@ -2,10 +2,11 @@
 
     python benchmarks/run_tables.py [--runs 1000] [--kept 100000] [--nights 100] RUN …
 
-RUN: directories of real runs that were judged. First so many run directories are made up, each with the files of one of these
-under another name. Without a virtual machine every table is read from them; their rows are written, and read again from there;
-`trends` looks at both. Then so many runs are made up as tables with one file for each day, and Arrow and Spark are asked what
-docs/run-tables.md asks. Seconds are those that pass; CPU seconds are those of this process and its children that ended.
+RUN: directories of real runs that were judged. First so many run directories are made up, each with the files of one of
+these under another name. Without a virtual machine every table is read from them; their rows are written, and read again from
+there; `trends` looks at both. Then so many runs are made up as tables with one file for each day, and Arrow and Spark are
+asked what docs/run-tables.md asks. Seconds are those that pass; CPU seconds are those of this process and its children that
+ended.
 """
 
 import argparse

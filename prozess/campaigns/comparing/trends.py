@@ -39,7 +39,7 @@ def report_trends(read: Read, out: Path, *, strict: bool) -> int:
     trends = find_trends(read)
     if not trends.nights:
         raise NotJudged(
-            f"There is nothing to show: {trends.runs:,} runs were found, and none has a verdict (verdict.json is missing or "
+            f"There is nothing to show: {number_of(trends.runs, 'run')}, and none has a verdict (verdict.json is missing or "
             "torn). `prozess check RUN` makes one."
         )
     worse = regressions(trends)

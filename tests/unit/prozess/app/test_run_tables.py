@@ -50,7 +50,7 @@ def test_each_table_is_read_in_the_form_that_is_asked_for(runs):
 
 
 def test_what_is_not_there_is_refused(runs, tmp_path):
-    with pytest.raises(BadInput, match="no column 'nothing'. Its columns are run, trial"):
+    with pytest.raises(BadInput, match=r"no column 'nothing'\. Its columns are run, trial"):
         prozess.tables(runs)["runs"].to_arrow(["nothing"])
     with pytest.raises(BadInput, match="needs a location"):
         prozess.tables()

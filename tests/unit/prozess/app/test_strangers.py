@@ -347,8 +347,8 @@ def test_the_page_has_a_row_for_each_command():
     page = (ROOT / "docs" / "strangers.md").read_text(encoding="utf-8")
     rows = {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("| `prozess ")}
     words = " ".join(rows)
-    for name in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "plan", "runs", "measured", "trends", "tables",
-                    "export", "matrix", "matrix merge", "scenarios", "run … --resume", "import", "watch",
+    for name in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "plan", "runs", "measured", "trends",
+                    "tables", "export", "matrix", "matrix merge", "scenarios", "run … --resume", "import", "watch",
                     "validate"):  # fmt: skip
         assert f"`prozess {name}" in words, name
 

@@ -165,7 +165,7 @@ def test_runs_of_which_none_was_judged_are_refused(tmp_path):
     (tmp_path / "safe-1").mkdir()
     (tmp_path / "safe-1" / "plan.json").write_text("{}")
     read = partial(read_table, sources=sources_of([tmp_path]))
-    with pytest.raises(NotJudged, match=r"1 runs were found, and none has a verdict.*prozess check RUN") as refused:
+    with pytest.raises(NotJudged, match=r"1 run, and none has a verdict.*prozess check RUN") as refused:
         report_trends(read, tmp_path / "trends.html", strict=False)
     assert refused.value.exit_code is ExitCode.UNKNOWN
     assert not (tmp_path / "trends.html").exists()
