@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from prozess.campaigns.comparing import RunSummary
@@ -28,7 +29,7 @@ from prozess.harness.ledger import begin
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.verdict import TrialVerdict, Verdict
+from prozess.harness.verdict import Verdict
 
 # The results of a run about its scenarios, read from its own files: verdict, controls, and Kafka's reactions.
 
@@ -49,114 +50,18 @@ _COUNTED = (
 """At most this many findings are in a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class FaultCost:
-    """One fault: the step that made it, and what it cost."""
-
-    step: str
-    new_leader_s: MedianAndWorst
-    """The seconds until another node led a partition whose leader it hit."""
-    longest_s: float | None
-    """The longest time without an acknowledgement that the fault caused; None if it was always below a second."""
+def judged_runs(path: Path) -> list[RunSummary]:
+    """Returns every judged run directly in a directory, the oldest first. Those whose files cannot be read are left out."""
+    runs = [RunSummary.at(plan.parent) for plan in sorted(path.glob("*/plan.json"))]
+    return sorted(filter(is_judged, runs), key=lambda run: run.began)
 
 
-@dataclass(frozen=True, slots=True)
-class Controls:
-    """The controls of a trial: how many of them fired, and the anomalies that they showed."""
-
-    fired: int
-    named: int
-    shown: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ScenarioRow:
-    """The results of one run about its scenarios: a line of the table."""
-
-    began: str
-    """When the run began (UTC), as the name of its directory says."""
-    scenarios: tuple[str, ...]
-    trial: str
-    seed: int
-    backend: str
-    metadata_mode: str
-    versions: str
-    verdict: Verdict
-    controls: Controls
-    seconds: float | None
-    """From the command to the verdict; None: not noted."""
-    longest_s: float | None
-    """The longest time that a partition acknowledged nothing although records were sent to it; None if it was always below a
-    second.
-    """
-    open_windows: int
-    """The number of partitions that acknowledged nothing until the end."""
-    new_leader_s: MedianAndWorst
-    """The seconds until another node led, of all faults together."""
-    permitted: Mapping[str, int]
-    """Anomaly → how many that the configuration allows."""
-    forbidden: Mapping[str, int]
-    unknown_reasons: tuple[str, ...] = ()
-    defects: tuple[str, ...] = ()
-    """Known defects that are proven to have caused everything forbidden; empty if not everything is explained."""
-    faults: tuple[FaultCost, ...] = ()
-
-
-def row_of(path: Path) -> ScenarioRow | None:
-    """Returns the row of this run; None if it was not judged, or its files cannot be read."""
-    run = RunSummary.at(path)
+def is_judged(run: RunSummary) -> bool:
+    """Returns whether a run has a plan, a verdict and the cost of its faults, and all of them can be read."""
     try:
-        plan, verdict, impact = run.plan, run.verdict, run.impact
+        return bool(run.plan) and run.verdict is not None and run.impact is not None
     except ProzessError:
-        return None
-    if verdict is None or impact is None:
-        return None
-    steps = {fault.number: fault.step for fault in verdict.faults}
-    permitted, forbidden = run.counts("permitted"), run.counts("forbidden")
-    ended = [w.end_s - w.begin_s for w in impact.windows if w.end_s is not None]
-    return ScenarioRow(
-        began=run.began,
-        scenarios=plan.scenarios,
-        trial=plan.trial,
-        seed=plan.seed,
-        backend=plan.backend,
-        metadata_mode=plan.variant.metadata_mode,
-        versions=run.versions,
-        verdict=verdict.verdict,
-        controls=controls_of(verdict),
-        seconds=run.took_s,
-        longest_s=max(ended, default=None),
-        open_windows=impact.windows_open,
-        new_leader_s=new_leader_s(impact.faults),
-        permitted={name: permitted[name] for name in _COUNTED if name in permitted},
-        forbidden={name: forbidden[name] for name in (*_COUNTED, *forbidden) if name in forbidden},
-        unknown_reasons=verdict.unknown_reasons,
-        defects=_defects(verdict),
-        faults=tuple(
-            FaultCost(steps[fault.fault], new_leader_s([fault]), fault.longest_s)
-            for fault in impact.faults
-            if fault.fault in steps
-        ),
-    )
-
-
-def _defects(verdict: TrialVerdict) -> tuple[str, ...]:
-    named = (d for c in verdict.cells for a in c.anomalies.values() for d in a.defects)
-    return tuple(dict.fromkeys(named)) if verdict.by_known_defects else ()
-
-
-def rows_of(paths: Iterable[Path]) -> list[ScenarioRow]:
-    """Returns the row of every judged run directly in these directories, the oldest first."""
-    found = (row_of(plan.parent) for path in paths for plan in sorted(path.glob("*/plan.json")))
-    return sorted((row for row in found if row is not None), key=lambda row: row.began)
-
-
-def controls_of(verdict: TrialVerdict) -> Controls:
-    named = [control for control in verdict.controls if control.required]
-    shown: Counter[str] = Counter()
-    for control in named:
-        shown[control.anomaly] += control.count
-    return Controls(sum(control.fired for control in named), len(named), +shown)
+        return False
 
 
 def new_leader_s(faults: Iterable[FaultImpact]) -> MedianAndWorst:
@@ -174,77 +79,99 @@ BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 _HEADINGS = "scenarios | trial | where | verdict | control | s | longest gap | new leader | lost and other costs"
 
 
-def table_text(rows: Iterable[ScenarioRow]) -> str:
-    """Returns a line per trial, in the order of its first scenario; then the trials with several metadata modes, side by
+def table_text(runs: Iterable[RunSummary]) -> str:
+    """Returns a line per judged run, in the order of its first scenario; then the trials with several metadata modes, side by
     side.
     """
-    ordered = sorted(rows, key=_order)
-    alike = {row.trial: [other for other in ordered if other.trial == row.trial] for row in ordered}
+    ordered = sorted(runs, key=_order)
+    alike = {run.plan.trial: [other for other in ordered if other.plan.trial == run.plan.trial] for run in ordered}
     compared = [side_by_side(several) for several in alike.values() if len(several) > 1]
     return "\n\n".join([markdown_table(_HEADINGS, map(cells, ordered)), *compared]) + "\n"
 
 
-def cells(row: ScenarioRow) -> tuple[str, ...]:
+def cells(run: RunSummary) -> tuple[str, ...]:
     """Returns the texts of the columns."""
+    plan, verdict = run.plan, run.judged
+    known = ", by a known defect" if verdict.verdict is Verdict.VIOLATED and verdict.by_known_defects else ""
     return (
-        " ".join(row.scenarios),
-        row.trial + (f" (seed {row.seed})" if row.seed != 1 else ""),
-        f"{row.backend}, {row.metadata_mode} {row.versions}",
-        row.verdict + (", by a known defect" if row.verdict == "violated" and row.defects else ""),
-        _control(row),
-        "–" if row.seconds is None else f"{row.seconds:.0f}",
-        _gap(row),
-        _leader(row.new_leader_s),
-        _costs(row),
+        " ".join(plan.scenarios),
+        plan.trial + (f" (seed {plan.seed})" if plan.seed != 1 else ""),
+        f"{plan.backend}, {plan.variant.metadata_mode} {run.versions}",
+        f"{verdict.verdict}{known}",
+        _control(run),
+        "–" if run.took_s is None else f"{run.took_s:.0f}",
+        _gap(run),
+        _leader(new_leader_s(_impacts(run))),
+        _costs(run),
     )
 
 
-def line_of(row: ScenarioRow) -> str:
+def line_of(run: RunSummary) -> str:
     """Returns one line for the terminal after the run."""
-    what = f"{row.trial}, {row.metadata_mode}, seed {row.seed}: {row.verdict}; control {_control(row)}"
-    took = f"longest gap {_gap(row)}; new leader {_leader(row.new_leader_s)}"
-    why = f"; {row.unknown_reasons[0]}" if row.unknown_reasons else ""
-    return f"{what}; {took}; {_costs(row)}{why}"
+    plan, verdict = run.plan, run.judged
+    what = f"{plan.trial}, {plan.variant.metadata_mode}, seed {plan.seed}: {verdict.verdict}; control {_control(run)}"
+    took = f"longest gap {_gap(run)}; new leader {_leader(new_leader_s(_impacts(run)))}"
+    why = f"; {verdict.unknown_reasons[0]}" if verdict.unknown_reasons else ""
+    return f"{what}; {took}; {_costs(run)}{why}"
 
 
-def write_table(path: Path, rows: Iterable[ScenarioRow]) -> None:
+def write_table(path: Path, runs: Iterable[RunSummary]) -> None:
     """Replaces the table between its marks. BadInput if the file has none."""
-    write_between(path, BEGIN, END, table_text(rows))
+    write_between(path, BEGIN, END, table_text(runs))
 
 
-def side_by_side(rows: Sequence[ScenarioRow]) -> str:
+def side_by_side(runs: Sequence[RunSummary]) -> str:
     """Returns a table of one trial on several metadata modes: a line per fault and for the whole run, a column per mode."""
-    steps = list(dict.fromkeys(cost.step for row in rows for cost in row.faults))
-    lines = [(step, *(_cost_of(row, step) for row in rows)) for step in steps]
-    for what, text_of in (("verdict", lambda row: str(row.verdict)), ("control", _control), ("costs", _costs)):
-        lines.append((what, *map(text_of, rows)))
-    return markdown_table(" | ".join([rows[0].trial, *(f"{r.metadata_mode} {r.versions}" for r in rows)]), lines)
+    costs = [_cost_by_step(run) for run in runs]
+    lines = [(step, *(cost.get(step, "not struck") for cost in costs)) for step in dict.fromkeys(chain(*costs))]
+    for what, text_of in (("verdict", lambda run: str(run.judged.verdict)), ("control", _control), ("costs", _costs)):
+        lines.append((what, *map(text_of, runs)))
+    modes = [f"{run.plan.variant.metadata_mode} {run.versions}" for run in runs]
+    return markdown_table(" | ".join([runs[0].plan.trial, *modes]), lines)
 
 
-def _cost_of(row: ScenarioRow, step: str) -> str:
-    cost = next((cost for cost in row.faults if cost.step == step), None)
-    if cost is None:
-        return "not struck"
-    gap = "gap under 1 s" if cost.longest_s is None else f"gap {cost.longest_s:.1f} s"
-    return gap if cost.new_leader_s.median is None else f"new leader {_leader(cost.new_leader_s)}; {gap}"
+def _cost_by_step(run: RunSummary) -> dict[str, str]:
+    """Returns what the first fault of each step cost."""
+    steps = {fault.number: fault.step for fault in run.judged.faults}
+    found: dict[str, str] = {}
+    for fault in _impacts(run):
+        if fault.fault in steps:
+            gap = "gap under 1 s" if fault.longest_s is None else f"gap {fault.longest_s:.1f} s"
+            took_s = new_leader_s([fault])
+            led = "" if took_s.median is None else f"new leader {_leader(took_s)}; "
+            found.setdefault(steps[fault.fault], led + gap)
+    return found
 
 
-def _order(row: ScenarioRow) -> tuple[int, str, str]:
+def _impacts(run: RunSummary) -> Sequence[FaultImpact]:
+    return run.impact.faults if run.impact else ()
+
+
+def _order(run: RunSummary) -> tuple[int, str, str]:
     numbers = list(SCENARIOS)
-    indices = [numbers.index(number) for number in row.scenarios if number in SCENARIOS]
-    return min(indices, default=len(numbers)), row.trial, row.metadata_mode
+    indices = [numbers.index(number) for number in run.plan.scenarios if number in SCENARIOS]
+    return min(indices, default=len(numbers)), run.plan.trial, run.plan.variant.metadata_mode
 
 
-def _control(row: ScenarioRow) -> str:
-    if not row.controls.named:
+def _control(run: RunSummary) -> str:
+    """Returns how many of the required controls fired, and how often each anomaly was shown."""
+    named = [control for control in run.judged.controls if control.required]
+    if not named:
         return "none named"
-    text = f"{row.controls.fired} of {row.controls.named} fired"
-    return f"{text}: {_counted(row.controls.shown)}" if row.controls.shown else text
+    shown: Counter[str] = Counter()
+    for control in named:
+        shown[control.anomaly] += control.count
+    text = f"{sum(control.fired for control in named)} of {len(named)} fired"
+    return f"{text}: {_counted(+shown)}" if +shown else text
 
 
-def _gap(row: ScenarioRow) -> str:
-    text = "under 1 s" if row.longest_s is None else f"{row.longest_s:.1f} s"
-    return f"{text}, {row.open_windows} to the end" if row.open_windows else text
+def _gap(run: RunSummary) -> str:
+    """Returns the longest time in which a partition that records were sent to acknowledged nothing, and how many partitions
+    acknowledged nothing until the end."""
+    assert run.impact is not None, "only judged runs are in the table"
+    ended_s = [window.end_s - window.begin_s for window in run.impact.windows if window.end_s is not None]
+    text = f"{max(ended_s):.1f} s" if ended_s else "under 1 s"
+    return f"{text}, {run.impact.windows_open} to the end" if run.impact.windows_open else text
 
 
 def _leader(took_s: MedianAndWorst) -> str:
@@ -253,10 +180,16 @@ def _leader(took_s: MedianAndWorst) -> str:
     return f"{took_s.median:.1f} s" + (f", slowest {took_s.worst:.1f} s" if took_s.worst != took_s.median else "")
 
 
-def _costs(row: ScenarioRow) -> str:
-    parts = [f"permitted: {_counted(row.permitted)}"] if row.permitted else []
-    parts += [f"**forbidden: {_counted(row.forbidden)}**"] if row.forbidden else []
-    parts += [f"known defect: {defect}" for defect in row.defects]
+def _costs(run: RunSummary) -> str:
+    """Returns what was found, and the known defects that are proven to have caused everything forbidden."""
+    permitted, forbidden = run.counts("permitted"), run.counts("forbidden")
+    seen = {name: permitted[name] for name in _COUNTED if name in permitted}
+    bad = {name: forbidden[name] for name in (*_COUNTED, *forbidden) if name in forbidden}
+    parts = [f"permitted: {_counted(seen)}"] if seen else []
+    parts += [f"**forbidden: {_counted(bad)}**"] if bad else []
+    if run.judged.by_known_defects:
+        named = (d for cell in run.judged.cells for anomaly in cell.anomalies.values() for d in anomaly.defects)
+        parts += [f"known defect: {defect}" for defect in dict.fromkeys(named)]
     return "; ".join(parts) or "nothing"
 
 
@@ -299,30 +232,30 @@ def scenarios(
         with engine_in(ScenarioDirectory(runs), clock=SystemClock(), options=options, runner=runner) as working:
             _run(wanted, working)
             interrupted = working.stop.asked
-    rows = newest(rows_of([runs]))
-    shown = [row for row in rows.values() if not names or row.trial in names]
+    last = newest(judged_runs(runs))
+    shown = [run for run in last.values() if not names or run.plan.trial in names]
     sys.stdout.write(table_text(shown))
     if table is not None:
-        write_table(table, rows.values())
+        write_table(table, last.values())
         sys.stdout.write(f"\ntable  {table}\n")
     if interrupted:
         return int(ExitCode.UNKNOWN)
-    return int(exit_code_of(_as_expected(key[0], rows[key].verdict) if key in rows else None for key in wanted))
+    return int(exit_code_of(_as_expected(key[0], last[key].judged.verdict) if key in last else None for key in wanted))
 
 
-def newest(rows: Iterable[ScenarioRow]) -> dict[tuple[str, str], ScenarioRow]:
+def newest(runs: Iterable[RunSummary]) -> dict[tuple[str, str], RunSummary]:
     """Returns (trial, metadata mode) → its last run."""
-    return {(row.trial, row.metadata_mode): row for row in rows}
+    return {(run.plan.trial, run.plan.variant.metadata_mode): run for run in runs}
 
 
-def next_seed(rows: Sequence[ScenarioRow], trial: str, mode: str) -> int | None:
+def next_seed(runs: Sequence[RunSummary], trial: str, mode: str) -> int | None:
     """Returns the seed with which to run the trial now; None if it has its verdict, or was unknown often enough."""
-    own = [row for row in rows if (row.trial, row.metadata_mode) == (trial, mode)]
+    own = [run for run in runs if (run.plan.trial, run.plan.variant.metadata_mode) == (trial, mode)]
     if not own:
         return FIRST_SEED
-    if own[-1].verdict != Verdict.UNKNOWN or len(own) >= TRIES:
+    if own[-1].judged.verdict is not Verdict.UNKNOWN or len(own) >= TRIES:
         return None
-    return own[-1].seed + 1
+    return own[-1].plan.seed + 1
 
 
 def _wanted(names: Sequence[str]) -> list[str]:
@@ -353,25 +286,25 @@ def _run(wanted: Sequence[tuple[str, str]], engine: TrialEngine) -> None:
     for plan in runs.glob("*/plan.json"):
         if RunDirectory(plan.parent).interrupted.exists():
             _set_aside(plan.parent)
-    rows, gave_none = rows_of([runs]), set()
+    judged, gave_none = judged_runs(runs), set()
 
     def following() -> TrialJob | None:
         for name, mode in wanted:
-            if (name, mode) not in gave_none and (seed := next_seed(rows, name, mode)) is not None:
+            if (name, mode) not in gave_none and (seed := next_seed(judged, name, mode)) is not None:
                 variant = mode if load_trial(name).side_by_side else None
                 return TrialJob(number=len(engine.attempts), trial=name, seed=seed, variant=variant)
         return None
 
     def over(done: TrialAttempt) -> None:
-        row = None if done.run is None else row_of(runs / done.run)
-        if row is None:
+        run = RunSummary.at(runs / done.run) if done.run is not None else None
+        if run is None or not is_judged(run):
             mode = done.job.variant or load_trial(done.job.trial).variant.metadata_mode
             gave_none.add((done.job.trial, mode))
             what = f"{done.job.trial}, {mode}, seed {done.job.seed}: no verdict (exit {done.exit_code}): {done.why}"
         else:
             tidy(runs, done, KEEP)
-            rows.append(row)
-            what = line_of(row)
+            judged.append(run)
+            what = line_of(run)
         sys.stdout.write(f"{what}\n")
         sys.stdout.flush()
 

@@ -49,6 +49,13 @@ class RunSummary:
         """The verdict; None: it was not judged, or the machinery failed."""
         return self._read(self.run.verdict, TrialVerdict)
 
+    @property
+    def judged(self) -> TrialVerdict:
+        """The verdict of a run that must have one. HistoryUnreadable if it has none."""
+        if self.verdict is None:
+            raise HistoryUnreadable(f"{self.run.path} has no verdict. `prozess check {self.run.path}` makes one.")
+        return self.verdict
+
     @cached_property
     def impact(self) -> ImpactShown | None:
         """Returns what the faults cost; None: it was not checked."""

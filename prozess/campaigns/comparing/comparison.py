@@ -12,7 +12,6 @@ from rich.table import Table
 
 from prozess.campaigns.comparing import RunSummary
 from prozess.harness.console import console
-from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.impact.cost import FaultImpact
 from prozess.harness.plan.plan import Plan
 from prozess.harness.report.words import SIGNS, VERDICT_SIGNS, brief_nodes
@@ -61,7 +60,7 @@ class RunComparison(Frozen):
 def compare_runs(one: RunSummary, other: RunSummary) -> RunComparison:
     """Compares two runs by their files. HistoryUnreadable if one cannot be read or has no verdict."""
     runs = (one, other)
-    plans, verdicts = tuple(run.plan for run in runs), tuple(_judged(run) for run in runs)
+    plans, verdicts = tuple(run.plan for run in runs), tuple(run.judged for run in runs)
     return RunComparison(
         runs=(str(one.run.path), str(other.run.path)),
         verdicts=_pair("verdict", *(f"{VERDICT_SIGNS[v.verdict]} {v.verdict}" for v in verdicts)),
@@ -103,12 +102,6 @@ def _show(title: str, pairs: Sequence[ComparedPair], *, none: str = "") -> None:
         what = f"[bold]{escape(pair.what)}[/bold]" if pair.differs else escape(pair.what)
         table.add_row(what, escape(pair.one), escape(pair.other))
     out.print(table)
-
-
-def _judged(run: RunSummary) -> TrialVerdict:
-    if run.verdict is None:
-        raise HistoryUnreadable(f"{run.run.path} has no verdict. `prozess check {run.run.path}` makes one.")
-    return run.verdict
 
 
 def _pair(what: str, one: str, other: str) -> ComparedPair:
