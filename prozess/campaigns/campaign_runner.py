@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,10 +23,10 @@ from prozess.campaigns.campaign_plan import (
     CampaignDirectory,
     Entry,
     JobList,
-    Shard,
     TrialOverrides,
     combinations,
     load_campaign,
+    parse_shard,
     trials_in_all,
     with_settings,
 )
@@ -86,10 +87,10 @@ def run_campaign(
         _print_attempt(done)
         _post(webhook, done, str(directory.runs))
         tidy(directory.runs, done, keep)
-        kept = make_room(directory.runs, attempts, keep)
+        there_is_room = make_room(directory.runs, attempts, keep)
         write_index(directory, begun, attempts)
         in_a_row = in_a_row + 1 if done.failed else 0
-        if kept.full:
+        if not there_is_room:
             raise HarnessFailed(
                 f"{directory.path} holds more than {keep.disk_max_gib:g} GiB of runs that may not be removed. "
                 "Move some away, or raise keep.disk_max_gib in campaign.json, and continue with --resume."
@@ -166,11 +167,6 @@ def _print_begin(job: TrialJob, so_far: str) -> None:
     sys.stderr.flush()
 
 
-def _print_status(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
 def _print_attempt(done: TrialAttempt, where: str = "") -> None:
     """Prints the outcome of a trial, and the host if it ran on another one."""
     settings = " ".join(f"{key}={value}" for key, value in done.job.settings.items())
@@ -188,47 +184,55 @@ def print_known(what: str, location: Path | str, attempts: Sequence[TrialAttempt
     sys.stdout.flush()
 
 
-def campaign(  # noqa: PLR0913 - the options of a command
-    name: str,
-    *,
-    seed: int,
-    runs: Path,
-    duration: str | None,
-    resume: Path | None,
-    rounds: int | None = None,
-    shard: Shard = ALL_TRIALS,
-    each: TrialOverrides = NO_OVERRIDES,
-    webhook: Webhook | None = None,
-    trust: bool = False,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class CampaignRequest:
+    """The options of `prozess run` with which it runs a campaign."""
+
+    name: str
+    seed: int = 1
+    runs: str = "runs"
+    """With `master`: a directory of its own that the machines share, or a URI."""
+    duration: str | None = None
+    rounds: int | None = None
+    """None: as many as the campaign's file says."""
+    resume: Path | None = None
+    shard: str | None = None
+    """The share of this machine: it runs every n-th trial, and other machines the others."""
+    each: TrialOverrides = NO_OVERRIDES
+    master: str | None = None
+    cores: int = 2
+    webhook: Webhook | None = None
+    trust: bool = False
+
+
+def campaign(asked: CampaignRequest) -> int:
     """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
 
     0: all held; 1: a trial was violated; 2: unknown or interrupted. It ends when `duration` or `rounds` are over,
-    whichever is first. `shard`: it runs every n-th trial alone, and other machines the others. A campaign that is continued
-    gives each trial what it gave from its beginning.
+    whichever is first. A campaign that is continued gives each trial what it gave from its beginning.
     """
+    if asked.master is not None:
+        return _campaign_on_spark(asked, asked.master)
     clock = SystemClock()
-    if resume is not None:
-        if given := each.words():
-            raise BadInput(
-                "--resume goes on with the settings and options that the campaign was begun with. Leave out "
-                f"{' '.join(given)}."
-            )
-        directory = _resumed(resume, name, duration, rounds, shard)
+    if asked.resume is not None:
+        directory = _resumed(asked, asked.resume)
         begun = directory.begun()
-        refuse_strangers(directory, trust=trust, what="campaign")
+        refuse_strangers(directory, trust=asked.trust, what="campaign")
     else:
-        found = _wanted_campaign(name, rounds, each.settings)
-        seconds = None if duration is None else parse_duration(duration)
+        shard = ALL_TRIALS if asked.shard is None else parse_shard(asked.shard)
+        found = _wanted_campaign(asked)
+        seconds = None if asked.duration is None else parse_duration(asked.duration)
         stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
         share = "" if shard == ALL_TRIALS else f"-{shard.number}-of-{shard.of}"
-        directory = CampaignDirectory((runs / f"{found.name}{share}-{stamp}").resolve())
-        begun = BegunCampaign(campaign=found, seed=seed, duration_s=seconds, shard=shard, options=each.options)
+        directory = CampaignDirectory((Path(asked.runs) / f"{found.name}{share}-{stamp}").resolve())
+        begun = BegunCampaign(
+            campaign=found, seed=asked.seed, duration_s=seconds, shard=shard, options=asked.each.options
+        )
         directory.begin(begun)
     sys.stdout.write(f"campaign   {directory.path}\n")
     sys.stdout.flush()
     try:
-        return run_campaign(directory, clock=clock, webhook=webhook)
+        return run_campaign(directory, clock=clock, webhook=asked.webhook)
     finally:
         attempts = directory.attempts()
         sys.stdout.write(f"trials     {summary(attempts)}\nindex      {directory.index}\n")
@@ -238,33 +242,26 @@ def campaign(  # noqa: PLR0913 - the options of a command
             )
 
 
-def campaign_on_spark(
-    name: str,
-    *,
-    seed: int,
-    runs: str,
-    rounds: int | None,
-    master: str,
-    cores: int,
-    settings: Mapping[str, object] | None = None,
-    webhook: Webhook | None = None,
-) -> int:
+def _campaign_on_spark(asked: CampaignRequest, master: str) -> int:
     """Begins a campaign that has rounds on the machines of a Spark cluster, or continues it, each trial a task. Returns the
-    exit code. `runs`: a directory of its own that the machines share, or a URI. `settings`: as for `campaign`; `webhook`: as
-    for `run_campaign`."""
-    found = _wanted_campaign(name, rounds, settings or {})
+    exit code."""
+    if asked.each.options:
+        raise BadInput(f"With --master each machine checks its trials by threads. Leave {asked.each.options[0]} out.")
+    if asked.duration is not None or asked.resume is not None or asked.shard is not None:
+        raise BadInput("--master shares the trials of all --rounds out itself. Leave --for, --resume and --shard out.")
+    found, runs, webhook = _wanted_campaign(asked), asked.runs, asked.webhook
     if trials_in_all(found) is None:
         raise BadInput(
-            f"--master runs trials at once, so {name} needs an end that is no time: give --rounds, such as --rounds 10."
+            f"--master runs trials at once, so {asked.name} needs an end that is no time: give --rounds, such as --rounds 10."
         )
-    begun = BegunCampaign(campaign=found, seed=seed)
+    begun = BegunCampaign(campaign=found, seed=asked.seed)
     begin_shared(runs, {CAMPAIGN_FILE: begun})
     done = run_shared(
         "campaign",
         runs,
         JobList.of(begun),
         master=master,
-        cores=cores,
+        cores=asked.cores,
         plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed),
         webhook=webhook,
     )
@@ -326,9 +323,8 @@ def run_shared(
         [jobs.job(number) for number in range(jobs.count) if number not in known],
         master=master,
         cores=cores,
-        plan_of=lambda job: plan_of(job).model_dump_json(),
+        plan_of=plan_of,
         on_attempt=over,
-        status=_print_status,
     )
 
 
@@ -344,28 +340,34 @@ def find_campaign(name: str) -> Campaign:
     raise BadInput(f"There is no campaign and no trial {name!r}. Known: {', '.join([*campaigns, *sorted(trials)])}.")
 
 
-def _wanted_campaign(name: str, rounds: int | None, settings: Mapping[str, object]) -> Campaign:
+def _wanted_campaign(asked: CampaignRequest) -> Campaign:
     """Returns the campaign with the options of the command line. Raises BadInput before the first trial starts if any trial
-    cannot be loaded with a combination of its values. `rounds`: None = as many as the campaign's file says."""
-    found = find_campaign(name)
-    found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), settings)
+    cannot be loaded with a combination of its values."""
+    found = find_campaign(asked.name)
+    if asked.rounds is not None:
+        found = found.model_copy(update={"rounds": asked.rounds})
+    found = with_settings(found, asked.each.settings)
     for entry in found.entries:
         for laid_over in combinations(entry):
             load_trial(entry.trial, laid_over)
     return found
 
 
-def _resumed(path: Path, name: str, duration: str | None, rounds: int | None, shard: Shard) -> CampaignDirectory:
+def _resumed(asked: CampaignRequest, path: Path) -> CampaignDirectory:
     directory = CampaignDirectory(path.resolve())
     begun = directory.begun()
-    if name not in (begun.campaign.name, "-"):
+    if given := asked.each.words():
         raise BadInput(
-            f"{path} holds the campaign {begun.campaign.name!r}, not {name!r}. Give its name, or another directory."
+            f"--resume goes on with the settings and options that the campaign was begun with. Leave out {' '.join(given)}."
         )
-    if duration is not None or rounds is not None:
-        raise BadInput("--resume continues a campaign for as long as it was to take. Leave --for and --rounds out.")
-    if shard not in (ALL_TRIALS, begun.shard):
+    if asked.name not in (begun.campaign.name, "-"):
         raise BadInput(
-            f"{path} holds the share {begun.shard}, not {shard}. Leave --shard out: --resume keeps the share."
+            f"{path} holds the campaign {begun.campaign.name!r}, not {asked.name!r}. Give its name, or another directory."
+        )
+    if asked.duration is not None or asked.rounds is not None:
+        raise BadInput("--resume continues a campaign for as long as it was to take. Leave --for and --rounds out.")
+    if asked.shard is not None and parse_shard(asked.shard) not in (ALL_TRIALS, begun.shard):
+        raise BadInput(
+            f"{path} holds the share {begun.shard}, not {asked.shard}. Leave --shard out: --resume keeps the share."
         )
     return directory

@@ -100,45 +100,16 @@ def run(  # noqa: PLR0913 - the options of a command
             raise BadInput(
                 f"{given[0]} applies to one run, not to a campaign, which has an index of its runs. Leave it out."
             )
-        from prozess.campaigns.campaign_plan import ALL_TRIALS, TrialOverrides, parse_shard
-        from prozess.campaigns.campaign_runner import campaign, campaign_on_spark
+        from prozess.campaigns.campaign_plan import TrialOverrides
+        from prozess.campaigns.campaign_runner import CampaignRequest, campaign
 
         each = TrialOverrides(
             overrides(chosen(backend, variant, settings) or []), _options_of_each(engine, workers, isolation, tables)
         )
-        if master is not None:
-            if each.options:
-                raise BadInput(f"With --master each machine checks its trials by threads. Leave {each.options[0]} out.")
-            if duration is not None or resume is not None or shard is not None:
-                raise BadInput(
-                    "--master shares the trials of all --rounds out itself. Leave --for, --resume and --shard out."
-                )
-            code = campaign_on_spark(
-                trial,
-                seed=seed,
-                runs=runs,
-                rounds=rounds,
-                master=master,
-                cores=cores,
-                settings=each.settings,
-                webhook=hook,
-            )
-            raise typer.Exit(code)
-        share = ALL_TRIALS if shard is None else parse_shard(shard)
-        raise typer.Exit(
-            campaign(
-                trial,
-                seed=seed,
-                runs=Path(runs),
-                duration=duration,
-                resume=resume,
-                rounds=rounds,
-                shard=share,
-                each=each,
-                webhook=hook,
-                trust=trust,
-            )
+        asked = CampaignRequest(
+            trial, seed, runs, duration, rounds, resume, shard, each, master, cores, webhook=hook, trust=trust
         )
+        raise typer.Exit(campaign(asked))
     if shard is not None:
         raise BadInput("--shard gives a machine its share of a campaign. A campaign needs --for or --rounds.")
     from prozess.app.conduct import conduct_and_notify

@@ -176,16 +176,11 @@ class JobDirectory:
 
     def attempts(self) -> list[TrialAttempt]:
         """Returns every attempt so far, in order. A torn last line was never noted and does not count."""
-        return list(self._attempts())
-
-    def _attempts(self) -> Iterator[TrialAttempt]:
-        if not self._entries.exists():
-            return
-        for line in self._entries.read_bytes().split(b"\n")[:-1]:
-            try:
-                yield TrialAttempt.model_validate_json(line)
-            except ValidationError as error:
-                raise BadInput(f"{self._entries} is damaged: {error.errors()[0]['msg']}.") from error
+        lines = self._entries.read_bytes().split(b"\n")[:-1] if self._entries.exists() else []
+        try:
+            return [TrialAttempt.model_validate_json(line) for line in lines]
+        except ValidationError as error:
+            raise BadInput(f"{self._entries} is damaged: {error.errors()[0]['msg']}.") from error
 
 
 def _torn(path: Path) -> int | None:
@@ -426,22 +421,14 @@ class Keep(Frozen):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """The size of the runs on the disk, and whether that is too much although nothing more may be removed."""
-
-    bytes: int
-    full: bool
-
-
 def tidy(runs: Path, attempt: TrialAttempt, keep: Keep) -> None:
     """Removes the files of a finished run that the rule does not keep."""
     if attempt.run is not None and attempt.verdict is Verdict.HELD and keep.held != "everything":
         _remove(runs / attempt.run, _BULK if keep.held == "history" else (*_BULK, *_HISTORY))
 
 
-def make_room(runs: Path, attempts: Sequence[TrialAttempt], keep: Keep) -> DiskUse:
-    """Removes data until the directory is below its limit again.
+def make_room(runs: Path, attempts: Sequence[TrialAttempt], keep: Keep) -> bool:
+    """Removes data until the directory is below its limit again. Returns whether it is.
 
     First the nodes' data and the rows of the oldest runs that held go, then those of the others (their tables are
     made), then tables and logs of those that held.
@@ -453,9 +440,9 @@ def make_room(runs: Path, attempts: Sequence[TrialAttempt], keep: Keep) -> DiskU
     for names, parts in ((held, _BULK), (others, _BULK), (held, _HISTORY)):
         for name in names:
             if size <= limit:
-                return DiskUse(size, full=False)
+                return True
             size -= _remove(runs / name, parts)
-    return DiskUse(size, full=size > limit)
+    return size <= limit
 
 
 def size_of(path: Path) -> int:

@@ -35,7 +35,6 @@ from prozess.campaigns.engine import Keep, TrialJob, refuse_strangers
 from prozess.campaigns.matrix_layout import (
     MATRIX_FILE,
     BegunMatrix,
-    CellCount,
     MatrixLayout,
     load_matrix,
     read_matrix_file,
@@ -201,11 +200,9 @@ def _show_cells(out: Console, layout: MatrixLayout) -> None:
     )
     out.print(table)
     for count in counts:
-        _show_reasons(out, f"Excluded combinations of {count.kind} cells", _reasons(count))
-
-
-def _reasons(count: CellCount) -> Iterable[str]:
-    return (exclusion.reason for exclusion in count.exclusions)
+        _show_reasons(
+            out, f"Excluded combinations of {count.kind} cells", (exclusion.reason for exclusion in count.exclusions)
+        )
 
 
 def _show_reasons(out: Console, title: str, reasons: Iterable[str]) -> None:
@@ -310,11 +307,7 @@ def matrix(asked: MatrixRequest) -> int:
     code = run_matrix(
         layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard, webhook=asked.webhook
     )
-    return (
-        max(code, _print_results(run, as_json=as_json))
-        if code != ExitCode.HELD
-        else _print_results(run, as_json=as_json)
-    )
+    return max(code, _print_results(run, as_json=as_json))
 
 
 def _refuse_contradictions(asked: MatrixRequest) -> None:

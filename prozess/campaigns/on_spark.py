@@ -6,7 +6,7 @@ runs/NAME/           the run, as `prozess run` leaves it
 entries/N-T.json     trial N is over: its attempts. It is written last, so that a run is there whole, or does not count
 begun/N.json         trial N was begun, where and when
 jobs/N.json          what is to be run as trial N
-plans/N.json         the plan of trial N, unless it comes with prozess
+plans/N.json         the plan of trial N
 owners/ID.json       the command that works here (`prozess.campaigns.shared_results`)
 
 A task that Spark begins again, because a machine was lost, runs its trial from the start. If another task ended the same
@@ -39,6 +39,7 @@ from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
 from prozess.harness.history.store import Setting, location_of
+from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import printable
 from prozess.harness.values import Frozen
 
@@ -100,7 +101,7 @@ class SparkTrials:
     def run_here(self, number: int) -> None:
         """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Copies the run, and then its
         entry, to the shared location. HarnessFailed if these cannot be written."""
-        if self._entries(number):
+        if any(name.startswith(f"{number:06}-") for name in self.results.names("entries")):
             return
         self._refuse_other_installation()
         clock, host = SystemClock(), socket.gethostname()
@@ -109,16 +110,18 @@ class SparkTrials:
         job = TrialJob.model_validate_json(self.results.read(f"jobs/{number:06}.json") or b"")
         remove_abandoned_trials(Path(tempfile.gettempdir()), now_s=began_s)
         scratch = JobDirectory(Path(tempfile.mkdtemp(prefix=_SCRATCH)))
+        # The command of a trial that ends, in order, with the task that began it.
+        words = (*run_while(os.getpid()), "--engine", "local", "--trust")
+        engine = TrialEngine(scratch, clock, StopRequest(), words, self.timeout_s)
         try:
             scratch.runs.mkdir()
-            asked = job
-            if (plan := self.results.read(f"plans/{number:06}.json")) is not None:
-                file = scratch.path / f"{number:06}.json"
-                file.write_bytes(plan)
-                job = job.model_copy(update={"trial": str(file), "settings": {}, "variant": None})
-            attempts = self._attempts(
-                job, asked, TrialEngine(scratch, clock, StopRequest(), self._words(), self.timeout_s)
-            )
+            plan = scratch.path / f"{number:06}.json"
+            plan.write_bytes(self.results.read(f"plans/{number:06}.json") or b"")
+            attempts: list[TrialAttempt] = []
+            while len(attempts) <= self.retries and (not attempts or attempts[-1].failed):
+                again = job.model_copy(update={"attempt": len(attempts)})
+                done = engine.run(TrialJob(number=number, attempt=again.attempt, trial=str(plan), seed=job.seed))
+                attempts.append(done.model_copy(update={"job": again}))
             for attempt in attempts:
                 tidy(scratch.runs, attempt, self.keep)
                 if attempt.run is not None:
@@ -149,22 +152,6 @@ class SparkTrials:
             ) from error
         refuse_other_code(self.code, installed)
 
-    def _words(self) -> tuple[str, ...]:
-        """Returns the command of a trial that ends, in order, with the task that began it."""
-        return (*run_while(os.getpid()), "--engine", "local", "--trust")
-
-    def _attempts(self, job: TrialJob, asked: TrialJob, engine: TrialEngine) -> list[TrialAttempt]:
-        attempts = []
-        for number in range(self.retries + 1):
-            done = engine.run(job.model_copy(update={"attempt": number}))
-            attempts.append(done.model_copy(update={"job": asked.model_copy(update={"attempt": number})}))
-            if not done.failed:
-                break
-        return attempts
-
-    def _entries(self, number: int) -> list[str]:
-        return [name for name in self.results.names("entries") if name.startswith(f"{number:06}-")]
-
 
 def remove_abandoned_trials(parent: Path, *, now_s: float) -> None:
     """Removes what tasks left whose worker was killed. A trial that still runs there ends first: it heals, and nobody waits
@@ -187,22 +174,21 @@ def run_on_spark(
     *,
     master: str,
     cores: int,
-    plan_of: Callable[[TrialJob], str | None],
+    plan_of: Callable[[TrialJob], Plan],
     on_attempt: OnAttempt,
-    status: Callable[[str], None],
 ) -> bool:
     """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
     interrupted. BadInput if another command works on the same location.
 
     `cores`: how many cores of an executor a trial has; an executor has as many, so that it runs one trial at a time.
-    `plan_of` returns the plan of a job, as JSON; None if its trial comes with prozess. `on_attempt` gets each trial that is
-    over, `status` a line about all of them. Raises what `start_session` raises, and HarnessFailed if Spark gives a trial up.
+    `plan_of` returns the plan of a job. `on_attempt` gets each trial that is over. Raises what `start_session` raises, and
+    HarnessFailed if Spark gives a trial up.
     """
     refuse_without_spark("--master")
     with owned(trials.results) as ownership:
         from prozess.spark_checkers.session import start_session
 
-        view = _View(trials.results, on_attempt, status, len(jobs))
+        view = _View(trials.results, on_attempt, len(jobs))
         view.look()
         pending = [job for job in jobs if job.number not in view.over]
         if not pending:
@@ -216,10 +202,10 @@ def run_on_spark(
                     wave = pending[begin : begin + AT_ONCE_MAX]
                     for job in wave:
                         trials.results.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
-                        if (plan := plan_of(job)) is not None:
-                            trials.results.write(f"plans/{job.number:06}.json", plan.encode())
+                        plan = plan_of(job).model_dump_json().encode()
+                        trials.results.write(f"plans/{job.number:06}.json", plan)
                     ownership.ensure()
-                    _Wave(trials, [job.number for job in wave]).run(session, view, stop)
+                    _run_wave(trials, [job.number for job in wave], session, view, stop)
                     if stop.asked:
                         return False
         finally:
@@ -243,7 +229,6 @@ class _View:
 
     results: SharedResults
     on_attempt: OnAttempt
-    status: Callable[[str], None]
     planned: int
 
     def __post_init__(self) -> None:
@@ -259,62 +244,52 @@ class _View:
         running = [name.removesuffix(".json") for name in self.results.names("begun")]
         numbers = [str(int(n)) for n in running if n.isdigit() and int(n) not in self.over]
         line = f"{len(self.over)} of {self.planned} trials are over"
-        line += (
-            f"; trials {', '.join(numbers)} run"
-            if len(numbers) > 1
-            else f"; trial {numbers[0]} runs"
-            if numbers
-            else ""
-        )
+        if numbers:
+            line += f"; trials {', '.join(numbers)} run" if len(numbers) > 1 else f"; trial {numbers[0]} runs"
         if line != self._last:
             self._last = line
-            self.status(line)
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
 
-@dataclass
-class _Wave:
-    """One job of Spark, with a task for each trial."""
+def _run_wave(trials: SparkTrials, numbers: Sequence[int], session: object, view: _View, stop: StopRequest) -> None:
+    """Runs one job of Spark, with a task for each of these trials. Waits until all are over, or somebody interrupts.
+    HarnessFailed if Spark gives up."""
+    from prozess.spark_checkers.session import SparkSession, last_line, map_numbers
 
-    trials: SparkTrials
-    numbers: list[int]
+    assert isinstance(session, SparkSession)
+    failed: list[Exception] = []
+    ended = threading.Event()
+    schema = pa.schema([("number", pa.int64())])
 
-    def run(self, session: object, view: _View, stop: StopRequest) -> None:
-        """Waits until all of its trials are over, or somebody interrupts. HarnessFailed if Spark gives up."""
-        from prozess.spark_checkers.session import SparkSession, last_line, map_numbers
+    def work(mine: Iterator[int]) -> Iterator[pa.RecordBatch]:
+        for position in mine:
+            trials.run_here(numbers[position])
+            yield pa.RecordBatch.from_pydict({"number": [numbers[position]]}, schema)
 
-        assert isinstance(session, SparkSession)
-        failed: list[Exception] = []
-        ended = threading.Event()
-        trials, numbers, schema = self.trials, self.numbers, pa.schema([("number", pa.int64())])
+    def wait() -> None:
+        try:
+            map_numbers(session, len(numbers), work, schema, tasks=len(numbers)).toArrow()
+        except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+            failed.append(error)
+        finally:
+            ended.set()
 
-        def work(mine: Iterator[int]) -> Iterator[pa.RecordBatch]:
-            for position in mine:
-                trials.run_here(numbers[position])
-                yield pa.RecordBatch.from_pydict({"number": [numbers[position]]}, schema)
-
-        def wait() -> None:
-            try:
-                map_numbers(session, len(numbers), work, schema, tasks=len(numbers)).toArrow()
-            except Exception as error:  # noqa: BLE001 - handed to the thread that waits
-                failed.append(error)
-            finally:
-                ended.set()
-
-        thread = threading.Thread(target=wait, name="trials-on-spark", daemon=True)
-        thread.start()
-        while not ended.wait(LOOK_S) and not stop.asked:
-            view.look()
-        if stop.asked:
-            session.sparkContext.cancelAllJobs()
-            if not ended.wait(END_TIMEOUT_S):
-                raise NotReady(awaited="the end of Spark's tasks", timeout_s=END_TIMEOUT_S, last_seen="some still run")
+    thread = threading.Thread(target=wait, name="trials-on-spark", daemon=True)
+    thread.start()
+    while not ended.wait(LOOK_S) and not stop.asked:
         view.look()
-        if failed and not stop.asked:
-            missing = [number for number in numbers if number not in view.over]
-            raise HarnessFailed(
-                f"Spark gave up: {printable(last_line(failed[0]))}. {len(missing)} of these trials are not over. The same "
-                "command continues with them."
-            )
+    if stop.asked:
+        session.sparkContext.cancelAllJobs()
+        if not ended.wait(END_TIMEOUT_S):
+            raise NotReady(awaited="the end of Spark's tasks", timeout_s=END_TIMEOUT_S, last_seen="some still run")
+    view.look()
+    if failed and not stop.asked:
+        missing = [number for number in numbers if number not in view.over]
+        raise HarnessFailed(
+            f"Spark gave up: {printable(last_line(failed[0]))}. {len(missing)} of these trials are not over. The same "
+            "command continues with them."
+        )
 
 
 def read_entries(results: SharedResults, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:

@@ -253,13 +253,6 @@ def comes_back(verdict: TrialVerdict, wanted: WantedViolation) -> bool:
     return any(anomaly is not None and anomaly.outcome is AnomalyOutcome.VIOLATED for anomaly in found)
 
 
-NEVER_CAME_BACK = (
-    "The violation did not come back in {runs} runs, so smaller plans cannot be compared: its probability is below "
-    "{high:.2f} with 95 % confidence. Give a run whose plan fails more often: a longer one, one with more "
-    "faults, or one with another seed."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class ShrinkRequest:
     """The options of `prozess shrink`."""
@@ -292,15 +285,20 @@ def carry_out(asked: ShrinkRequest) -> int:
         original = trials.measure(plan, "original", until_time=False)
         sys.stdout.write(f"original   {original}\n")
         if not original.hits:
-            _write(directory, begun, plan, original, plan, None, "nothing: " + _never(original))
-            sys.stdout.write(_never(original) + "\n")
+            never = (
+                f"The violation did not come back in {original.runs} runs, so smaller plans cannot be compared: its "
+                f"probability is below {original.interval[1]:.2f} with 95 % confidence. Give a run whose plan fails more "
+                "often: a longer one, one with more faults, or one with another seed."
+            )
+            _write(directory, begun, plan, original, plan, None, f"nothing: {never}")
+            sys.stdout.write(f"{never}\n")
             return int(ExitCode.UNKNOWN)
         trials.probability = original.probability
         smallest, why = _search(plan, trials, begun.wanted)
         result = trials.measure(smallest, "result", until_time=False) if smallest != plan else original
     directory.write_plan(directory.smallest, smallest)
     _write(directory, begun, plan, original, smallest, result, why)
-    sys.stdout.write(f"result     {result}; {why}\n{_sizes(plan, smallest)}plan       {directory.smallest}\n")
+    sys.stdout.write(f"result     {result}; {why}\n{_so_far(plan, smallest)}plan       {directory.smallest}\n")
     sys.stdout.write(f"written    {directory.record}\n")
     return int(ExitCode.HELD)
 
@@ -311,7 +309,7 @@ def _search(plan: Plan, trials: Trials, wanted: WantedViolation) -> tuple[Plan, 
     try:
         for smaller in shrink(plan, trials.still_fails, targets):
             smallest = smaller
-            sys.stdout.write(_sizes(plan, smallest))
+            sys.stdout.write(_so_far(plan, smallest))
     except TimeIsUp:
         return smallest, "the time was up, so there may be a smaller plan"
     return smallest, "no single thing more can be left out"
@@ -361,16 +359,14 @@ def wanted_violation(run: RunDirectory, anomaly: str | None, cell: int | None) -
     return WantedViolation(anomaly=name, workload=judged.workload, axes=judged.axes)
 
 
-def _never(original: Chance) -> str:
-    return NEVER_CAME_BACK.format(runs=original.runs, high=original.interval[1])
+def _sizes(before: Plan, after: Plan) -> list[tuple[str, str, str]]:
+    """Returns what a plan has, in words, and how much of it there was before and after."""
+    sizes = size_in_words(after)
+    return [(name, f"{size:g}", f"{sizes[name]:g}") for name, size in size_in_words(before).items()]
 
 
-def _sizes(before: Plan, after: Plan) -> str:
-    text = ", ".join(
-        f"{b:g} → {a:g} {name}"
-        for (name, b), a in zip(size_in_words(before).items(), size_in_words(after).values(), strict=True)
-    )
-    return f"so far     {text}\n"
+def _so_far(before: Plan, after: Plan) -> str:
+    return "so far     " + ", ".join(f"{b} → {a} {name}" for name, b, a in _sizes(before, after)) + "\n"
 
 
 def _write(
@@ -382,10 +378,6 @@ def _write(
     result: Chance | None,
     why: str,
 ) -> None:
-    rows = [
-        f"| {name} | {b:g} | {a:g} |"
-        for (name, b), a in zip(size_in_words(plan).items(), size_in_words(smallest).values(), strict=True)
-    ]
     steps = [f"{n}. {step.name}" for n, step in enumerate(smallest.steps, 1)]
     text = [
         f"# {begun.wanted}",
@@ -397,7 +389,7 @@ def _write(
         "",
         "| | original | smallest |",
         "|---|---|---|",
-        *rows,
+        *(f"| {name} | {b} | {a} |" for name, b, a in _sizes(plan, smallest)),
         "",
         *steps,
         "",

@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from prozess.campaigns.campaign_plan import (
     draw,
     with_settings,
 )
-from prozess.campaigns.campaign_runner import campaign, run_campaign
+from prozess.campaigns.campaign_runner import CampaignRequest, campaign, run_campaign
 from prozess.campaigns.engine import Keep, make_room, size_of, tidy
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
@@ -89,12 +88,10 @@ def test_beyond_the_limit_the_oldest_that_held_lose_first_and_no_findings_ever(t
         attempt(2, run="bad", verdict="violated"),
     ]
     whole = size_of(tmp_path)
-    assert not make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=(whole - megabyte // 2) / 2**30)).full
+    assert make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=(whole - megabyte // 2) / 2**30))
     assert not (tmp_path / "old" / "rows").exists()
     assert (tmp_path / "new" / "rows").exists()
-    kept = make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=1e-9))
-    assert kept.full
-    assert kept.bytes == size_of(tmp_path)
+    assert not make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=1e-9))
     assert all((tmp_path / name / "findings" / "data").exists() for name in ("old", "new", "bad"))
     assert (tmp_path / "bad" / "history").exists()
 
@@ -133,7 +130,7 @@ def test_a_campaign_that_is_continued_keeps_what_it_was_begun_with(tmp_path):
     directory = begun_in(tmp_path, a_campaign("good"))
     each = TrialOverrides({"traffic.rate_hz": 7}, ("--engine", "local"))
     with pytest.raises(BadInput, match=r"Leave out --set traffic.rate_hz=7 --engine local\."):
-        campaign("-", seed=1, runs=tmp_path, duration=None, resume=directory.path, each=each)
+        campaign(CampaignRequest("-", resume=directory.path, each=each))
 
 
 @pytest.mark.parametrize(
@@ -218,9 +215,9 @@ def test_a_directory_that_is_a_campaign_is_not_begun_twice(tmp_path):
 def test_resuming_another_campaign_or_for_another_time_is_refused(tmp_path):
     begun_in(tmp_path, a_campaign("t"))
     with pytest.raises(BadInput, match="'test'"):
-        campaign("nightly", seed=1, runs=Path("runs"), duration=None, resume=tmp_path)
+        campaign(CampaignRequest("nightly", resume=tmp_path))
     with pytest.raises(BadInput, match="--for"):
-        campaign("test", seed=1, runs=Path("runs"), duration="1h", resume=tmp_path)
+        campaign(CampaignRequest("test", duration="1h", resume=tmp_path))
 
 
 def test_rounds_on_the_command_line_make_a_campaign(tmp_path, monkeypatch, capsys):
