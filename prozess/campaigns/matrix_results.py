@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import Field
 from rich.console import Console
 from rich.table import Table
@@ -20,13 +19,17 @@ from prozess.campaigns.matrix_layout import MatrixTrial, read_matrix_file
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, HistoryUnreadable
 from prozess.harness.printable import number_of, printable
+from prozess.harness.report.html import environment
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 from prozess.harness.run_directory import write_whole
 from prozess.harness.values import Frozen
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
 
-Axis = str
-Value = str
+_WORTH_A_LOOK = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+"""The outcomes that pages name, the worst first."""
+_WORSE = (*_WORTH_A_LOOK, AnomalyOutcome.PERMITTED, AnomalyOutcome.HELD, AnomalyOutcome.NOT_JUDGED)
+_MUCH = 10
+"""A change is reported if so many times as many permitted records were seen as before."""
 
 
 class CellTally(Frozen):
@@ -47,7 +50,7 @@ class CellTally(Frozen):
     @property
     def worst(self) -> AnomalyOutcome:
         """The worst outcome: violated before unknown before seen before held."""
-        for outcome in (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN, AnomalyOutcome.HELD):
+        for outcome in (*_WORTH_A_LOOK, AnomalyOutcome.HELD):
             if getattr(self, outcome.name.lower()):
                 return outcome
         return AnomalyOutcome.PERMITTED if self.permitted else AnomalyOutcome.NOT_JUDGED
@@ -66,7 +69,7 @@ class ConfigurationResult(Frozen):
     """One combination of settings, over all trials that had it. `axes`: only those that vary in its workload."""
 
     workload: str
-    axes: dict[Axis, Value]
+    axes: dict[str, str]
     tallies: Tallies
     runs: dict[str, str] = Field(default_factory=dict)
     """Anomaly → the run in which it was worst, if it was violated, unknown or seen."""
@@ -116,8 +119,8 @@ class Results(Frozen):
     planned: int
     trials: tuple[MatrixTrialLine, ...]
     guarantees: Tallies
-    settings: dict[Axis, dict[Value, Tallies]]
-    """Every axis that varies, of cells, cluster and schedule."""
+    settings: dict[str, dict[str, Tallies]]
+    """Axis → value → tallies, for every axis that varies, of cells, cluster and schedule."""
     configurations: tuple[ConfigurationResult, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
@@ -187,7 +190,7 @@ def gather_results(
     """Summarizes all verdicts. `verdicts`: number of the trial → its verdict."""
     varying = _varying(verdicts.values())
     rows = {line.number: (line.row if len(lines) > 1 else {}) for line in lines}
-    settings: dict[Axis, dict[Value, dict[str, CellTally]]] = defaultdict(lambda: defaultdict(dict))
+    settings: dict[str, dict[str, Tallies]] = defaultdict(lambda: defaultdict(dict))
     together: dict[str, CellTally] = {}
     configurations: dict[str, ConfigurationResult] = {}
     problems: list[Problem] = []
@@ -203,7 +206,13 @@ def gather_results(
             _add(together, tallies)
             for axis, value in ({"workload": cell.workload} | mine | rows[line.number]).items():
                 _add(settings[axis][value], tallies)
-            _configure(configurations, cell, mine, tallies, line.run)
+            new = ConfigurationResult(workload=cell.workload, axes=mine, tallies={})
+            configuration = configurations.setdefault(new.key, new)
+            for anomaly, tally in tallies.items():
+                before = configuration.tallies.get(anomaly, CellTally())
+                if tally.worst in _WORTH_A_LOOK and _WORSE.index(tally.worst) < _WORSE.index(before.worst):
+                    configuration.runs[anomaly] = line.run
+            _add(configuration.tallies, tallies)
         problems += _problems(line, verdict)
     return Results(
         name=name,
@@ -218,9 +227,9 @@ def gather_results(
     )
 
 
-def _varying(verdicts: Iterable[TrialVerdict]) -> dict[str, set[Axis]]:
+def _varying(verdicts: Iterable[TrialVerdict]) -> dict[str, set[str]]:
     """Returns workload → the axes in which its cells differ."""
-    values: dict[str, dict[Axis, set[Value]]] = defaultdict(lambda: defaultdict(set))
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
         for cell in verdict.cells:
             for axis, value in cell.axes.items():
@@ -244,78 +253,37 @@ def _add(into: dict[str, CellTally], tallies: Mapping[str, CellTally]) -> None:
         into[anomaly] = into[anomaly] + tally if anomaly in into else tally
 
 
-_WORTH_A_LOOK = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
-
-
-def _configure(
-    found: dict[str, ConfigurationResult],
-    cell: CellVerdict,
-    axes: dict[str, str],
-    tallies: Mapping[str, CellTally],
-    run: str,
-) -> None:
-    new = ConfigurationResult(workload=cell.workload, axes=axes, tallies=dict(tallies))
-    old = found.setdefault(new.key, new.model_copy(update={"tallies": {}}))
-    merged, runs = dict(old.tallies), dict(old.runs)
-    for anomaly, tally in tallies.items():
-        before = merged.get(anomaly, CellTally())
-        if tally.worst in _WORTH_A_LOOK and (
-            before.worst not in _WORTH_A_LOOK or _WORTH_A_LOOK.index(tally.worst) < _WORTH_A_LOOK.index(before.worst)
-        ):
-            runs[anomaly] = run
-        merged[anomaly] = before + tally
-    found[new.key] = old.model_copy(update={"tallies": merged, "runs": runs})
-
-
-def _problems(line: MatrixTrialLine, verdict: TrialVerdict) -> list[Problem]:
-    """Returns each violation, and what is unknown by its reason."""
+def _problems(line: MatrixTrialLine, verdict: TrialVerdict) -> Iterator[Problem]:
+    """Yields each violation, and what is unknown by its reason."""
     assert line.run is not None
     number, run = line.number, line.run
-    violated: list[Problem] = []
     unknown: dict[str, list[tuple[str, CellAnomaly]]] = defaultdict(list)
     for cell in verdict.cells:
         for a in cell.anomalies.values():
             if a.outcome is AnomalyOutcome.UNKNOWN:
                 unknown[a.reason].append((cell.name, a))
             elif a.outcome is AnomalyOutcome.VIOLATED:
-                violated.append(
-                    Problem(
-                        trial=number,
-                        run=run,
-                        cell=cell.name,
-                        anomaly=a.anomaly,
-                        outcome=a.outcome,
-                        count=a.forbidden,
-                        reason=a.reason,
-                        defects=a.defects if a.by_known_defects else (),
-                    )
+                yield Problem(
+                    trial=number,
+                    run=run,
+                    cell=cell.name,
+                    anomaly=a.anomaly,
+                    outcome=a.outcome,
+                    count=a.forbidden,
+                    reason=a.reason,
+                    defects=a.defects if a.by_known_defects else (),
                 )
-    return [*violated, *(_unknown(number, run, reason, concerned) for reason, concerned in unknown.items())]
-
-
-def _unknown(number: int, run: str, reason: str, concerned: Sequence[tuple[str, CellAnomaly]]) -> Problem:
-    return Problem(
-        trial=number,
-        run=run,
-        cell=concerned[0][0],
-        cells=len({name for name, _ in concerned}),
-        anomaly=", ".join(dict.fromkeys(a.anomaly for _, a in concerned)),
-        outcome=AnomalyOutcome.UNKNOWN,
-        count=sum(a.count for _, a in concerned),
-        reason=reason,
-    )
-
-
-_WORSE = (
-    AnomalyOutcome.VIOLATED,
-    AnomalyOutcome.UNKNOWN,
-    AnomalyOutcome.SHOWN,
-    AnomalyOutcome.PERMITTED,
-    AnomalyOutcome.HELD,
-    AnomalyOutcome.NOT_JUDGED,
-)
-_MUCH = 10
-"""A change is reported if so many times as many permitted records were seen as before."""
+    for reason, concerned in unknown.items():
+        yield Problem(
+            trial=number,
+            run=run,
+            cell=concerned[0][0],
+            cells=len({name for name, _ in concerned}),
+            anomaly=", ".join(dict.fromkeys(a.anomaly for _, a in concerned)),
+            outcome=AnomalyOutcome.UNKNOWN,
+            count=sum(a.count for _, a in concerned),
+            reason=reason,
+        )
 
 
 class ResultChange(Frozen):
@@ -342,23 +310,23 @@ class Difference(Frozen):
 
 def compare(before: Results, after: Results) -> Difference:
     """Compares two results of a matrix, configuration by configuration."""
-    regressions: list[ResultChange] = []
-    changes: list[ResultChange] = []
-    improvements: list[ResultChange] = []
+    ranked: list[tuple[int, ResultChange]] = []
     old, new = ({c.key: c for c in results.configurations} for results in (before, after))
     for key, configuration in old.items():
-        now = new.get(key)
-        if now is None:
-            regressions.append(ResultChange(what=key, anomaly="", before="judged", after="not there"))
-            continue
-        for rank, change in _changes(key, configuration, now):
-            (regressions if rank > 0 else improvements if rank < 0 else changes).append(change)
-    regressions += _controls(before, after)
-    regressions += _verdicts(before, after)
-    return Difference(regressions=tuple(regressions), changes=tuple(changes), improvements=tuple(improvements))
+        if (now := new.get(key)) is None:
+            ranked.append((1, ResultChange(what=key, anomaly="", before="judged", after="not there")))
+        else:
+            ranked += _changes(key, configuration, now)
+    ranked += [(1, change) for change in (*_controls(before, after), *_verdicts(before, after))]
+
+    def of_rank(wanted: int) -> tuple[ResultChange, ...]:
+        return tuple(change for rank, change in ranked if rank == wanted)
+
+    return Difference(regressions=of_rank(1), changes=of_rank(0), improvements=of_rank(-1))
 
 
 def _changes(key: str, before: ConfigurationResult, after: ConfigurationResult) -> Iterator[tuple[int, ResultChange]]:
+    """Yields each change of a guarantee, with 1 if it is a regression, -1 if it is an improvement, and 0 if it is neither."""
     for anomaly in {**before.tallies, **after.tallies}:
         was, now = before.tallies.get(anomaly, CellTally()), after.tallies.get(anomaly, CellTally())
         change = ResultChange(what=key, anomaly=anomaly, before=_words(was), after=_words(now))
@@ -477,9 +445,8 @@ def _known(results: Results, anomaly: str) -> str:
 
 def guarantee_columns(results: Results) -> list[str]:
     """Returns the guarantees with an outcome other than held, the worst first."""
-    order = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
-    some = [name for name, tally in results.guarantees.items() if tally.worst in order]
-    return sorted(some, key=lambda name: order.index(results.guarantees[name].worst))
+    some = [name for name, tally in results.guarantees.items() if tally.worst in _WORTH_A_LOOK]
+    return sorted(some, key=lambda name: _WORSE.index(results.guarantees[name].worst))
 
 
 def _show_guarantees(out: Console, results: Results) -> None:
@@ -579,30 +546,27 @@ PAGE, DATA = "matrix.html", "result.json"
 def write_page(path: Path, results: Results) -> list[Path]:
     """Writes matrix.html, which opens offline and links to the reports of the runs, and result.json. Returns their
     paths."""
-    environment = Environment(
-        loader=PackageLoader("prozess.campaigns"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
     axes = sorted({axis for c in results.configurations for axis in c.axes})
-    text = environment.get_template("matrix.html.j2").render(
-        results=results,
-        verdict=overall(results),
-        sentence=sentence(results),
-        count=lambda number: f"{number:,}" if number else "",
-        columns=guarantee_columns(results),
-        axes=axes,
-        brief=brief,
-        controls=controls,
-        signs=SIGNS,
-        meanings=MEANINGS,
-        verdict_signs=VERDICT_SIGNS,
-        has_report=lambda run: run is not None and (path / "runs" / run / "report.html").exists(),
-        short=lambda axis: short(axis) or axis,
+    text = (
+        environment("prozess.campaigns")
+        .get_template("matrix.html.j2")
+        .render(
+            results=results,
+            verdict=overall(results),
+            sentence=sentence(results),
+            count=lambda number: f"{number:,}" if number else "",
+            columns=guarantee_columns(results),
+            axes=axes,
+            brief=brief,
+            controls=controls,
+            signs=SIGNS,
+            meanings=MEANINGS,
+            verdict_signs=VERDICT_SIGNS,
+            has_report=lambda run: run is not None and (path / "runs" / run / "report.html").exists(),
+            short=lambda axis: short(axis) or axis,
+        )
     )
-    written = []
-    for name, content in ((DATA, results.model_dump_json(indent=1)), (PAGE, printable(text))):
-        write_whole(path / name, content)
-        written.append(path / name)
+    written = [path / DATA, path / PAGE]
+    for file, content in zip(written, (results.model_dump_json(indent=1), printable(text)), strict=True):
+        write_whole(file, content)
     return written
