@@ -486,7 +486,9 @@ class ContainersCluster(ABC):
             swept = sweep(self._client(), self._run)
             self._let_go_of_disks()
         finally:
-            self._disconnect()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
         if swept.left:
             raise ClusterFailed("Not everything could be removed: " + "; ".join(swept.left))
 
@@ -506,11 +508,6 @@ class ContainersCluster(ABC):
         if self._connection is None:
             self._connection = connect()
         return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _finalized_features(self) -> Mapping[str, int]:
         """The finalized features that a broker names; none in ZooKeeper mode."""

@@ -258,14 +258,10 @@ def _figures(
     begin_s, end_s = float(traffic.edges_s[0]), float(traffic.edges_s[-1])
     whole = history.rows("sends") <= ROWS_AT_A_TIME
     sends = history.files["sends"].read(("completed_ns", "outcome")) if whole else None
-    table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
+    table = MetricTable(history.table("metrics"), read_texts(run.dictionaries).get("metric", []), sends)
     panels = timeline_panels(plan, traffic, history.table("metadata"), impact)
     panels += monitor_panels(table, verdict.alerts, plan.server_names, end_s)
     return [figure(panels, begin_s, end_s), *(figure(each, begin_s, end_s) for each in delivery_panels(delivered))]
-
-
-def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:
-    return read_texts(run.dictionaries).get(dictionary, [])
 
 
 # The data of report.html: cells, partitions, clients and faults as columns, shown on demand. Judges nothing.
