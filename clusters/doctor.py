@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
 from prozess.clusters.compose.engine import endpoint
 from prozess.clusters.disks.shim import shim_support
 from prozess.clusters.disks.volumes import disk_support, groups_support
@@ -25,6 +29,7 @@ from prozess.clusters.links.support import refusals
 from prozess.clusters.machine import sandbox
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.impairments import Capability
+from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.installation import cache_directory
 
@@ -49,6 +54,18 @@ class MachineProbe:
     """What was found, or why it is not there."""
     costs: str
     """What the lack costs, or would cost, in one sentence."""
+
+
+def show_probes(probes: Sequence[MachineProbe]) -> None:
+    """Prints what the machine offers: one line per probe, with the cost of each lack."""
+    out = console()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "what", "found", "without it"):
+        table.add_column(heading)
+    for probe in probes:
+        sign = "[green]✓[/green]" if probe.found else "[yellow]✗[/yellow]"
+        table.add_row(sign, escape(probe.name), escape(probe.detail), "" if probe.found else escape(probe.costs))
+    out.print(table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Prints verdicts, plans, trials, scenarios and probes as tables on the terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -225,28 +224,3 @@ def show_scenarios(trials: Sequence[Trial]) -> None:
         table.add_row(number, escape(SCENARIOS[number]), ", ".join(names) or "[yellow]none[/yellow]")
     out.print(table)
     out.print(f"{sum(bool(names) for names in runs.values())} of {len(runs)} scenarios are run by a trial")
-
-
-class Probe(Protocol):
-    """Describes what `prozess doctor` looked for on this machine. `costs`: what you miss without it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def found(self) -> bool: ...
-    @property
-    def detail(self) -> str: ...
-    @property
-    def costs(self) -> str: ...
-
-
-def show_probes(probes: Sequence[Probe]) -> None:
-    """Prints what the machine offers: one line per probe, with the cost of each lack."""
-    out = console()
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "what", "found", "without it"):
-        table.add_column(heading)
-    for probe in probes:
-        sign = "[green]✓[/green]" if probe.found else "[yellow]✗[/yellow]"
-        table.add_row(sign, escape(probe.name), escape(probe.detail), "" if probe.found else escape(probe.costs))
-    out.print(table)

@@ -116,8 +116,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON inst
     """Show what this machine offers, and what each lack costs you."""
     from dataclasses import asdict
 
-    from prozess.clusters.doctor import probes
-    from prozess.harness.report.terminal import show_probes
+    from prozess.clusters.doctor import probes, show_probes
 
     found = probes()
     if as_json:
