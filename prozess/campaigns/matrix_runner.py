@@ -177,27 +177,15 @@ def _show_cells(out: Console, layout: MatrixLayout) -> None:
         table.add_column(column, justify="left" if column in ("workload", "strength") else "right")
     counts = layout.counts(first)
     workloads = layout.matrix.trial(first).workloads
-    for count, workload in zip(counts, workloads, strict=True):
-        covered = "all" if count.pairs is None else f"{count.pairs[0]:,} of {count.pairs[1]:,}"
-        cells = (f"{n:,}" for n in (count.raw, count.valid))
-        table.add_row(
-            count.kind,
-            *cells,
-            str(workload.strength),
-            f"{count.chosen:,}",
-            covered,
-            f"{count.of_trial:,}",
-            str(count.parts),
-        )
-    table.add_row(
-        "together",
-        *(f"{sum(getattr(c, name) for c in counts):,}" for name in ("raw", "valid")),
-        "",
-        f"{sum(c.chosen for c in counts):,}",
-        "",
-        f"{sum(c.of_trial for c in counts):,}",
-        "",
+    rows: list[tuple[str | int, ...]] = []
+    for c, workload in zip(counts, workloads, strict=True):
+        covered = "all" if c.pairs is None else f"{c.pairs[0]:,} of {c.pairs[1]:,}"
+        rows.append((c.kind, c.raw, c.valid, str(workload.strength), c.chosen, covered, c.of_trial, c.parts))
+    raw, valid, chosen, of_trial = (
+        sum(getattr(c, name) for c in counts) for name in ("raw", "valid", "chosen", "of_trial")
     )
+    for row in (*rows, ("together", raw, valid, "", chosen, "", of_trial, "")):
+        table.add_row(*(value if isinstance(value, str) else f"{value:,}" for value in row))
     out.print(table)
     for count in counts:
         _show_reasons(

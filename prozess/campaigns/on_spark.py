@@ -38,7 +38,7 @@ from prozess.campaigns.shared_results import SharedResults, owned
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
-from prozess.harness.history.store import Setting, location_of
+from prozess.harness.history.store import location_of
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import printable
 from prozess.harness.values import Frozen
@@ -306,14 +306,14 @@ def read_entries(results: SharedResults, known: Mapping[int, object] | None = No
 
 
 @contextmanager
-def opened_results(results: Path | str, setting: Setting | None = None) -> Iterator[CampaignDirectory]:
+def opened_results(results: Path | str) -> Iterator[CampaignDirectory]:
     """A context in which the results of a campaign or a matrix can be read as those of one machine, wherever they are.
 
     For a directory, the entries become lines of its entries.jsonl. For a URI, the small files are copied to a directory here,
     and pages that are written into that are copied back. BadInput if nothing was begun there.
     """
     found = location_of(results)
-    shared = SharedResults.at(results, setting)
+    shared = SharedResults.at(results)
     if isinstance(found, Path):
         directory = CampaignDirectory(found.resolve())
         _absorb(shared, directory)

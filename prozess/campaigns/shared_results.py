@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import BadInput, HarnessFailed
-from prozess.harness.history.store import Setting, files_in, location_of, stored_run
+from prozess.harness.history.store import files_in, location_of, stored_run
 from prozess.harness.values import Frozen
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SharedResults:
     """The same for messages: a path or a URI without secrets."""
 
     @staticmethod
-    def at(results: Path | str, setting: Setting | None = None) -> "SharedResults":
+    def at(results: Path | str) -> "SharedResults":
         """Returns the location with this path or URI. BadInput for a file system that pyarrow cannot write to."""
         from pyarrow import fs
 
@@ -59,7 +59,7 @@ class SharedResults:
         if isinstance(found, Path):
             path = str(found.resolve())
             return SharedResults(fs.LocalFileSystem(), path, path)
-        run = stored_run(found, setting)
+        run = stored_run(found)
         return SharedResults(run.filesystem, run.directory, run.address)
 
     def names(self, folder: str) -> list[str]:

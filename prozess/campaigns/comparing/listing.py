@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -28,15 +28,15 @@ class ListedRun(Frozen):
 
     path: str
     trial: str
-    seed: int | None
+    seed: int | None = None
     began: str
     """When it began (UTC), as the name of its directory says: 20261125T153527. Empty where it has another name."""
     took_s: float | None
-    where: str
+    where: str = ""
     """The backend, the metadata mode and the versions of Kafka."""
-    verdict: Verdict | None
+    verdict: Verdict | None = None
     """None: it has none, or one that cannot be read."""
-    findings: dict[str, int]
+    findings: dict[str, int] = Field(default_factory=dict)
     """Anomaly → how many witnesses there are, of those that were found."""
     trouble: str = ""
     """Why the run cannot be read. Empty: it can."""
@@ -45,23 +45,21 @@ class ListedRun(Frozen):
 def line_of(path: Path) -> ListedRun:
     """Returns the line of a run. For one that is damaged or of another version it says so."""
     summary = RunSummary.at(path)
-    line = ListedRun(
-        path=str(path), trial=path.name, seed=None, began=summary.began, took_s=summary.took_s, where="", verdict=None,
-        findings={},
-    )  # fmt: skip
+    name, began, took_s = str(path), summary.began, summary.took_s
     try:
         plan, verdict = summary.plan, summary.verdict
     except ProzessError as error:
-        return line.model_copy(update={"trouble": str(error).splitlines()[0]})
-    findings = {} if verdict is None else {name: count for name, count in verdict.findings.items() if count}
-    return line.model_copy(
-        update={
-            "trial": plan.trial,
-            "seed": plan.seed,
-            "where": f"{plan.backend}, {plan.variant.metadata_mode}, Kafka {summary.versions}",
-            "verdict": None if verdict is None else verdict.verdict,
-            "findings": findings,
-        }
+        trouble = str(error).splitlines()[0]
+        return ListedRun(path=name, trial=path.name, began=began, took_s=took_s, trouble=trouble)
+    return ListedRun(
+        path=name,
+        trial=plan.trial,
+        seed=plan.seed,
+        began=began,
+        took_s=took_s,
+        where=f"{plan.backend}, {plan.variant.metadata_mode}, Kafka {summary.versions}",
+        verdict=None if verdict is None else verdict.verdict,
+        findings={} if verdict is None else {name: count for name, count in verdict.findings.items() if count},
     )
 
 

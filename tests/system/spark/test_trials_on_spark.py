@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from prozess.campaigns.results_lock import LEASE_S
 
+from prozess.campaigns.shared_results import LEASE_S
 from prozess.harness.clock import SystemClock, wait_until
 from tests.support.servers.object_store import object_store
 from tests.support.servers.spark import standalone
