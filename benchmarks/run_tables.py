@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from prozess.app.run_tables import write_tables
 from prozess.campaigns.comparing.trends import find_trends
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import TablesLocation, read_table, sources_of
+from prozess.harness.tables.location import TablesLocation
 from prozess.harness.tables.of_run import tables_of
 from prozess.harness.tables.run_files import READ, UNPROVEN
 
@@ -97,7 +96,8 @@ def without_spark(folder: Path) -> None:
 
 def trends_of(folder: Path) -> str:
     """Returns what `prozess trends` would show of a folder."""
-    found = find_trends(partial(read_table, sources=sources_of([folder])))
+    tables = prozess.tables(folder)
+    found = find_trends(lambda name, columns: tables[name].to_arrow(columns))
     return f"{found.runs:,} runs, {len(found.nights):,} nights, {len(found.measures):,} measures"
 
 

@@ -20,7 +20,7 @@ from prozess.harness.history.readable import ABSENT, MASK_BITS, ReadableColumn, 
 from prozess.harness.recording.metrics import MICRO
 from prozess.harness.schema import NONE
 from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import ALL_DAYS, Days, RunSource, TablesLocation, rows_of_group
+from prozess.harness.tables.location import ALL_DAYS, Days, RunSource, TablesLocation, directories_among, rows_of_group
 from prozess.spark_checkers.session import Batches, failure_of_workers, map_numbers
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run_table(
     from pyspark.sql.functions import col, lit
 
     fields = fields_with_comments(RUN_TABLES[name].schema)
-    runs = [source for source in sources if not isinstance(source, TablesLocation)]
+    runs = directories_among(sources)
     frames = [_kept(session, name, source) for source in sources if isinstance(source, TablesLocation)]
     frames += [_of_directories(session, name, runs)] if runs else []
     whole = reduce(lambda one, other: one.unionByName(other), frames)
@@ -81,7 +81,7 @@ def _of_directories(session: "SparkSession", name: str, runs: Sequence[RunSource
                     f"{unseen} is not here. Spark's workers must see the runs under the same path: put them on storage that "
                     "they share, or into an object store."
                 )
-            yield from rows_of_group(name, some).to_batches()
+            yield from rows_of_group((name,), some)[name].to_batches()
 
     return map_numbers(session, len(runs), read, RUN_TABLES[name].schema, tasks=TASKS_MAX)
 

@@ -10,7 +10,7 @@ there twice. Its file in `runs` is written last: whoever finds it there finds al
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -210,55 +210,76 @@ def run_directories_below(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+PASSES = (
+    ("impacts", "faults", "runs"),
+    ("cells", "outcomes"),
+    ("findings", "witnesses"),
+    ("server_errors",),
+)
+"""Tables that rest on the same files of a run: one pass over run directories makes all of them."""
+
+
+def together_with(table: str) -> tuple[str, ...]:
+    """Returns the tables that are made in one pass with this one."""
+    return next(names for names in PASSES if table in names)
+
+
 def read_table(
     table: str,
     columns: Sequence[str] | None = None,
     *,
     sources: Sequence[TablesLocation | RunSource],
     days: Days = ALL_DAYS,
+    made: Callable[[], pa.Table] | None = None,
 ) -> pa.Table:
     """Returns a table over all runs of these sources. HistoryUnreadable if a file of tables or an object store cannot be
-    read; a run directory that cannot be read has its row in `runs`."""
+    read; a run directory that cannot be read has its row in `runs`. `made`: gives the rows of the run directories, if they
+    may have been made before."""
     kept = [source.read(table, columns, days) for source in sources if isinstance(source, TablesLocation)]
-    runs = [source for source in sources if not isinstance(source, TablesLocation)]
-    made = _of_directories(table, runs)
+    runs = directories_among(sources)
+    rows = rows_of_directories((table,), runs)[table] if made is None else made()
     for bound, later in zip(days, (False, True), strict=True):
         if bound is not None:
             import pyarrow.compute as pc
 
-            made = made.filter((pc.less_equal if later else pc.greater_equal)(made.column("day"), bound))
-    return pa.concat_tables([*kept, made.select(list(columns or made.column_names))])
+            rows = rows.filter((pc.less_equal if later else pc.greater_equal)(rows.column("day"), bound))
+    return pa.concat_tables([*kept, rows.select(list(columns or rows.column_names))])
 
 
-def _of_directories(table: str, runs: Sequence[RunSource]) -> pa.Table:
-    groups = [runs[at : at + _RUNS_AT_ONCE] for at in range(0, len(runs), _RUNS_AT_ONCE)]
+def directories_among(sources: Sequence[TablesLocation | RunSource]) -> list[RunSource]:
+    """Returns the run directories among these sources."""
+    return [source for source in sources if not isinstance(source, TablesLocation)]
+
+
+def rows_of_directories(names: Sequence[str], runs: Sequence[RunSource]) -> dict[str, pa.Table]:
+    """Returns the rows of run directories in these tables, in the order of the runs. Of many, several processes make them."""
     if len(runs) < _FEW_RUNS:
-        return pa.concat_tables(
-            [RUN_TABLES[table].schema.empty_table(), *(rows_of_group(table, some) for some in groups)]
-        )
+        return rows_of_group(names, runs)
     from concurrent.futures import ThreadPoolExecutor
 
+    groups = [runs[at : at + _RUNS_AT_ONCE] for at in range(0, len(runs), _RUNS_AT_ONCE)]
     workers = min(8, os.cpu_count() or 1, len(groups))
     with ExitStack() as open_ones:
-        helpers = [open_ones.enter_context(HelperProcess(row_maker, table, None)) for _ in range(workers)]
+        helpers = [open_ones.enter_context(HelperProcess(row_maker, tuple(names), None)) for _ in range(workers)]
         with ThreadPoolExecutor(workers) as threads:
             shares = threads.map(lambda n: [helpers[n].check(group) for group in groups[n::workers]], range(workers))
-            made: list[list[pa.Table]] = list(shares)
-    return pa.concat_tables([made[n % workers][n // workers] for n in range(len(groups))])
+            made: list[list[dict[str, pa.Table]]] = list(shares)
+    return {name: pa.concat_tables(made[n % workers][n // workers][name] for n in range(len(groups))) for name in names}
 
 
-def row_maker(table: Any, _: object) -> Any:  # noqa: ANN401 - what a HelperProcess is given
+def row_maker(names: Any, _: object) -> Any:  # noqa: ANN401 - what a HelperProcess is given
     """Runs in another process: returns what makes the rows of some runs."""
-    return lambda runs: rows_of_group(table, runs)
+    return lambda runs: rows_of_group(names, runs)
 
 
-def rows_of_group(table: str, runs: Sequence[RunSource]) -> pa.Table:
-    """Returns the rows of these run directories in a table, in one piece."""
-    rows = [RUN_TABLES[table].schema.empty_table()]
+def rows_of_group(names: Sequence[str], runs: Sequence[RunSource]) -> dict[str, pa.Table]:
+    """Returns the rows of these run directories in these tables, each in one piece."""
+    rows = {name: [RUN_TABLES[name].schema.empty_table()] for name in names}
     for source in runs:
         with opened(source) as (run, name, address):
-            rows.append(tables_of(run, name, address, (table,))[table])
-    return pa.concat_tables(rows).combine_chunks()
+            for table, made in tables_of(run, name, address, names).items():
+                rows[table].append(made)
+    return {name: pa.concat_tables(parts).combine_chunks() for name, parts in rows.items()}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,17 @@ import pyarrow as pa
 from prozess.app.trial_run import RunTable
 from prozess.harness.errors import BadInput
 from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import Days, RunSource, TablesLocation, opened, read_table, sources_of
+from prozess.harness.tables.location import (
+    Days,
+    RunSource,
+    TablesLocation,
+    directories_among,
+    opened,
+    read_table,
+    rows_of_directories,
+    sources_of,
+    together_with,
+)
 
 if TYPE_CHECKING:
     from prozess.spark_checkers.session import DataFrame, SparkSession
@@ -19,7 +30,7 @@ if TYPE_CHECKING:
 def tables(*locations: Path | str, since: date | None = None, until: date | None = None) -> dict[str, RunTable]:
     """Returns tables over many runs by their names: runs, cells, outcomes, findings, witnesses, impacts, faults and
     server_errors. docs/run-tables.md has their columns. Each is read when you ask for it, without Spark unless you ask for a
-    DataFrame of it.
+    DataFrame of it; run directories are read once.
 
     `locations`: where `--tables` wrote them, and directories of runs or of campaigns; paths or URIs. `since` and
     `until`: the first and the last day on which the runs began. A run that is torn, damaged or not judged has a row in `runs`
@@ -28,16 +39,23 @@ def tables(*locations: Path | str, since: date | None = None, until: date | None
     if not locations:
         raise BadInput("prozess.tables needs a location of tables or a directory of runs.")
     sources, days = sources_of(locations), (since, until)
-    return {name: _table(name, sources, days) for name in RUN_TABLES}
+    runs = directories_among(sources)
+    rows = cache(lambda names: rows_of_directories(names, runs))  # one pass makes several tables
+    return {
+        name: _table(name, sources, days, lambda name=name: rows(together_with(name))[name])  # type: ignore[misc]
+        for name in RUN_TABLES
+    }
 
 
-def _table(name: str, sources: Sequence[TablesLocation | RunSource], days: Days) -> RunTable:
+def _table(
+    name: str, sources: Sequence[TablesLocation | RunSource], days: Days, made: Callable[[], pa.Table]
+) -> RunTable:
     def read(columns: Sequence[str] | None) -> pa.Table:
         known = RUN_TABLES[name].schema.names
         for column in columns or ():
             if column not in known:
                 raise BadInput(f"table {name!r} has no column {column!r}. Its columns are {', '.join(known)}.")
-        return read_table(name, columns, sources=sources, days=days)
+        return read_table(name, columns, sources=sources, days=days, made=made)
 
     def frame(session: "SparkSession") -> "DataFrame":
         from prozess.spark_checkers.run_tables import run_table

@@ -301,19 +301,21 @@ def trends(
     """Compare many nights of runs, and name what got worse. It compares verdicts, anomalies and recovery times."""
     from functools import partial
 
+    from prozess.app.run_tables import tables as tables_over
     from prozess.campaigns.comparing.trends import report_trends
-    from prozess.harness.tables.location import read_table, sources_of
 
-    sources = sources_of(directories)
     if master is None:
-        raise typer.Exit(report_trends(partial(read_table, sources=sources), out, strict=strict))
+        read = tables_over(*directories)
+        raise typer.Exit(report_trends(lambda name, columns: read[name].to_arrow(columns), out, strict=strict))
     from prozess.app.run_options import refuse_without_spark
     from prozess.clusters.install.tools import find_java, spark_java_home
 
     refuse_without_spark("--master", "Without it, prozess reads the runs itself.")
+    from prozess.harness.tables.location import sources_of
     from prozess.spark_checkers.run_tables import collected
     from prozess.spark_checkers.session import start_session
 
+    sources = sources_of(directories)
     spark = start_session(master=master, java_home=str(spark_java_home(find_java())))
     try:
         raise typer.Exit(report_trends(partial(collected, spark, sources=sources), out, strict=strict))
