@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -260,9 +261,13 @@ def rows_of_directories(names: Sequence[str], runs: Sequence[RunSource]) -> dict
     groups = [runs[at : at + _RUNS_AT_ONCE] for at in range(0, len(runs), _RUNS_AT_ONCE)]
     workers = min(8, os.cpu_count() or 1, len(groups))
     with ExitStack() as open_ones:
-        helpers = [open_ones.enter_context(HelperProcess(row_maker, tuple(names), None)) for _ in range(workers)]
+        helpers = [open_ones.enter_context(HelperProcess(row_maker, tuple(names), None)) for _ in range(workers - 1)]
+        making: list[Callable[[Sequence[RunSource]], dict[str, pa.Table]]] = [
+            *(helper.check for helper in helpers),
+            partial(rows_of_group, names),
+        ]
         with ThreadPoolExecutor(workers) as threads:
-            shares = threads.map(lambda n: [helpers[n].check(group) for group in groups[n::workers]], range(workers))
+            shares = threads.map(lambda n: [making[n](group) for group in groups[n::workers]], range(workers))
             made: list[list[dict[str, pa.Table]]] = list(shares)
     return {name: pa.concat_tables(made[n % workers][n // workers][name] for n in range(len(groups))) for name in names}
 
