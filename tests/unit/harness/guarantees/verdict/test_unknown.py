@@ -281,7 +281,6 @@ DEGRADATIONS = {
     "no faults": {"faults": []},
     "a wide clock error": {"clock_error_ns": 10**9},
 }
-WORST = (Verdict.HELD, Verdict.UNKNOWN, Verdict.VIOLATED)
 
 
 @pytest.mark.parametrize("degradation", list(DEGRADATIONS))
