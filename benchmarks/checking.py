@@ -47,7 +47,7 @@ import psutil
 import pyarrow.parquet as pq
 
 from prozess.app.run.check import engine_named
-from prozess.app.run_options import ENGINES
+from prozess.app.run_options import ENGINES, engine_name
 from prozess.checkers.registry import CHECKERS, select
 from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.harness.checking.checker import CheckerSet
@@ -174,7 +174,7 @@ class Memory:
 def child(engine: str, path: Path, workers: int, times: int) -> None:
     """Runs in a fresh process: it checks once, says so, checks so many times more, and says how fast that was."""
     session = start_session(master=f"local[{workers}]") if engine == "spark" else None
-    check, checkers = engine_named(engine, workers=workers, session=session).check, select()
+    check, checkers = engine_named(engine_name(engine), workers=workers, session=session).check, select()
 
     expected, edges = Counter(read_json(RunDirectory(path).source)["expected"]), 0
 
@@ -364,7 +364,7 @@ def main() -> None:
     parser.add_argument("--workload", choices=KINDS, default="log", help="kind of the cell")
     parser.add_argument("--transaction-records", type=int, help="records per transaction, in transactions that read")
     parser.add_argument("--straight", action="store_true", help="no rows: only the history")
-    parser.add_argument("--engines", nargs="+", choices=sorted(ENGINES), default=sorted(ENGINES))
+    parser.add_argument("--engines", nargs="+", choices=sorted(ENGINES), default=["local", "spark"])
     parser.add_argument("--engine", choices=sorted(ENGINES), help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=2, help="partitions, or pieces, at a time")
     parser.add_argument("--times", type=int, default=3, help="warm checks; 0: only the cold one, for very many rows")

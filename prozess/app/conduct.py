@@ -13,7 +13,7 @@ from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
 from prozess.app.run.judge import judge_run, write_judged_tables
 from prozess.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
-from prozess.app.run_options import RunOptions
+from prozess.app.run_options import RunOptions, refuse_without_spark
 from prozess.app.webhook import Webhook, message, posting_failure, verdict_message
 from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
@@ -146,6 +146,8 @@ def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, dec
     `refuse_contradictions` first, before a run far away is read.
     """
     run.refuse_read_only()
+    if oracle:
+        refuse_without_spark("The second opinion (--oracle)")
     named = parse_decide(decide)
     seconds = Seconds(SystemClock())
     condition = seconds.measure("prove", lambda: condition_of(run))
@@ -154,7 +156,7 @@ def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, dec
 
     gc.freeze()  # imported modules stay: the garbage collector need not scan them again and again
     with ProgressView(quiet=options.quiet or options.as_json) as view:
-        spark = SparkAhead(options)
+        spark = SparkAhead(options, oracle=oracle)
         verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)
         if options.out is not None:
             seconds.measure("tables", lambda: write_judged_tables(run, condition))
@@ -246,8 +248,8 @@ def _stamp(run: RunDirectory, plan: Plan) -> None:
 class SparkAhead:
     """Starts Spark in a thread while the cluster is still busy, so that nobody waits for it later."""
 
-    def __init__(self, options: RunOptions) -> None:
-        self._wanted = options.used_engine == "spark"
+    def __init__(self, options: RunOptions, *, oracle: bool = False) -> None:
+        self._wanted = oracle or options.used_engine == "spark"
         self._options = options
         self._thread: threading.Thread | None = None
         self._session: SparkSession | None = None
@@ -274,7 +276,8 @@ class SparkAhead:
             self._error = error
 
     def session(self) -> "SparkSession | None":
-        """Waits for the start and returns the session; None for other engines. Raises what went wrong."""
+        """Waits for the start and returns the session; None if neither the engine nor a second opinion needs one. Raises what
+        went wrong."""
         if not self._wanted:
             return None
         self.start()
@@ -306,7 +309,8 @@ def _check_and_judge(
     view.phase("check", engine=options.used_engine)
     try:
         session = seconds.measure("wait for Spark", spark.session) if condition.readable else None
-        check = CheckOptions(engine=options.used_engine, workers=options.workers, session=session)
+        engine = options.used_engine
+        check = CheckOptions(engine, options.workers, session=session if engine == "spark" else None)
         findings = seconds.measure("check", lambda: check_run(run, check, condition))
         if oracle and condition.damaged:
             view.note("The second opinion was not asked for: files of the run are damaged.")

@@ -264,8 +264,8 @@ def run(  # noqa: PLR0913 - the options of `prozess run`
     """Runs a trial and judges it: starts a cluster and clients, breaks the cluster, and audits what is in its logs.
 
     `seed`, `overrides` and `decide` are those of `plan`. `runs`: the directory in which the run directory is made.
-    `engine`: what checks the history, "local" (threads), "spark" or "auto" (Spark where it is installed). `workers`: how
-    many threads or tasks work at a time. `isolation`: how nodes are kept apart: "auto", "namespaces" or "signals".
+    `engine`: what checks the history, "local" (threads), "spark" or "auto" (threads here). `workers`: how many threads or
+    tasks work at a time. `isolation`: how nodes are kept apart: "auto", "namespaces" or "signals".
     `progress`: whether to show on standard error what is being done.
 
     BadInput for a trial that is not valid, UnsupportedFault if it cannot be run here, Interrupted after Ctrl-C,

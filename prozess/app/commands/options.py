@@ -97,7 +97,7 @@ RunsOption = Annotated[Path, typer.Option("--runs", help="The directory in which
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="What checks the history: local (threads), spark, or auto (Spark if it is installed).",
+        help="What checks the history: local (threads), spark, or auto (threads; Spark with --master, --remote or --conf).",
         autocompletion=complete_engines,
     ),
 ]

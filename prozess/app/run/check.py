@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prozess.app.run_options import EngineName, refuse_without_spark
+from prozess.app.run_options import EngineName
 from prozess.harness.checking.findings import read_findings, write_findings
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.convert import History, LargeTables, ensure_history, write_history
@@ -155,7 +155,6 @@ def compare_with_oracle(run: RunDirectory, *, workers: int, session: "SparkSessi
 
     HarnessFailed with the anomaly, the cell and both numbers if they differ: then one of the two is wrong.
     """
-    refuse_without_spark("The second opinion (--oracle)")
     from prozess.spark_checkers.oracle.second_opinion import not_compared, second_opinion
 
     findings = read_findings(run)

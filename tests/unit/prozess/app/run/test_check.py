@@ -1,9 +1,9 @@
-"""Which engine checks: Spark where it is installed, else threads, and a sentence where Spark is asked for and missing."""
+"""Which engine checks: threads unless something of Spark is given, and a sentence where Spark is asked for and missing."""
 
 import pytest
 
 from prozess.app import run_options
-from prozess.app.run.check import compare_with_oracle
+from prozess.app.conduct import recheck
 from prozess.app.run_options import ENGINES, RunOptions, engine_name, refuse_without_spark
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.run_directory import RunDirectory
@@ -23,8 +23,8 @@ def options(tmp_path, engine, **more):
     return RunOptions(tmp_path, engine, 2, "auto", quiet=True, as_json=False, **more)
 
 
-def test_the_default_is_spark_where_it_is_installed(with_spark):
-    assert [engine_name(name) for name in ENGINES] == ["spark", "local", "spark"]
+def test_the_default_is_threads_where_spark_is_installed_too(with_spark):
+    assert [engine_name(name) for name in ENGINES] == ["local", "local", "spark"]
 
 
 def test_the_default_is_threads_where_spark_is_not_installed(without_spark):
@@ -43,15 +43,16 @@ def test_spark_that_is_asked_for_and_missing_is_a_sentence_with_the_way_out(with
         refuse_without_spark("--master")
 
 
-def test_the_second_opinion_says_what_it_needs(without_spark, monkeypatch, tmp_path):
-    monkeypatch.setattr("prozess.app.run.check.read_findings", lambda run: [])
+def test_the_second_opinion_says_what_it_needs(without_spark, tmp_path):
     with pytest.raises(MissingTool, match=r"The second opinion \(--oracle\) needs Spark"):
-        compare_with_oracle(RunDirectory(tmp_path), workers=1)
+        recheck(RunDirectory(tmp_path), options(tmp_path, "auto"), oracle=True)
 
 
-def test_an_address_of_spark_asks_for_spark(with_spark, tmp_path):
+def test_an_address_or_a_setting_of_spark_asks_for_spark(with_spark, tmp_path):
+    assert options(tmp_path, "auto").used_engine == "local"
     assert options(tmp_path, "auto", master="local[2]").used_engine == "spark"
     assert options(tmp_path, "auto", remote="sc://host").used_engine == "spark"
+    assert options(tmp_path, "auto", conf={"spark.ui.enabled": "true"}).used_engine == "spark"
     with pytest.raises(BadInput, match="--master says where Spark is, but --engine is 'local'"):
         options(tmp_path, "local", master="local[2]").refuse_contradictions()
 
