@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.progress.awake import BEAT_GAP_NS, Span, asked_of, longest_awake, while_asked
+from prozess.harness.columns import once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
@@ -140,6 +141,10 @@ def stuck_in(history: CellHistory, partition: int, waits: SendWaits) -> KernelRe
 def _lives(history: CellHistory) -> dict[int, Span]:
     """Returns when each producer began and ended, or was last known to live, of those with heartbeats: of others, as in
     imports, nothing shows when they were awake."""
+    return once(history.tables["clients"], _lives, lambda: _find_lives(history))
+
+
+def _find_lives(history: CellHistory) -> dict[int, Span]:
     clients, beats = history.tables["clients"], history.tables["heartbeats"]
     untimed = [client.client for client in history.clients if client.role in UNTIMED_ROLES]
     rows = (clients["role"] == Role.PRODUCER.value) & np.isin(clients["client"], beats["client"])

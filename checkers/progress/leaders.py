@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.lookup import distinct
 from prozess.checkers.progress.awake import BEAT_GAP_NS
-from prozess.harness.columns import empty_rows
+from prozess.harness.columns import empty_rows, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
@@ -35,7 +36,8 @@ def leaderless(history: CellHistory) -> KernelResult:
     have from `begin_ns` to `end_ns`; `case` STOOD_STILL where the machine may have. Incomplete without the controllers' log.
     """
     table, bound = history.tables.get("metadata", empty_rows(METADATA)), history.bounds.new_leader_ns
-    beats = np.unique(history.tables.get("heartbeats", empty_rows(HEARTBEATS))["time_ns"])
+    hearts = history.tables.get("heartbeats", empty_rows(HEARTBEATS))
+    beats = once(hearts, leaderless, lambda: distinct(hearts["time_ns"]))
     still = beats[:-1][np.diff(beats) > BEAT_GAP_NS], beats[1:][np.diff(beats) > BEAT_GAP_NS]
     found, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number, partition in history.partitions.items():
@@ -84,8 +86,8 @@ class Reign:
 
 def _rows_of_log(table: Mapping[str, np.ndarray]) -> np.ndarray:
     rows = np.flatnonzero(
-        (table["source"] == MetadataSource.CONTROLLER_LOG)
-        & np.isin(table["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
+        (table["source"] == MetadataSource.CONTROLLER_LOG.value)
+        & ((table["kind"] == MetadataKind.PARTITION.value) | (table["kind"] == MetadataKind.DELETED.value))
     )
     return np.asarray(rows[np.lexsort((table["time_ns"][rows], table["log_position"][rows]))])
 

@@ -12,7 +12,7 @@ from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import slots_of
 from prozess.checkers.reading.receipts import NEVER, Receipts
-from prozess.harness.columns import of_clients, taken
+from prozess.harness.columns import of_clients, once, taken
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
@@ -180,7 +180,7 @@ def late(history: CellHistory) -> KernelResult:
     the second reader. If that reader stood still from 11 s to 14 s, only 3 s of its wait count: UNMEASURED.
     """
     assert history.cell.delivery_bound is not None, history.cell
-    return join_late([late_of(history, history.partitions[n]) for n in history.cell.written if n in history.partitions])
+    return join_late([late_of(history, partition) for partition in history.partitions.values()])
 
 
 def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray | None = None) -> KernelResult:
@@ -189,7 +189,7 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
     bound, index = history.cell.delivery_bound, PartitionIndex.of(partition)
     assert among is None or len(among) == len(index.sends["client"]), "`among` has an entry for each send"
     mine = [recipient for recipient in _recipients(history) if index.partition in recipient.partitions]
-    if bound is None or not mine or index.partition not in history.cell.written:
+    if bound is None or not mine or index.partition in history.cell.derived:
         # A late partition, which readers leave out, or one that producers do not write.
         return KernelResult(no_witnesses(), count=0, judged=0)
     sent = _sent(history, index, mine, bound, among)
@@ -220,7 +220,12 @@ def join_late(parts: Sequence[KernelResult]) -> KernelResult:
 
 
 def _recipients(history: CellHistory) -> list[Recipient]:
-    """Returns who should receive the cell's records: every tailing reader, or the group."""
+    """Returns who should receive the cell's records, which is the same for each of its partitions."""
+    return once(history.tables["clients"], Recipient, lambda: _find_recipients(history))
+
+
+def _find_recipients(history: CellHistory) -> list[Recipient]:
+    """Returns every tailing reader, or the group."""
     clients, hearts, cell = history.tables["clients"], history.tables["heartbeats"], history.cell
     if cell.group is not None:
         members = [c.client for c in history.clients if c.role == "member" and c.cell == cell.cell]

@@ -45,8 +45,8 @@ from prozess.harness.schema import (
 
 ROWS_MAX = 50_000_000
 """For a clustered table with more rows the values are not looked through: that would take as long as a check."""
-AT_ONCE = 1 << 22
-"""For clustered tables so many rows are looked through at a time."""
+AT_ONCE = 1 << 20
+"""For clustered tables about so many rows are looked through at a time, which take 100 MB."""
 
 _CODES: Mapping[str, type[IntEnum]] = {
     code.__name__: code
@@ -79,6 +79,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "1 assigned 2 seek 3 reset 4 pause 5 resume": (1, 5),
 }
 """The least and the greatest value by the unit of a column. A segment has up to 2³¹ bytes, and no log 2⁴⁸ records."""
+_ANY = (-(2**63), 2**63 - 1)
 _NEVER_NONE: Mapping[str, Sequence[str]] = {
     "sends": ("sequence", "invoked_ns"),
     "reads": ("log_offset", "read_ns", "span"),
@@ -156,6 +157,8 @@ class _Sought:
         self._known = np.array(sorted({*self._planned, *self._stands_for, RECORDER_CLIENT, NONE}), dtype=np.int64)
         self._lives = Lives(clients)
         self._rows: dict[str, Counter[int]] = {}
+        self._last_send: list[int] = []
+        """Client, partition and sequence of the last row of `sends` that was looked at."""
         self._counts: dict[int, dict[str, int]] = defaultdict(dict)
 
     def found(self) -> Mapping[int, tuple[str, ...]]:
@@ -173,9 +176,11 @@ class _Sought:
     def _look(self, table: Table, rows: Columns) -> None:
         self._ranges(table, rows)
         self._intervals(table, rows)
-        client = rows["client"].astype(np.int64)
+        # Rows of one client mostly follow one another: what is said of clients is said of each such run.
+        starts = run_starts(rows, ["client"])
+        client = rows["client"][starts].astype(np.int64)
         unknown = ~among(client, self._known) | ((client == NONE) & (table.name in _OF_CLIENTS))
-        self._report(table, rows, unknown, "there is no such client")
+        self._report_runs(table, rows, starts, unknown, "there is no such client")
         if "partition" in rows:
             self._partitions(table, rows)
         if self._ours:
@@ -225,8 +230,20 @@ class _Sought:
         never_none = _NEVER_NONE.get(table.name, ())
         for column in table.columns:
             values = rows[column.name]
+            if not len(values):
+                continue
+            codes = sorted({NONE, *_CODES[column.unit]}) if column.unit in _CODES else []
+            low, high = (codes[0], codes[-1]) if codes else _RANGES.get(column.unit, _ANY)
+            # Nearly always the least and the greatest value show that all are right, if no code between is left out.
+            dense = not codes or codes == list(range(low, high + 1))
+            if column.name in never_none and column.unit == "ns":
+                low = max(low, MISSING + 1)
+            elif column.name in never_none:
+                low = max(low, NONE + 1)
+            if dense and int(values.min()) >= low and int(values.max()) <= high:
+                continue
             if column.unit in _CODES:
-                wrong = (values != NONE) & ~among(values, np.array(sorted(_CODES[column.unit]), dtype=np.int64))
+                wrong = ~among(values, np.array(codes, dtype=np.int64))
             elif column.unit in _RANGES:
                 low, high = _RANGES[column.unit]
                 wrong = (values < low) | (values > high)
@@ -245,18 +262,22 @@ class _Sought:
             self._report(table, rows, both & (rows[begin] > rows[end]), f"{end} is before {begin}")
 
     def _partitions(self, table: Table, rows: Columns) -> None:
-        of = rows["partition"]
+        starts = run_starts(rows, ["partition"])
+        of = rows["partition"][starts]
         planned = among(of, np.array(sorted(self._cell_of), dtype=np.int64))
         if not table.partitioned and table.name not in ("commits", "positions", "withheld", "snapshots"):
             planned |= of == NONE
         if table.name == "metadata":
             planned |= of < NONE  # of __consumer_offsets
-        self._report(table, rows, ~planned, "the plan does not have the partition")
+        self._report_runs(table, rows, starts, ~planned, "the plan does not have the partition")
 
     def _times(self, table: Table, rows: Columns) -> None:
         for column in table.columns:
             if column.unit == "ns" and table.name != "clients":
-                outside = self._lives.outside(rows["client"], rows[column.name], since=table.name != "metadata")
+                since = table.name != "metadata"
+                if self._lives.hold(rows["client"], rows[column.name], since=since):
+                    continue
+                outside = self._lives.outside(rows["client"], rows[column.name], since=since)
                 self._report(table, rows, outside, f"the client did not run at {column.name}")
 
     def _clients(self, table: Table, rows: Columns) -> None:
@@ -271,10 +292,12 @@ class _Sought:
 
     def _sends(self, table: Table, rows: Columns) -> None:
         """Does each send say the same as its transaction? Is its sequence the only one, and its code that of its outcome?"""
-        same = [rows[name][1:] == rows[name][:-1] for name in ("client", "partition", "sequence")]
-        self._report(
-            table, rows, np.append(False, np.all(same, axis=0)), "the client sent two records with one sequence"
-        )
+        names = ("client", "partition", "sequence")
+        same = np.all([rows[name][1:] == rows[name][:-1] for name in names], axis=0)
+        first, last = ([int(rows[name][row]) for name in names] for row in (0, -1))
+        twice = np.append(first == self._last_send, same)
+        self._report(table, rows, twice, "the client sent two records with one sequence")
+        self._last_send = last
         acknowledged = rows["outcome"] == Outcome.OK.value
         self._report(table, rows, acknowledged & (rows["code"] != 0), "an acknowledged record has the code of an error")
         never = acknowledged & (rows["completed_ns"] == MISSING)
@@ -430,10 +453,11 @@ class _Sought:
         self._report(table, rows, known & (leads == 0), "the leader is no replica")
 
     def _count_rows(self, table: Table, rows: Columns) -> None:
-        client = rows["client"]
-        client = client[(client >= 0) & (client < RECORDER_CLIENT)]
         counted = self._rows.setdefault(table.name, Counter())
-        counted.update(dict(zip(*(values.tolist() for values in np.unique(client, return_counts=True)), strict=True)))
+        starts = run_starts(rows, ["client"])
+        lengths = np.diff(np.append(starts, len(rows["client"])))
+        for client, count in zip(rows["client"][starts].tolist(), lengths.tolist(), strict=True):
+            counted[client] += count
 
     def _compare_with_plan(self) -> None:
         """Do the tables that were made of the plan say what it says?"""
@@ -469,6 +493,11 @@ class _Sought:
             counts = self._counts[int(cell)]
             counts[clause] = counts.get(clause, 0) + int(count)
 
+    def _report_runs(self, table: Table, rows: Columns, starts: np.ndarray, wrong: np.ndarray, what: str) -> None:
+        """Reports every row of these of the runs that begin at `starts`."""
+        if wrong.any():
+            self._report(table, rows, np.repeat(wrong, np.diff(np.append(starts, len(rows["client"])))), what)
+
     def _cells(self, table: Table, rows: Columns, chosen: np.ndarray) -> np.ndarray:
         """Returns the cell of each of these rows. NONE: it is of several cells, or of none."""
         if table.name in _PLANNED:
@@ -497,10 +526,12 @@ def _read(history: History, table: Table) -> Iterator[Columns]:
         yield history.table(table.name)
         return
     batch: list[int] = []
+    rows = 0
     for row_range in file.intact:
         batch.append(row_range)
-        if sum(map(file.length_of, batch)) >= AT_ONCE:
+        rows += file.length_of(row_range)
+        if rows >= AT_ONCE:
             yield file.read(table.column_names, batch)
-            batch = []
+            batch, rows = [], 0
     if batch:
         yield file.read(table.column_names, batch)

@@ -54,6 +54,17 @@ class Lives:
         self._first = int(clients["started_ns"].min()) - BESIDE_NS if len(order) else None
         self._last = int(clients["ended_ns"][known].max()) + BESIDE_NS if known.any() else np.iinfo(np.int64).max
 
+    def hold(self, client: np.ndarray, time_ns: np.ndarray, *, since: bool) -> bool:
+        """Returns whether no time is `outside`, by the least and the greatest time of each run of rows of one client. False:
+        it is not known, because some may be, or are MISSING."""
+        if self._first is None or not len(client):
+            return True
+        starts = run_starts({"client": client}, ["client"])
+        least_ns, greatest_ns = np.minimum.reduceat(time_ns, starts), np.maximum.reduceat(time_ns, starts)
+        if int(least_ns.min()) == MISSING:
+            return False
+        return not any(self.outside(client[starts], ends, since=since).any() for ends in (least_ns, greatest_ns))
+
     def outside(self, client: np.ndarray, time_ns: np.ndarray, *, since: bool) -> np.ndarray:
         """Returns which times are not in the life of their client. `since`: times before all clients count, too, in rows that
         are of none of them."""

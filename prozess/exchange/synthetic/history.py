@@ -8,7 +8,9 @@ disk and time, never memory; sends and reads at the same time.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,17 +24,19 @@ from prozess.exchange.synthetic.witnesses import write_planted
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
+from prozess.harness.history.row_groups import SHARED_ROWS_MAX
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell, Plan, PlannedClient
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.codes import Dictionaries
 from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.schema import NONE, TABLES, Isolation, Role, role_named
+from prozess.harness.schema import NONE, TABLES, Isolation, Role, Table, role_named
 
 CHUNK = 1 << 20
 """Positions."""
 PRODUCERS = 4
 ROWS_MAX = 10**11
+Columns = Mapping[str, np.ndarray]
 PARTITIONS_MAX = 10_000
 KINDS = ("log", "transactions", "group", "compaction")
 _ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "compaction": 3}
@@ -238,43 +242,100 @@ def _chunks(length: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + CHUNK, length)) for first in range(0, length, CHUNK))
 
 
-def _put(writer: TableWriter, name: str, columns: Mapping[str, np.ndarray | int]) -> None:
-    writer.write(filled(TABLES[name], columns, length=len(np.asarray(columns["client"]))))
+class _SharingWriter:
+    """Writes a table as a run's own conversion does: small partitions of one cell share a row group, and so do small calls
+    for a table that is not clustered. A row group costs about a millisecond in every check, however few rows it has."""
+
+    def __init__(self, writer: TableWriter, table: Table) -> None:
+        self._writer, self._table = writer, table
+        self._of: tuple[int, int] | None = None
+        self._held: list[Columns] = []
+        self._own: list[Columns] = []
+        self._held_rows = self._own_rows = 0
+
+    def put(self, columns: Mapping[str, np.ndarray | int], cell: int = NONE, partition: int = NONE) -> int:
+        """Appends rows of a partition of a cell, and returns how many. NONE: the table is not clustered."""
+        rows = len(np.asarray(columns["client"]))
+        if self._of != (cell, partition):
+            self._join()
+            if self._of is not None and self._of[0] != cell:
+                self._flush()
+        self._of = cell, partition
+        self._own.append(filled(self._table, columns, length=rows))
+        self._own_rows += rows
+        if self._own_rows >= SHARED_ROWS_MAX:
+            self._flush()
+            for one in self._own:
+                self._writer.write(one)
+            self._own, self._own_rows = [], 0
+        return rows
+
+    def close(self) -> None:
+        """Writes what is held."""
+        self._join()
+        self._flush()
+
+    def _join(self) -> None:
+        """Adds the rows of the partition that is over to those of the partitions before it, if they have room for them."""
+        if self._held_rows + self._own_rows > SHARED_ROWS_MAX:
+            self._flush()
+        self._held += self._own
+        self._held_rows += self._own_rows
+        self._own, self._own_rows = [], 0
+
+    def _flush(self) -> None:
+        if self._held:
+            names = self._held[0]
+            self._writer.write({name: np.concatenate([columns[name] for columns in self._held]) for name in names})
+        self._held, self._held_rows = [], 0
+
+
+@contextmanager
+def _table_writer(run: RunDirectory, name: str) -> Iterator[_SharingWriter]:
+    with TableWriter(run, TABLES[name]) as writer:
+        sharing = _SharingWriter(writer, TABLES[name])
+        yield sharing
+        sharing.close()
 
 
 def _write_sends(run: RunDirectory, cells: Sequence[GeneratedCell]) -> int:
-    with TableWriter(run, TABLES["sends"]) as writer:
-        for cell in cells:
+    rows = 0
+    with _table_writer(run, "sends") as writer:
+        for number, cell in enumerate(cells):
             for partition in cell.partitions:
-                _put(writer, "sends", partition.sentinel_send(cell.audit_ns))
+                put = partial(writer.put, cell=number, partition=partition.partition)
+                rows += put(partition.sentinel_send(cell.audit_ns))
                 own = partition.length // len(partition.producers)
                 for producer in range(len(partition.producers)):
-                    for first, last in _chunks(own):
-                        _put(writer, "sends", partition.sends(producer, first, last))
-                _put(writer, "sends", partition.planted_sends())
-        return writer.rows
+                    rows += sum(put(partition.sends(producer, first, last)) for first, last in _chunks(own))
+                rows += put(partition.planted_sends())
+    return rows
 
 
 def _write_reads(
     run: RunDirectory, cells: Sequence[GeneratedCell], audits: Mapping[Isolation, int], received: Counter[int]
 ) -> int:
     """Writes the reads of all clients, and counts them in `received` by client."""
-    with TableWriter(run, TABLES["reads"]) as writer:
-        for cell in cells:
+    rows = 0
+    with _table_writer(run, "reads") as writer:
+        for number, cell in enumerate(cells):
             from_ns = cell.audited_from_ns
             for partition in cell.partitions:
                 tail = tables.owner_of(cell, partition)
                 views = [("tail", tail, None)]
                 views += [("log", audits[Isolation.READ_UNCOMMITTED], from_ns)]  # type: ignore[list-item]
                 views += [("visible", audits[Isolation.READ_COMMITTED], from_ns)]  # type: ignore[list-item]
+                put = partial(writer.put, cell=number, partition=partition.partition)
                 for view, client, begun_ns in views:
-                    before = writer.rows
-                    for first, last in _chunks(partition.length):
-                        _put(writer, "reads", partition.reads(view, client, first, last, from_ns=begun_ns))
+                    read = sum(
+                        put(partition.reads(view, client, first, last, from_ns=begun_ns))
+                        for first, last in _chunks(partition.length)
+                    )
                     if begun_ns is not None:
-                        _put(writer, "reads", partition.sentinel_read(client, begun_ns + partition.end))
-                    received[client] += writer.rows - before
-        return writer.rows
+                        read += put(partition.sentinel_read(client, begun_ns + partition.end))
+                    received[client] += read
+                    rows += read
+    return rows
 
 
 def _write_others(
@@ -283,11 +344,12 @@ def _write_others(
     rows = 0
     pairs = [(cell, partition) for cell in cells for partition in cell.partitions]
     groups = [(cell, partition) for cell, partition in pairs if cell.kind == "group"]
-    with TableWriter(run, TABLES["processed"]) as writer:
+    numbers = {id(cell): number for number, cell in enumerate(cells)}
+    with _table_writer(run, "processed") as writer:
         for cell, partition in groups:
             for first, last in _chunks(partition.length):
-                _put(writer, "processed", tables.processed(cell, partition, first, last))
-        rows += writer.rows
+                columns = tables.processed(cell, partition, first, last)
+                rows += writer.put(columns, numbers[id(cell)], partition.partition)
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
     callbacks = [members.empty_callbacks(cell) for cell in cells if cell.kind == "group"]
     _write_all(run, "assignments", (*callbacks, *(c for pair in groups for c in members.assignments(*pair))))
@@ -305,18 +367,19 @@ def _write_others(
     _write_all(run, "metrics", [waits.quorum_answers(two, stale)])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
-    with TableWriter(run, TABLES["replicas"]) as writer:
+    with _table_writer(run, "replicas") as writer:
         for cell, partition in pairs:
             for node in tables.NODES:
                 for first, last in _chunks(partition.length):
-                    _put(writer, "replicas", tables.replicas(cell, partition, node, first, last))
+                    columns = tables.replicas(cell, partition, node, first, last)
+                    writer.put(columns, numbers[id(cell)], partition.partition)
     return rows
 
 
 def _write_all(run: RunDirectory, name: str, parts: Iterable[Mapping[str, np.ndarray | int]]) -> None:
-    with TableWriter(run, TABLES[name]) as writer:
+    with _table_writer(run, name) as writer:
         for columns in parts:
-            _put(writer, name, columns)
+            writer.put(columns)
 
 
 def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell], received: Mapping[int, int]) -> None:
