@@ -126,6 +126,7 @@ def run(tmp_path_factory):
     planted = {"unprocessed": 7, "reprocessed": 6, "commit-regression": 3, "commit-ahead": 2, "two-owners": 2}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("prozess.harness.history.parquet.ROW_GROUP_MAX", 1000)
+        patched.setattr("prozess.exchange.synthetic.history.SHARED_ROWS_MAX", 0)
         generate(run, GenerateOptions(rows=40_000, partitions=1, kinds=("group",), planted=planted), command="test")
     return run
 

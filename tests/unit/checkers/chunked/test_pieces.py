@@ -195,6 +195,7 @@ def generated(tmp_path_factory):
     planted = ",".join(f"{name}=2" for name, plant in PLANTS.items() if plant.kind == "log")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("prozess.harness.history.parquet.ROW_GROUP_MAX", 1500)
+        patched.setattr("prozess.exchange.synthetic.history.SHARED_ROWS_MAX", 0)
         generate_history(path, rows=30_000, partitions=3, plant=planted, workloads=["log"], seed=5)
     return RunDirectory(path)
 

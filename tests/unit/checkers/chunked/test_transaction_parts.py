@@ -155,6 +155,7 @@ def run(tmp_path_factory):
     run.create()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("prozess.harness.history.parquet.ROW_GROUP_MAX", 1000)
+        patched.setattr("prozess.exchange.synthetic.history.SHARED_ROWS_MAX", 0)
         generate(
             run, GenerateOptions(rows=40_000, partitions=1, kinds=("transactions",), planted=PLANTED), command="test"
         )
