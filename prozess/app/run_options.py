@@ -78,12 +78,7 @@ def engine_name(text: str) -> EngineName:
 
 
 def refuse_without_spark(what: str, instead: str = "") -> None:
-<<<<<<< Updated upstream
     """Raises MissingTool if Spark is not installed. `what` needs Spark; `instead` is a sentence with another way."""
-=======
-    """Raises MissingTool if Spark is not installed. `what` needs Spark; `instead` is a sentence with another way. Spark is not
-    imported."""
->>>>>>> Stashed changes
     if find_spec("pyspark") is None:
         raise MissingTool(
             f"{what} needs Spark, which is not installed: pip install 'prozess[spark]'. {instead}".rstrip()
