@@ -34,12 +34,19 @@ class Shape:
     """For all operations, how many end as `:info`."""
     assignments: float = 0.004
     """For all operations, how many assign keys anew."""
+    early: float = 0.0
+    """How many sends of a transaction get their offset when it is invoked; the others when it completes. Transactions that
+    overlap then write two keys in different orders: write-cycles, which Kafka permits."""
 
 
 SHAPES = {
     "plain": Shape(keys=8, transactions=False, poll_max=4, assigned=4),
     "transactions": Shape(keys=8, transactions=True, poll_max=8, assigned=4, aborts=0.03),
     "rotating": Shape(keys=8, transactions=True, poll_max=32, assigned=6, writes_max=1024, aborts=0.03, crashes=0.0086),
+    "write-cycles": Shape(keys=8, transactions=True, poll_max=8, assigned=4, aborts=0.03, early=0.5),
+    "rotating-cycles": Shape(
+        keys=8, transactions=True, poll_max=32, assigned=6, writes_max=1024, aborts=0.03, crashes=0.0086, early=0.5
+    ),
     "keys": Shape(keys=1000, transactions=False, poll_max=16, assigned=60),
 }
 CLIENTS = 10
@@ -57,10 +64,12 @@ class _Client:
 
 
 class _Log:
-    """What a key holds: (offset, value) of each record that is committed."""
+    """What a key holds: offset and value of each record. None: its transaction is open; "": it was aborted."""
 
     def __init__(self) -> None:
-        self.records: list[str] = []
+        self.records: list[str | None] = []
+        self.open: dict[int, tuple[int, int]] = {}
+        """Value → the index and the offset of a record whose transaction is open."""
         self.end = self.issued = 0
 
 
@@ -114,6 +123,17 @@ class _History:
             send = self._send() if self._rng.random() < 0.5 else None
             f, micro = ("poll" if send is None else "send"), [send]
         client.under_way = f, micro
+        late: set[int] = set()  # a producer's records keep their order in each key
+        for sent in micro if self._shape.early else ():
+            if sent is None:
+                continue
+            if sent[0] in late or self._rng.random() >= self._shape.early:
+                late.add(sent[0])
+            else:
+                log = self._logs[sent[0]]
+                log.open[sent[1]] = len(log.records), log.end
+                log.records.append(None)
+                log.end += 1
         return self._line(
             "invoke", client, f, f"[{' '.join('[:poll]' if m is None else f'[:send {m[0]} {m[1]}]' for m in micro)}]"
         )
@@ -136,6 +156,7 @@ class _History:
         if chance < self._shape.crashes:
             return self._crash(client, f, micro)
         if chance < self._shape.crashes + self._shape.aborts:
+            self._abort(micro)
             text = f"[{' '.join('[:poll]' if m is None else f'[:send {m[0]} {m[1]}]' for m in micro)}]"
             return self._line("fail", client, f, text)
         shown = [self._polled(client) if m is None else "" for m in micro]
@@ -152,6 +173,8 @@ class _History:
                 if sent is not None:
                     self._append(*sent)
             self._mark(micro)
+        else:
+            self._abort(micro)
         text = f"[{' '.join('[:poll]' if m is None else f'[:send {m[0]} {m[1]}]' for m in micro)}]"
         line = self._line("info", client, f, text, ', :error [:crash "the client was closed"]')
         client.process, client.position = client.process + CLIENTS, None
@@ -159,9 +182,19 @@ class _History:
 
     def _append(self, key: int, value: int) -> str:
         log = self._logs[key]
-        log.records.append(f"[{log.end} {value}]")
+        if value in log.open:
+            index, offset = log.open.pop(value)
+            text = log.records[index] = f"[{offset} {value}]"
+            return text
+        text = f"[{log.end} {value}]"
+        log.records.append(text)
         log.end += 1
-        return log.records[-1]
+        return text
+
+    def _abort(self, micro: list[tuple[int, int] | None]) -> None:
+        for sent in micro:
+            if sent is not None and sent[1] in self._logs[sent[0]].open:
+                self._logs[sent[0]].records[self._logs[sent[0]].open.pop(sent[1])[0]] = ""
 
     def _mark(self, micro: list[tuple[int, int] | None]) -> None:
         """A transaction's end takes an offset in each partition that it wrote to."""
@@ -176,8 +209,10 @@ class _History:
             end = client.position[key] = min(
                 len(records), begin + (most or self._rng.randrange(1, self._shape.poll_max + 1))
             )
-            if end > begin:
-                shown.append(f"{key} [{' '.join(records[begin:end])}]")
+            # Nobody is given what stands behind a record of an open transaction, or an aborted record.
+            end = client.position[key] = next((i for i in range(begin, end) if records[i] is None), end)
+            if there := [record for record in records[begin:end] if record]:
+                shown.append(f"{key} [{' '.join(there)}]")
         return f"[:poll {{{', '.join(shown)}}}]"
 
     def _read_everything(self, client: _Client) -> Iterator[str]:
