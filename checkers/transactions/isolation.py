@@ -1,7 +1,7 @@
 """These kernels check transactions: all or nothing, only what was committed (G1a), nothing of a fenced producer, and no
 cycles (G0, G1c)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -242,9 +242,11 @@ def information_cycle(history: CellHistory) -> KernelResult:
         (Isolation.READ_UNCOMMITTED, AT_READ_UNCOMMITTED),
     ):
         inside, number = cyclic(index, edges.chosen(edges.level == level))
-        for members in _groups(number, below=WITNESSES_MAX):
-            mine = inside.chosen(members)
-            found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader), case))
+        cycles = [
+            members[shortest_cycle(inside.writer[members], inside.reader[members])]
+            for members in _groups(number, below=WITNESSES_MAX)
+        ]
+        found.append(_witnesses(index, inside, cycles, [case] * len(cycles)))
         count += int(number.max(initial=-1)) + 1
     return KernelResult(join_witnesses(found)[:WITNESSES_MAX], count, judged)
 
@@ -268,15 +270,18 @@ def write_cycle(history: CellHistory) -> KernelResult:
     alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
     counted = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
     counted[number[by_write]] = True
-    found = []
+    sets, alone_sets = _groups(number, below=len(counted)), _groups(alone, below=len(alone))
+    cycles, cases = list[np.ndarray](), list[int]()
     for one in np.flatnonzero(counted)[:WITNESSES_MAX].tolist():
-        members, case = number == one, BY_WRITES
-        if (alone[members] >= 0).any():  # perhaps several times: of the first
-            members, case = alone == alone[members & (alone >= 0)].min(), BY_WRITES_ALONE
-        mine = inside.chosen(members)
-        first = int(np.flatnonzero(mine.level == Isolation.NOT_A_READER.value)[0])
-        found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader, first), case))
-    return KernelResult(join_witnesses(found), int(np.count_nonzero(counted)), judged)
+        members, case = sets[one], BY_WRITES
+        its = alone[members]
+        if (its >= 0).any():  # perhaps several times: of the first
+            members, case = alone_sets[int(its[its >= 0].min())], BY_WRITES_ALONE
+        first = int(np.flatnonzero(by_write[members])[0])
+        cycles.append(members[shortest_cycle(inside.writer[members], inside.reader[members], first)])
+        cases.append(case)
+    witnesses = _witnesses(index, inside, cycles, cases)
+    return KernelResult(witnesses, int(np.count_nonzero(counted)), judged)
 
 
 # Edges.
@@ -404,34 +409,56 @@ def _groups(number: np.ndarray, *, below: int) -> list[np.ndarray]:
     return [order[low:high] for low, high in pairwise(bounds)]
 
 
-def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.ndarray:
-    """Returns a witness of the read (or write) that closes the cycle too early, and of the edge after it."""
-
-    def early(edge: int) -> bool:
-        reads = index.partitions[int(edges.position[edge])].reads
-        commit_ns = index.transactions.commit_invoked_ns[edges.writer[edge]]
-        return bool(edges.level[edge] != Isolation.NOT_A_READER.value and reads["read_ns"][edges.row[edge]] < commit_ns)
-
-    assert cycle, "a cycle has edges"
-    at = next((slot for slot, edge in enumerate(cycle) if early(edge)), 0)
-    edge, following = cycle[at], cycle[(at + 1) % len(cycle)]
-    partition, row = index.partitions[int(edges.position[edge])], edges.row[[edge]]
-    other, other_row = index.partitions[int(edges.position[following])], edges.row[following]
+def _witnesses(index: CellIndex, edges: Edges, cycles: Sequence[np.ndarray], cases: Sequence[int]) -> np.ndarray:
+    """Returns one witness for each cycle (edges in their order): of the read (or write) that closes it too early, and of the
+    edge after it."""
+    lengths = np.cumsum([0, *map(len, cycles)])
+    on = edges.chosen(np.concatenate([np.empty(0, dtype=np.intp), *cycles]))
+    read_ns = _of_reads(index, on, "read_ns")
+    early = (on.level != Isolation.NOT_A_READER.value) & (read_ns < index.transactions.commit_invoked_ns[on.writer])
+    # Example: edges 4 9 2, of which 9 and 2 are early: the witness is of 9, and 2 follows it. If none is, it is of 4.
+    at = [int(np.argmax(early[begin:end])) for begin, end in pairwise(lengths)]
+    assert len(cases) == len(cycles), "a case for each cycle"
+    chosen, following = (
+        lengths[:-1] + np.array([(slot + ahead) % len(cycle) for slot, cycle in zip(at, cycles, strict=True)], np.intp)
+        for ahead in (0, 1)
+    )
+    mine, other = on.chosen(chosen), on.chosen(following)
     columns = {
-        "partition": partition.partition,
-        "client": partition.reads["sender"][row],
-        "sequence": partition.reads["sequence"][row],
-        "log_offset": partition.reads["log_offset"][row],
-        "reader": int(index.transactions.columns["client"][edges.reader[edge]]),
-        "seen_ns": partition.reads["read_ns"][row],
-        "other_client": int(other.reads["sender"][other_row]),
-        "other_sequence": int(other.reads["sequence"][other_row]),
-        "other_offset": int(other.reads["log_offset"][other_row]),
-        "other_ns": int(other.reads["read_ns"][other_row]),
-        "case": case,
-        **partition.sent(partition.send_rows(partition.read_key[row])),
+        "partition": np.array([partition.partition for partition in index.partitions], dtype=np.int64)[mine.position],
+        "client": _of_reads(index, mine, "sender"),
+        "sequence": _of_reads(index, mine, "sequence"),
+        "log_offset": _of_reads(index, mine, "log_offset"),
+        "reader": index.transactions.columns["client"][mine.reader],
+        "seen_ns": read_ns[chosen],
+        "other_client": _of_reads(index, other, "sender"),
+        "other_sequence": _of_reads(index, other, "sequence"),
+        "other_offset": _of_reads(index, other, "log_offset"),
+        "other_ns": read_ns[following],
+        "case": np.array(cases, dtype=np.int64),
+        "begin_ns": np.full(len(chosen), MISSING),
+        "end_ns": np.full(len(chosen), MISSING),
+        "outcome": np.full(len(chosen), NONE),
     }
-    return make_witnesses(1, columns)
+    for position, rows in _by_partition(mine):
+        partition = index.partitions[position]
+        for name, values in partition.sent(partition.send_rows(partition.read_key[mine.row[rows]])).items():
+            columns[name][rows] = values
+    return make_witnesses(len(chosen), columns)
+
+
+def _of_reads(index: CellIndex, edges: Edges, column: str) -> np.ndarray:
+    """Returns int64[edges]: a column of the reads that show the edges."""
+    found = np.zeros(len(edges.row), dtype=np.int64)
+    for position, rows in _by_partition(edges):
+        found[rows] = index.partitions[position].reads[column][edges.row[rows]]
+    return found
+
+
+def _by_partition(edges: Edges) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the index of each partition that shows some of these edges, and which."""
+    groups = _groups(edges.position, below=int(edges.position.max(initial=-1)) + 1)
+    return ((position, rows) for position, rows in enumerate(groups) if len(rows))
 
 
 # Cycles in a graph whose edges nearly all lead forward in time: which nodes are in them, and a shortest one. Edges are
@@ -515,9 +542,11 @@ def _leading_on(tail: np.ndarray, head: np.ndarray, size: int) -> np.ndarray:
 def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None) -> list[int]:
     """Returns the edges, in their order, of a shortest cycle through edge `first`. None: through the least node. All
     edges are inside one component. Among equally short cycles it takes the first."""
+    assert len(tail) == len(head) > 0, "a component has edges"
+    if (two := _cycle_of_two(tail, head, first)) is not None:
+        return two
     from scipy.sparse.csgraph import breadth_first_order
 
-    assert len(tail) == len(head) > 0, "a component has edges"
     nodes = distinct(tail)  # in a component every node has an edge
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
     begin, end = (0, None) if first is None else (int(head[first]), int(tail[first]))
@@ -536,6 +565,19 @@ def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None)
     edges = [int(np.flatnonzero((tail == a) & (head == b))[0]) for a, b in pairwise(path)]
     closing = first if first is not None else int(np.flatnonzero((tail == end) & (head == begin))[0])
     return [*edges, closing]
+
+
+def _cycle_of_two(tail: np.ndarray, head: np.ndarray, first: int | None) -> list[int] | None:
+    """Returns the cycle that `shortest_cycle` returns, if it has two edges, as nearly all have. It needs no graph."""
+    if first is None:
+        begin = int(tail.min())
+        near = set(head[tail == begin].tolist()) & set(tail[head == begin].tolist()) - {begin}
+        if not near:
+            return None
+        first = int(np.flatnonzero((tail == min(near)) & (head == begin))[0])
+    # Example: the edges 1→2 2→3 3→1 2→1, and `first` is 3, which leads from 2 to 1: the cycle is 1→2, 2→1.
+    back = np.flatnonzero((tail == head[first]) & (head == tail[first]))
+    return [int(back[0]), first] if len(back) else None
 
 
 def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> "csr_matrix":
