@@ -51,9 +51,9 @@ def test_the_row_groups_of_a_manifest_are_the_whole_file_but_its_ends(run):
             assert (proof.row_groups, proof.rest) == ((), "")
             continue
         at = 4  # PAR1
-        for group in proof.row_groups:
-            assert group.begin == at
-            at += group.size
+        for begin, size in dict.fromkeys((group.begin, group.size) for group in proof.row_groups):  # some are shared
+            assert begin == at
+            at += size
         assert at < proof.size
     assert {g.partition for g in of_table(run, "sends").row_groups} == set(History.open(run).partitions)
 
