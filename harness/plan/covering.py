@@ -1,10 +1,13 @@
 """Covering arrays: a few rows of a table that together have every combination of t values which some row has.
 
-What is valid is enumerated beforehand, so a constraint is a row that is missing: what cannot occur together is known
-exactly, and no row that is chosen can break a rule.
+`cover`: what is valid is enumerated beforehand, so a constraint is a row that is missing. What cannot occur together is
+known exactly, and no row that is chosen can break a rule. `cover_wide`: a table with too many rows for that is searched.
 """
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import combinations, product
 
@@ -65,3 +68,121 @@ def impossible(rows: Sequence[Row], values: Values, strength: int) -> list[dict[
         for picked in product(*(values[axis] for axis in choice))
         if tuple(zip(choice, picked, strict=True)) not in there
     ]
+
+
+# A covering array of a table that is too large to enumerate.
+
+
+TRIES_MAX = 200
+"""How many rows are tried in search of a valid one with some values, before they count as never seen together."""
+
+
+@dataclass(frozen=True, slots=True)
+class WideCover:
+    """Rows of a table that was not enumerated, which together have every combination of t values that any tried row had."""
+
+    rows: tuple[dict[str, str], ...]
+    covered: int
+    """How many combinations of t values the rows have."""
+    not_seen: tuple[Combination, ...]
+    """Combinations of t values that no valid row had: impossible, as far as TRIES_MAX rows for each can say."""
+
+
+def cover_wide(
+    values: Values, strength: int, valid: Callable[[Mapping[str, str]], bool], *, seed: str
+) -> WideCover | None:
+    """Returns valid rows that together have every combination of `strength` values which a valid row was found for. None:
+    no valid row was found at all. The same arguments give the same answer.
+
+    Each combination first gets a valid row that has it, its witness: a known valid row with these values put in, and if that
+    is not valid, with some of its other values drawn anew. For example acks ∈ {1, all}, idempotence ∈ {false, true}, and true
+    needs all. From the row (1, false) the pair (all, true) is put in at once; for (1, true) every row that is tried is
+    invalid, and the pair is never seen.
+
+    Then the first combination that is not covered takes its witness, and each other axis of it the value that covers most
+    new combinations and leaves the row valid. The row is kept, and what it has is covered.
+    """
+    assert strength > 0, strength
+    search = _Search(values, min(strength, len(values)), valid, random.Random(seed))
+    if not search.witnesses:
+        return None
+    rows: list[dict[str, str]] = []
+    left = dict.fromkeys(search.witnesses)  # ordered, so that the same arguments give the same answer
+    while left:
+        row = search.enriched(next(iter(left)), left)
+        found = combinations_of(row, list(values), search.strength)
+        assert not found.isdisjoint(left), "a row has at least the combination that it was made for"
+        rows.append(row)
+        for combination in found:
+            left.pop(combination, None)
+    return WideCover(tuple(rows), len(search.witnesses), tuple(search.not_seen))
+
+
+class _Search:
+    """Finds a valid row for each combination of values, and improves rows."""
+
+    def __init__(
+        self, values: Values, strength: int, valid: Callable[[Mapping[str, str]], bool], draw: random.Random
+    ) -> None:
+        self.strength = strength
+        self._values, self._valid, self._draw = values, valid, draw
+        self._known: list[dict[str, str]] = []
+        """Valid rows, the newest last."""
+        self.witnesses: dict[Combination, dict[str, str]] = {}
+        self.not_seen: list[Combination] = []
+        if (first := self._first()) is None:
+            return
+        self._known.append(first)
+        for axes in combinations(values, strength):
+            for picked in product(*(values[axis] for axis in axes)):
+                self._look_for(tuple(zip(axes, picked, strict=True)))
+
+    def _first(self) -> dict[str, str] | None:
+        row = {axis: some[0] for axis, some in self._values.items()}
+        for _ in range(TRIES_MAX):
+            if self._valid(row):
+                return row
+            row = {axis: self._draw.choice(some) for axis, some in self._values.items()}
+        return None
+
+    def _look_for(self, wanted: Combination) -> None:
+        put = dict(wanted)
+        for number in range(TRIES_MAX):
+            # The first tries are the last rows that were found; then any of them, with more and more values drawn anew.
+            back = number if number < min(8, len(self._known)) else self._draw.randrange(len(self._known))
+            row = self._known[-1 - back] | put
+            if number >= 8:
+                for axis in self._draw.sample(list(self._values), k=min(1 + number // 20, len(self._values))):
+                    row[axis] = self._draw.choice(self._values[axis])
+                row |= put
+            if self._valid(row):
+                self.witnesses[wanted] = row
+                if row not in self._known:
+                    self._known.append(row)
+                return
+        self.not_seen.append(wanted)
+
+    def enriched(self, wanted: Combination, left: Mapping[Combination, object]) -> dict[str, str]:
+        """Returns a valid row with these values, and with as many combinations of `left` as one pass over its axes finds."""
+        row, fixed = dict(self.witnesses[wanted]), {axis for axis, _ in wanted}
+        others = [axis for axis in self._values if axis not in fixed]
+        self._draw.shuffle(others)
+        for axis in others:
+            rest = [other for other in self._values if other != axis]
+
+            def brings(value: str, axis: str = axis, rest: list[str] = rest) -> int:
+                # Only combinations with this axis change with its value.
+                pairs = combinations([(other, row[other]) for other in rest], self.strength - 1)
+                return sum(self._ordered((*some, (axis, value))) in left for some in pairs)
+
+            ranked = sorted(self._values[axis], key=lambda value: (-brings(value), value != row[axis]))
+            row[axis] = next(value for value in ranked if value == row[axis] or self._valid(row | {axis: value}))
+        return row
+
+    def _ordered(self, combination: Combination) -> Combination:
+        """Returns it in the order of the axes, as the keys of `witnesses` are."""
+        return tuple(sorted(combination, key=lambda pair: self._number[pair[0]]))
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {axis: number for number, axis in enumerate(self._values)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.plan.covering import cover, covered, impossible
+from prozess.harness.plan.covering import cover, cover_wide, covered, impossible
 
 
 @st.composite
@@ -53,3 +53,46 @@ def test_a_cover_is_much_smaller_than_the_product(strength, most):
     chosen = [rows[n] for n in cover(rows, list(axes), strength)]
     assert len(covered(chosen, list(axes), strength)) == len(list(combinations(axes, strength))) * 3**strength
     assert len(chosen) <= most
+
+
+@st.composite
+def forbidding_tables(draw):
+    """(values of each axis, pairs of values that no valid row has)."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=6))
+    values = {f"axis-{n}": [f"{n}{v}" for v in range(size)] for n, size in enumerate(sizes)}
+    pairs = [pair for a, b in combinations(values, 2) for pair in product(values[a], values[b])]
+    return values, draw(st.lists(st.sampled_from(pairs), max_size=4, unique=True))
+
+
+@given(forbidding_tables(), st.integers(1, 3))
+def test_a_table_that_is_not_enumerated_is_covered_by_valid_rows_and_the_rest_is_named(table, strength):
+    values, forbidden = table
+
+    def valid(row):
+        return not any(set(pair) <= set(row.values()) for pair in forbidden)
+
+    every = [dict(zip(values, row, strict=True)) for row in product(*values.values())]
+    found = cover_wide(values, strength, valid, seed="any")
+    if found is None:
+        assert not any(map(valid, every))
+        return
+    strength = min(strength, len(values))
+    assert all(valid(row) and row.keys() == values.keys() for row in found.rows)
+    covered_by_rows = combinations_of(found.rows, values, strength)
+    assert found.covered == len(covered_by_rows)
+    # With few constraints the search misses nothing that is there.
+    assert covered_by_rows == combinations_of([row for row in every if valid(row)], values, strength)
+    named = {frozenset(combination) for combination in found.not_seen}
+    assert named.isdisjoint(covered_by_rows)
+    choices = combinations(values, strength)
+    assert len(named) + found.covered == sum(len(list(product(*(values[a] for a in c)))) for c in choices)
+    assert cover_wide(values, strength, valid, seed="any") == found
+
+
+@pytest.mark.parametrize(("strength", "most"), [(2, 24), (3, 110)])
+def test_twenty_axes_are_covered_by_a_few_rows_of_billions(strength, most):
+    axes = {f"axis-{n}": [str(v) for v in range(3)] for n in range(20 if strength == 2 else 10)}
+    found = cover_wide(axes, strength, lambda row: True, seed="any")
+    assert not found.not_seen
+    assert found.covered == len(list(combinations(axes, strength))) * 3**strength
+    assert len(found.rows) <= most
