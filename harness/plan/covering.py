@@ -5,11 +5,14 @@ known exactly, and no row that is chosen can break a rule. `cover_wide`: a table
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import combinations, product
+from math import prod
+from typing import Literal
 
 Values = Mapping[str, Sequence[str]]
 """Axis → every value that it may have."""
@@ -186,3 +189,96 @@ class _Search:
     @cached_property
     def _number(self) -> dict[str, int]:
         return {axis: number for number, axis in enumerate(self._values)}
+
+
+# Which rows of a table are run: all valid ones, or a cover of them.
+
+
+ENUMERATED_MAX = 20_000
+"""A table with more rows than this is searched, and not enumerated, unless all of its rows are wanted."""
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """The rows of a table that are run, and what is known of the others."""
+
+    values: Values
+    size: int
+    """Coverage is counted in combinations of so many values."""
+    rows: tuple[dict[str, str], ...]
+    excluded: tuple[tuple[dict[str, str], str], ...]
+    """Invalid rows, each with the reason: all of them, or those that a search met."""
+    valid: tuple[dict[str, str], ...] | None
+    """Every valid row. None: the table was searched, and they were not counted."""
+    not_seen: tuple[Combination, ...] = ()
+    """The combinations that a search found no valid row with."""
+
+    @property
+    def raw(self) -> int:
+        """Returns how many rows the table has."""
+        return prod(map(len, self.values.values()))
+
+    @cached_property
+    def covered(self) -> int:
+        """Returns how many combinations of values the rows have."""
+        return len(covered(self.rows, list(self.values), self.size))
+
+    @cached_property
+    def possible(self) -> int:
+        """Returns how many combinations of values some valid row has, as far as is known."""
+        return self.covered if self.valid is None else len(covered(self.valid, list(self.values), self.size))
+
+    @cached_property
+    def impossible(self) -> list[dict[str, str]]:
+        """Returns the combinations that no valid row has; in a table that was searched, that none was found with."""
+        if self.valid is None:
+            return list(map(dict, self.not_seen))
+        return impossible(self.valid, self.values, self.size)
+
+    def beyond(self) -> tuple[int, int]:
+        """Returns how many combinations of one value more the rows have, and how many there are, valid or not."""
+        size = self.size + 1
+        there = (prod(len(self.values[axis]) for axis in axes) for axes in combinations(self.values, size))
+        return len(covered(self.rows, list(self.values), size)) if len(self.values) >= size else 0, sum(there)
+
+    def why_impossible(self, values: Mapping[str, str]) -> str:
+        """Returns the reason that most often keeps these values apart."""
+        reasons = Counter(why for row, why in self.excluded if values.items() <= row.items())
+        return reasons.most_common(1)[0][0]
+
+
+def choose(
+    values: Values, strength: Literal["full", 2, 3], why_not: Callable[[Mapping[str, str]], str | None], *, seed: str
+) -> ChosenRows:
+    """Returns the rows that are run: every valid row, or few that have every valid combination of `strength` values.
+    `why_not` returns why a row is invalid. Coverage of full tables is counted in pairs."""
+    size = min(2 if strength == "full" else strength, len(values))
+    if strength != "full" and prod(map(len, values.values())) > ENUMERATED_MAX:
+        return _searched(values, strength, why_not, seed=seed)
+    valid: list[dict[str, str]] = []
+    excluded: list[tuple[dict[str, str], str]] = []
+    for picked in product(*values.values()):
+        row = dict(zip(values, picked, strict=True))
+        if (why := why_not(row)) is None:
+            valid.append(row)
+        else:
+            excluded.append((row, why))
+    rows = valid if strength == "full" else [valid[n] for n in cover(valid, list(values), strength)]
+    return ChosenRows(values, size, tuple(rows), tuple(excluded), tuple(valid))
+
+
+def _searched(
+    values: Values, strength: int, why_not: Callable[[Mapping[str, str]], str | None], *, seed: str
+) -> ChosenRows:
+    met: dict[tuple[str, ...], str | None] = {}
+
+    def valid(row: Mapping[str, str]) -> bool:
+        key = tuple(row[axis] for axis in values)
+        if key not in met:
+            met[key] = why_not(row)
+        return met[key] is None
+
+    found = cover_wide(values, strength, valid, seed=seed)
+    excluded = tuple((dict(zip(values, key, strict=True)), why) for key, why in met.items() if why is not None)
+    rows, not_seen = ((), ()) if found is None else (found.rows, found.not_seen)
+    return ChosenRows(values, min(strength, len(values)), rows, excluded, None, not_seen)

@@ -5,7 +5,6 @@ Everything here is pure: it reads no clock, file or cluster.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,7 +30,7 @@ from prozess.harness.config.known_properties import misspelt
 from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
 from prozess.harness.nearest import did_you_mean
-from prozess.harness.plan.covering import cover
+from prozess.harness.plan.covering import ChosenRows, choose
 from prozess.harness.plan.mistakes import explain_truth, truths_for_numbers
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
@@ -253,17 +252,18 @@ def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
 def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
     """Returns the combinations that become cells, in the order of the axes, and those that were left out as invalid.
     BadInput if none is left, or if an axis names no setting of this kind of workload."""
-    kept, left_out = valid_combinations(trial, workload)
-    if not kept:
+    chosen, cells = choose_cells(trial, workload)
+    if not cells:
         raise BadInput(
-            f"Trial {trial.name!r} has no valid cell: all {len(left_out)} combinations are excluded, the first because "
-            f"{left_out[0].reason}. Change `base` or `axes`."
+            f"Trial {trial.name!r} has no valid cell: all {len(chosen.excluded)} combinations are excluded, the first "
+            f"because {chosen.excluded[0][1]}. Change `base` or `axes`."
         )
-    return _shared(covering(kept, workload), workload), left_out
+    return _shared(cells, workload), exclusions_of(chosen, workload)
 
 
-def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
-    """Returns every valid combination in the order of the axes, and those that were left out."""
+def choose_cells(trial: Trial, workload: WorkloadSpec) -> tuple[ChosenRows, tuple[Combination, ...]]:
+    """Returns the values of the axes that the workload's strength asks for, and the combinations that they make. BadInput if
+    an axis names no setting of this kind of workload."""
     stated = stated_bound(workload)
     for key in (*stated, *workload.base, *workload.axes):
         _check_key(key, workload.kind)
@@ -271,29 +271,35 @@ def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Comb
     for key, values in workload.axes.items():
         if not values:
             raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
-    kept: list[Combination] = []
-    left_out: list[Exclusion] = []
+    texts = {key: {text_of(value): value for value in values} for key, values in workload.axes.items()}
     made: dict[str, Frozen] = {}
-    for values in product(*workload.axes.values()):
-        chosen = stated | workload.base | dict(zip(workload.axes, values, strict=True))
+
+    def combination_of(row: Mapping[str, str]) -> Combination:
+        chosen = stated | workload.base | {key: texts[key][text] for key, text in row.items()}
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
         chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
-        whole = implied(workload.kind, chosen) | chosen
-        combination = _combination(workload.kind, axes, whole, made, trial.variant)
-        reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
-        reason = reason or KINDS[workload.kind].why_not_here(trial.variant) or why_invalid(combination, trial.variant)
-        if reason:
-            left_out.append(Exclusion(axes=axes, reason=reason))
-        else:
-            kept.append(combination)
-    return tuple(kept), tuple(left_out)
+        return _combination(workload.kind, axes, implied(workload.kind, chosen) | chosen, made, trial.variant)
+
+    def why_not(row: Mapping[str, str]) -> str | None:
+        combination = combination_of(row)
+        excluded = (e.reason for e in workload.exclude if selects(e.when, combination.axes))
+        nowhere = KINDS[workload.kind].why_not_here
+        return next(excluded, None) or nowhere(trial.variant) or why_invalid(combination, trial.variant)
+
+    by_axis = {key: list(by_text) for key, by_text in texts.items()}
+    chosen = choose(by_axis, workload.strength, why_not, seed=f"{trial.name} {workload.kind}")
+    return chosen, tuple(map(combination_of, chosen.rows))
 
 
-def covering(valid: Sequence[Combination], workload: WorkloadSpec) -> Sequence[Combination]:
-    """Returns the combinations that the workload's strength asks for."""
-    if workload.strength == "full":
-        return valid
-    return [valid[n] for n in cover([c.axes for c in valid], list(workload.axes), workload.strength)]
+def exclusions_of(chosen: ChosenRows, workload: WorkloadSpec) -> tuple[Exclusion, ...]:
+    """Returns each invalid combination with the reason; of axes that were searched, each choice of values that no valid
+    combination was found with."""
+    kind = {"workload": workload.kind}
+    if chosen.valid is None:
+        apart = ((values, chosen.why_impossible(values)) for values in chosen.impossible)
+        return tuple(Exclusion(axes=kind | values, reason=why) for values, why in apart)
+    base = {key: text_of(value) for key, value in (stated_bound(workload) | workload.base).items()}
+    return tuple(Exclusion(axes=kind | base | row, reason=why) for row, why in chosen.excluded)
 
 
 def _shared(every: Sequence[Combination], workload: WorkloadSpec) -> tuple[Combination, ...]:

@@ -2,7 +2,6 @@
 that says what varies from trial to trial."""
 
 import copy
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,8 +17,8 @@ from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan.checks import why_nobody
-from prozess.harness.plan.covering import cover, covered, impossible
-from prozess.harness.plan.matrix import Combination, covering, expand, valid_combinations
+from prozess.harness.plan.covering import ChosenRows, choose
+from prozess.harness.plan.matrix import choose_cells, exclusions_of, expand
 from prozess.harness.plan.plan import Exclusion, Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects
@@ -215,14 +214,20 @@ class CellCount:
     """Says how many cells one workload has, in one kind of cluster."""
 
     kind: str
-    raw: int
-    valid: int
-    chosen: int
-    """The number of cells that are run, after the strength has reduced them."""
-    per_trial: int | None
+    choice: ChosenRows
     exclusions: tuple[Exclusion, ...]
-    pairs: tuple[int, int] | None
-    """The number of combinations of values that the covering array covers, and the number that can be covered."""
+    strength: Literal["full", 2, 3]
+    per_trial: int | None
+
+    @property
+    def chosen(self) -> int:
+        """Returns the number of cells that are run, after the strength has reduced them."""
+        return len(self.choice.rows)
+
+    @property
+    def valid(self) -> int | None:
+        """Returns the number of valid cells; None if there are too many to count."""
+        return None if self.choice.valid is None else len(self.choice.valid)
 
     @property
     def of_trial(self) -> int:
@@ -241,8 +246,6 @@ class MatrixLayout:
 
     matrix: Matrix
     able: RefuseImpossible = lambda plan: None
-    excluded: list[tuple[dict[str, str], str]] = field(default_factory=list)
-    """Choices of cluster and schedule that cannot be run, with the reason."""
     _counts: dict[str, tuple[CellCount, ...]] = field(default_factory=dict)
     """Variant → the cells of each workload."""
     _refused: dict[str, str | None] = field(default_factory=dict)
@@ -251,40 +254,28 @@ class MatrixLayout:
     """Cells of each workload → the size of such a trial."""
 
     @cached_property
-    def valid(self) -> list[dict[str, str]]:
-        """Returns every choice that can be run. BadInput if there is none."""
-        values, rows = self.matrix.spec.values, self._rows
-        found = []
-        for row in rows:
-            if why := self._why_not(row):
-                self.excluded.append((row, why))
-            else:
-                found.append(row)
-        if not found:
+    def choice(self) -> ChosenRows:
+        """Returns the choices of cluster and schedule that are run, and what is known of the others. BadInput if there is
+        none."""
+        values, strength = self.matrix.spec.values, self.matrix.spec.strength
+        found = choose(values, strength, self._why_not, seed=self.matrix.name)
+        if not found.rows:
             raise BadInput(
-                f"{self.matrix.source} has no valid trial: all {len(rows)} choices are excluded, the first because "
-                f"{self.excluded[0][1]}. Change matrix.axes or matrix.schedules."
+                f"{self.matrix.source} has no valid trial: all {len(found.excluded)} choices are excluded, the first because "
+                f"{found.excluded[0][1]}. Change matrix.axes or matrix.schedules."
             )
-        lost = [name for name in values[SCHEDULE] if not any(row[SCHEDULE] == name for row in found)]
+        lost = [name for name in values[SCHEDULE] if not any(row[SCHEDULE] == name for row in found.rows)]
         if lost:
-            why = next(reason for row, reason in self.excluded if row[SCHEDULE] == lost[0])
+            why = next(reason for row, reason in found.excluded if row[SCHEDULE] == lost[0])
             raise BadInput(
                 f"{self.matrix.source}: schedule {lost[0]!r} can be run nowhere: {why}. Change it, or remove it."
             )
         return found
 
-    @cached_property
-    def _rows(self) -> list[dict[str, str]]:
-        values = self.matrix.spec.values
-        return [dict(zip(values, row, strict=True)) for row in product(*values.values())]
-
-    @cached_property
-    def rows(self) -> list[dict[str, str]]:
-        """The choices that are run."""
-        spec = self.matrix.spec
-        if spec.strength == "full":
-            return self.valid
-        return [self.valid[n] for n in cover(self.valid, list(spec.values), spec.strength)]
+    @property
+    def rows(self) -> tuple[dict[str, str], ...]:
+        """Returns the choices that are run."""
+        return self.choice.rows
 
     @cached_property
     def trials(self) -> list[MatrixTrial]:
@@ -307,48 +298,29 @@ class MatrixLayout:
                         add(row, seed, part, of)
         return found
 
-    def coverage(self) -> tuple[int, int, list[dict[str, str]]]:
-        """Returns (combinations of values that are covered, how many can be, those that cannot), in pairs or triples."""
-        values = self.matrix.spec.values
-        strength = min(2 if self.matrix.spec.strength == "full" else self.matrix.spec.strength, len(values))
-        there = covered(self.valid, list(values), strength)
-        return (
-            len(covered(self.rows, list(values), strength) & there),
-            len(there),
-            impossible(self.valid, values, strength),
-        )
-
-    def why_impossible(self, values: Mapping[str, str]) -> str:
-        """Returns the reason that most often keeps these values apart."""
-        self.valid  # noqa: B018 - it notes what is excluded
-        reasons = Counter(why for row, why in self.excluded if values.items() <= row.items())
-        return reasons.most_common(1)[0][0]
-
     def counts(self, row: Mapping[str, str]) -> tuple[CellCount, ...]:
         """Returns the cells of each workload for this choice. BadInput if a workload has no valid cell."""
-        key = self.matrix.variant(row).model_dump_json()
+        # Neither racks nor feature levels make a cell valid or invalid.
+        key = self.matrix.variant(row).model_dump_json(exclude={"racks", "features"})
         if key not in self._counts:
             trial = self.matrix.trial(row)
             self._counts[key] = tuple(self._count(trial, workload) for workload in trial.workloads)
         return self._counts[key]
 
     def _count(self, trial: Trial, workload: WorkloadSpec) -> CellCount:
-        valid, exclusions = valid_combinations(trial, workload)
-        if not valid:
+        choice, cells = choose_cells(trial, workload)
+        if not cells:
             raise BadInput(
                 f"{self.matrix.source} has no valid {workload.kind} cell with {trial.variant.metadata_mode} "
-                f"{trial.variant.kafka_version}: all {len(exclusions)} combinations are excluded, the first because "
-                f"{exclusions[0].reason}. Change its `base` or `axes`."
+                f"{trial.variant.kafka_version}: all {len(choice.excluded)} combinations are excluded, the first because "
+                f"{choice.excluded[0][1]}. Change its `base` or `axes`."
             )
-        chosen = covering(valid, workload)
         return CellCount(
             kind=workload.kind,
-            raw=len(valid) + len(exclusions),
-            valid=len(valid),
-            chosen=len(chosen),
+            choice=choice,
+            exclusions=exclusions_of(choice, workload),
+            strength=workload.strength,
             per_trial=self.matrix.spec.cells_per_trial.get(workload.kind),
-            exclusions=exclusions,
-            pairs=_pairs(valid, chosen, workload),
         )
 
     def plan(self, trial: MatrixTrial) -> Plan:
@@ -386,7 +358,9 @@ class MatrixLayout:
     @cached_property
     def _calm(self) -> Plan:
         """Returns a plan with few cells and no steps."""
-        row = next(row for row in self._rows if why_no_cluster(self.matrix.variant(row)) is None)
+        values = self.matrix.spec.values
+        every = (dict(zip(values, picked, strict=True)) for picked in product(*values.values()))
+        row = next(row for row in every if why_no_cluster(self.matrix.variant(row)) is None)
         trial = self.matrix.trial(row).model_copy(update={"steps": (), "controls": ()})
         few = [w.model_copy(update={"strength": 2}) for w in trial.workloads[:1]]
         return make_plan(trial.model_copy(update={"workloads": tuple(few)}), seed=0)
@@ -416,16 +390,6 @@ def _step_s(step: Step) -> float:
         seconds = step.after.seconds
         return sum(seconds.between) / 2 if isinstance(seconds, Between) else seconds
     return 0.0 if step.after is None else WAIT_S
-
-
-def _pairs(
-    valid: Sequence[Combination], chosen: Sequence[Combination], workload: WorkloadSpec
-) -> tuple[int, int] | None:
-    if workload.strength == "full":
-        return None
-    axes = list(workload.axes)
-    there = covered([c.axes for c in valid], axes, workload.strength)
-    return len(covered([c.axes for c in chosen], axes, workload.strength)), len(there)
 
 
 def _why_no_targets(variant: Variant, steps: Sequence[Step]) -> str | None:

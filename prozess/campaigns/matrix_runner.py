@@ -179,18 +179,29 @@ def _show_cells(out: Console, layout: MatrixLayout) -> None:
     workloads = layout.matrix.trial(first).workloads
     rows: list[tuple[str | int, ...]] = []
     for c, workload in zip(counts, workloads, strict=True):
-        covered = "all" if c.pairs is None else f"{c.pairs[0]:,} of {c.pairs[1]:,}"
-        rows.append((c.kind, c.raw, c.valid, str(workload.strength), c.chosen, covered, c.of_trial, c.parts))
-    raw, valid, chosen, of_trial = (
-        sum(getattr(c, name) for c in counts) for name in ("raw", "valid", "chosen", "of_trial")
+        covered = "all" if c.strength == "full" else f"{c.choice.covered:,} of {c.choice.possible:,}"
+        valid = "not counted" if c.valid is None else c.valid
+        rows.append((c.kind, c.choice.raw, valid, str(workload.strength), c.chosen, covered, c.of_trial, c.parts))
+    raw, chosen, of_trial = (
+        sum(c.choice.raw for c in counts),
+        sum(c.chosen for c in counts),
+        sum(c.of_trial for c in counts),
     )
-    for row in (*rows, ("together", raw, valid, "", chosen, "", of_trial, "")):
+    all_valid = "" if any(c.valid is None for c in counts) else sum(c.valid or 0 for c in counts)
+    for row in (*rows, ("together", raw, all_valid, "", chosen, "", of_trial, "")):
         table.add_row(*(value if isinstance(value, str) else f"{value:,}" for value in row))
     out.print(table)
     for count in counts:
-        _show_reasons(
-            out, f"Excluded combinations of {count.kind} cells", (exclusion.reason for exclusion in count.exclusions)
-        )
+        if count.strength != "full":
+            done, there = count.choice.beyond()
+            what = _MANY[count.choice.size + 1]
+            out.print(f"{count.kind}: {done:,} of {there:,} {what} of values, valid or not, are in some cell")
+    for count in counts:
+        what = "combinations" if count.valid is not None else _MANY[count.choice.size]
+        _show_reasons(out, f"Excluded {what} of {count.kind} cells", (each.reason for each in count.exclusions))
+
+
+_MANY = {1: "values", 2: "pairs", 3: "triples", 4: "quadruples"}
 
 
 def _show_reasons(out: Console, title: str, reasons: Iterable[str]) -> None:
@@ -209,21 +220,23 @@ def _show_trials(out: Console, layout: MatrixLayout) -> None:
     out.print("\nAxes whose values need a trial each:")
     for axis, values in spec.values.items():
         out.print(f"  {axis}: {'; '.join(values)}", markup=False, soft_wrap=True)
-    _show_reasons(out, "Excluded choices", (why for _, why in layout.excluded))
-    done, possible, impossible = layout.coverage()
-    strength = 2 if spec.strength == "full" else spec.strength
-    what = {2: "pairs", 3: "triples"}[strength]
-    raw = len(layout.valid) + len(layout.excluded)
+    choice, impossible = layout.choice, layout.choice.impossible
+    met = "" if choice.valid is not None else ", among those that were tried"
+    _show_reasons(out, f"Excluded choices{met}", (why for _, why in choice.excluded))
+    what = _MANY[choice.size]
+    valid = "" if choice.valid is None else f" {len(choice.valid):,} are valid,"
     out.print(
-        f"\nChoices: {raw:,} in all, {len(layout.valid):,} are valid, {len(layout.rows):,} are run (strength "
-        f"{spec.strength}). They cover {done:,} of {possible:,} valid {what} of values.",
+        f"\nChoices: {choice.raw:,} in all,{valid} {len(layout.rows):,} are run (strength "
+        f"{spec.strength}). They cover {choice.covered:,} of {choice.possible:,} valid {what} of values.",
         soft_wrap=True,
     )
     if impossible:
-        out.print(f"No valid choice has these {len(impossible):,} {what}:")
+        out.print(
+            f"No valid choice {'has' if choice.valid is not None else 'was found with'} these {len(impossible):,} {what}:"
+        )
         for apart in impossible[: 2 * _REASONS]:
             named = ", ".join(f"{axis}={value}" for axis, value in apart.items())
-            out.print(f"  {named}: {layout.why_impossible(apart)}", markup=False, soft_wrap=True)
+            out.print(f"  {named}: {choice.why_impossible(apart)}", markup=False, soft_wrap=True)
         if len(impossible) > 2 * _REASONS:
             out.print(f"  and {len(impossible) - 2 * _REASONS} more")
     trials = layout.trials
@@ -328,22 +341,25 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
     if not as_json:
         show_matrix(layout)
         return
-    done, possible, impossible = layout.coverage()
+    choice = layout.choice
     counts = [
-        {"workload": c.kind, "raw": c.raw, "valid": c.valid, "run": c.chosen, "per_trial": c.of_trial, "parts": c.parts}
+        {
+            **{"workload": c.kind, "raw": c.choice.raw, "valid": c.valid, "run": c.chosen},
+            **{"per_trial": c.of_trial, "parts": c.parts},
+        }
         for c in layout.counts(layout.rows[0])
     ]
     document = {
         "name": layout.matrix.name,
         "cells": counts,
         "choices": {
-            "raw": len(layout.valid) + len(layout.excluded),
-            "valid": len(layout.valid),
+            "raw": choice.raw,
+            "valid": None if choice.valid is None else len(choice.valid),
             "run": len(layout.rows),
         },
-        "covered": done,
-        "can_be_covered": possible,
-        "impossible": impossible,
+        "covered": choice.covered,
+        "can_be_covered": choice.possible,
+        "impossible": choice.impossible,
         "trials": [{**trial.model_dump(exclude={"row"}), **trial.row} for trial in layout.trials],
         "seconds": round(sum(layout.seconds(t) for t in layout.trials)),
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.plan.covering import cover, cover_wide, covered, impossible
+from prozess.harness.plan.covering import choose, cover, cover_wide, covered, impossible
 
 
 @st.composite
@@ -96,3 +96,23 @@ def test_twenty_axes_are_covered_by_a_few_rows_of_billions(strength, most):
     assert not found.not_seen
     assert found.covered == len(list(combinations(axes, strength))) * 3**strength
     assert len(found.rows) <= most
+
+
+def test_a_table_is_searched_only_if_it_is_large_and_not_wanted_whole_and_says_what_is_beyond_its_strength():
+    values = {f"axis-{n}": [str(v) for v in range(3)] for n in range(10)}  # 59,049 rows
+
+    def why_not(row):
+        return "the first is 0, or the second is not" if row["axis-0"] != "0" and row["axis-1"] == "0" else None
+
+    found = choose(values, 2, why_not, seed="any")
+    assert (found.raw, found.valid) == (3**10, None)
+    assert found.impossible == [{"axis-0": v, "axis-1": "0"} for v in ("1", "2")]
+    assert {found.why_impossible(apart) for apart in found.impossible} == {"the first is 0, or the second is not"}
+    assert found.covered == found.possible == 45 * 9 - 2
+    done, there = found.beyond()
+    assert there == 120 * 27
+    assert len(found.rows) * 8 < done < there
+    small = choose({axis: values[axis] for axis in list(values)[:4]}, 2, why_not, seed="any")
+    assert small.valid is not None
+    assert (len(small.valid), small.impossible) == (63, found.impossible)
+    assert len(choose({axis: values[axis] for axis in list(values)[:4]}, "full", why_not, seed="any").rows) == 63

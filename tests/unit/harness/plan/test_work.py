@@ -129,7 +129,7 @@ def test_copies_are_judged_as_transactions_where_our_own_copiers_make_some(confi
 
 def test_work_of_another_kind_than_the_one_that_must_be_is_our_mistake_and_is_named():
     assert work_as(GroupWork, GROUP) is GROUP
-    with pytest.raises(AssertionError, match="is no TransactionsWork"):
+    with pytest.raises(AssertionError, match="expected TransactionsWork"):
         work_as(TransactionsWork, GROUP)
 
 

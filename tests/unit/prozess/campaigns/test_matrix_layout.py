@@ -60,12 +60,12 @@ def test_a_cover_of_the_trials_has_every_valid_pair_and_what_is_impossible_is_to
     }
     made = layout(matrix={"axes": axes, "strength": 2})
     values = made.matrix.spec.values
-    assert covered(made.rows, list(values), 2) == covered(made.valid, list(values), 2)
-    assert len(made.rows) < len(made.valid) == 20
-    done, possible, impossible = made.coverage()
-    assert done == possible
-    assert impossible == [{"variant.metadata_mode": "zookeeper", "variant.kafka_version": "4.4.0"}]
-    assert "KIP-833" in made.why_impossible(impossible[0])
+    choice = made.choice
+    assert covered(made.rows, list(values), 2) == covered(choice.valid, list(values), 2)
+    assert len(made.rows) < len(choice.valid) == 20
+    assert choice.covered == choice.possible
+    assert choice.impossible == [{"variant.metadata_mode": "zookeeper", "variant.kafka_version": "4.4.0"}]
+    assert "KIP-833" in choice.why_impossible(choice.impossible[0])
 
 
 def test_cells_beyond_the_limit_are_dealt_to_further_trials_each_once():
@@ -177,12 +177,13 @@ def test_what_one_metadata_mode_cannot_do_is_left_out_there_alone():
 
     made = MatrixLayout(parse_matrix(document(), source="small.toml"), able=able)
     assert len(made.trials) == 3
-    assert made.excluded == [({"variant.metadata_mode": "kraft-combined", "schedule": "kill"}, "not here")]
+    assert made.choice.excluded == (({"variant.metadata_mode": "kraft-combined", "schedule": "kill"}, "not here"),)
 
 
 @pytest.mark.parametrize("name", sorted(known_matrices()))
 def test_a_matrix_that_comes_with_prozess_covers_what_is_possible(name):
-    done, possible, _ = MatrixLayout(load_matrix(name)).coverage()
+    choice = MatrixLayout(load_matrix(name)).choice
+    done, possible = choice.covered, choice.possible
     assert done == possible
 
 
