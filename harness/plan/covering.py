@@ -106,7 +106,7 @@ def cover_wide(
     new combinations and leaves the row valid. The row is kept, and what it has is covered.
     """
     assert strength > 0, strength
-    search = _Search(values, min(strength, len(values)), valid, random.Random(seed))
+    search = _WitnessSearch(values, min(strength, len(values)), valid, random.Random(seed))
     if not search.witnesses:
         return None
     rows: list[dict[str, str]] = []
@@ -121,7 +121,7 @@ def cover_wide(
     return WideCover(tuple(rows), len(search.witnesses), tuple(search.not_seen))
 
 
-class _Search:
+class _WitnessSearch:
     """Finds a valid row for each combination of values, and improves rows."""
 
     def __init__(

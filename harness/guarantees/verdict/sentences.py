@@ -208,7 +208,7 @@ def _why_unproven(anomaly: str, asked: int, cells: Sequence[CellVerdict]) -> str
             "rests on it."
         )
     return (
-        f"{anomaly} was not seen in its {control}. This run did not prove that it can see {anomaly}, and *held* proves "
+        f"{anomaly} was not seen in its {control}. This run did not prove that it can see {anomaly}, and 'held' proves "
         f"nothing in the {number_of(len(held), 'cell')} that must not show it."
     )
 

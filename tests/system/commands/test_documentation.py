@@ -365,12 +365,12 @@ def test_documented(command, carry_out, outside, request):
 @pytest.mark.cluster
 def test_the_second_part_of_the_first_hour_can_be_pasted(recorded, carry_out, tmp_path):
     page = (ROOT / "docs" / "first-hour.md").read_text("utf-8")
-    (block,) = re.findall(r"## 2\. .*?\n\n((?:    .*\n)+)", page, re.DOTALL)
+    (block,) = re.findall(r"## 2\. .*?\n\n((?:    [^\n]*\n)+)", page, re.DOTALL)
     # Its two runs are the recorded one's, and test_replay's.
     lines = [line.strip() for line in block.splitlines() if not re.match(r" *prozess (run|replay) ", line)]
     assert len(lines) >= 5, block
     shutil.copytree(recorded, tmp_path / "runs" / "smoke-2-20260101T000000")
-    done = carry_out(f"set -e; cd {tmp_path}; " + "\n".join(lines))
+    done = carry_out(f"set -e; export COLUMNS=200; cd {tmp_path}; " + "\n".join(lines))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "smoke-2-20260101T000000" in done.stdout
     assert "lost" in done.stdout

@@ -371,7 +371,7 @@ def test_a_silent_optional_control_leaves_held_unproven():
     assert " under kill (for lost this proves nothing: its control stayed silent)." in verdict.sentence
     assert verdict.not_proven == (
         "lost was not seen in its 1 control cell, where these faults may cause it. This run did not prove that it can see "
-        "lost, and *held* proves nothing in the 1 cell that must not show it.",
+        "lost, and 'held' proves nothing in the 1 cell that must not show it.",
     )
 
 
