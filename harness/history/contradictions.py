@@ -176,7 +176,7 @@ class _Sought:
     def _look(self, table: Table, rows: Columns) -> None:
         self._ranges(table, rows)
         self._intervals(table, rows)
-        # Rows of one client mostly follow one another: what is said of clients is said of each such run.
+        # Rows of one client mostly follow one another, so clients are looked up once for each such run.
         starts = run_starts(rows, ["client"])
         client = rows["client"][starts].astype(np.int64)
         unknown = ~among(client, self._known) | ((client == NONE) & (table.name in _OF_CLIENTS))

@@ -253,7 +253,8 @@ def directories_among(sources: Sequence[TablesLocation | RunSource]) -> list[Run
 
 
 def rows_of_directories(names: Sequence[str], runs: Sequence[RunSource]) -> dict[str, pa.Table]:
-    """Returns the rows of run directories in these tables, in the order of the runs. Of many, several processes make them."""
+    """Returns the rows of run directories in these tables, in the order of the runs. If there are many, several
+    processes make them."""
     if len(runs) < _FEW_RUNS:
         return rows_of_group(names, runs)
     from concurrent.futures import ThreadPoolExecutor
