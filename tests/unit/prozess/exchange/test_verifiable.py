@@ -140,7 +140,7 @@ def test_the_first_line_says_what_was_found_and_why_it_is_not_judged(tool, tmp_p
     verdict, found = checked(tmp_path, producer, consumer)
     assert (verdict.verdict, found) == (Verdict.UNKNOWN, {"lost": 1, "skipped": 1})
     told = (
-        "Unknown: lost 1 and skipped 1 found, but it is unknown whether that is permitted: nothing states or shows which "
+        "Unknown: lost 1 and skipped 1 found, but it is unknown whether that is permitted: the history does not say which "
         "faults struck the cluster"
     )
     assert verdict.sentence.startswith(told)
