@@ -51,7 +51,8 @@ def in_order(table):
     return sorted(table.to_pylist(), key=repr)
 
 
-@pytest.mark.parametrize("where", ["runs", "kept"])
+# Run directories take Spark twice as long; tests/unit/harness/tables reads them without it.
+@pytest.mark.parametrize("where", [pytest.param("runs", marks=pytest.mark.long), "kept"])
 def test_spark_gives_what_arrow_gives(session, where, request):
     location = request.getfixturevalue(where)
     frames, tables = trial.tables(session, location), prozess.tables(location)
@@ -83,7 +84,7 @@ def test_the_questions_of_the_page_have_answers(session, kept, question):
         assert answers, "these runs have an answer"
 
 
-@pytest.mark.parametrize("name", ["undated", "recorded"])
+@pytest.mark.parametrize("name", [pytest.param("undated", marks=pytest.mark.long), "recorded"])
 def test_a_readable_history_is_the_same_in_spark(session, runs, name):
     run = prozess.load(runs / name)
     names = RunNames.of(trial.RunDirectory(run.path), read_plan(trial.RunDirectory(run.path)))

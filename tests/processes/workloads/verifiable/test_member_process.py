@@ -92,6 +92,8 @@ def test_pause_stops_the_tool_too_and_a_kill_records_what_it_had_said(tmp_path):
         b.until(node.at_work, "an assignment")
         b.workload.command(RESUME)
         b.until(lambda: len(b.rows("processed", client)) > 10, "records")
+        # It commits after it has processed: on a busy machine more than ten records before its first commit is written.
+        b.until(lambda: len(b.rows("commits", client)) > 0, "a commit")
         pid = b.pid(client)
         (tool,) = tools_of(pid)
         node.pause()
