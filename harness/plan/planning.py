@@ -150,6 +150,11 @@ def _labels(trial: Trial) -> list[str]:
     return labels
 
 
+CELL_NAME_MAX = 200
+"""A cell of many axes is named by its number beyond so many characters: names of files have 255 at most, and a client's log
+is named after its cell."""
+
+
 class _Layout:
     """Numbers the cells and partitions of all workloads of a trial, from 0 on."""
 
@@ -191,10 +196,13 @@ class _Layout:
                     late=late,
                 )
             )
-        words = [*words, *(f"{axis.partition('.')[2]}_{combination.axes[axis]}" for axis in varying)]
+        values = [f"{axis.partition('.')[2]}_{combination.axes[axis]}" for axis in varying]
+        name = "-".join([*words, *values]) or trial.name
+        if len(name) > CELL_NAME_MAX:
+            name = f"{words[0] if words else workload.kind}-cell-{number}"
         cell = Cell(
             cell=number,
-            name="-".join(words) or trial.name,
+            name=name,
             workload=workload.kind,
             topic_name=topic_name,
             axes=combination.axes,

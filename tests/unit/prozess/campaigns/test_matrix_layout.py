@@ -264,3 +264,12 @@ def test_bad_arguments_are_refused_in_a_sentence(monkeypatch, capsys, arguments,
     code, said = carry_out(monkeypatch, capsys, *arguments)
     assert code == 254
     assert words in said.err
+
+
+def test_a_cell_of_many_axes_is_named_by_its_number_so_that_files_can_be_named_after_it():
+    layout = MatrixLayout(load_matrix("matrix-wide"))
+    made = layout.plan(layout.trials[0])
+    names = [cell.name for cell in made.cells]
+    assert len(set(names)) == len(names)
+    assert any(name.startswith("group-cell-") for name in names)
+    assert max(len(f"client-{client.name}~99.log") for client in made.clients) <= 255
