@@ -36,7 +36,7 @@ def test_no_order_of_the_shop_is_lost_although_a_leader_dies(kafka_cluster, neme
     program.wait_printed(SENT, count=50)
     with nemesis.kill(f"leader({orders}/0)"):
         assert program.wait(timeout_s=120) == 0
-    assert program.said(SENT) == 300
+    assert program.printed(SENT) == 300
 
 
 @pytest.mark.prozess(forbid=["lost"])
@@ -48,7 +48,7 @@ def test_demonstration_the_shop_with_acks_1_loses_orders(kafka_cluster, nemesis,
     program.wait_printed(SENT, count=20)
     frozen = nemesis.pause(f"followers({orders}/0)")
     nemesis.wait("elapsed", seconds=0.6)  # a fetch that waits at the leader would still be answered
-    program.wait_printed(SENT, count=program.said(SENT) + 50)
+    program.wait_printed(SENT, count=program.printed(SENT) + 50)
     program.kill()
     nemesis.kill(f"leader({orders}/0)")
     frozen.heal()

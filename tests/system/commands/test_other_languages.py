@@ -52,12 +52,12 @@ def test_kafkas_own_tools_through_a_dead_leader(kafka_cluster, nemesis, recorded
         words(kafka_cluster, "VerifiableConsumer", tmp_path / "none", *reading),
         role="consumer", configuration=MEMBER, name="consumer",
     )
-    producer.wait_said("producer_send_success", count=200)
+    producer.wait_printed("producer_send_success", count=200)
     with nemesis.kill(f"leader({topic}/0)"):
         assert producer.wait(timeout_s=90) == 0
-        consumer.wait_said("record_data", count=producer.stated("producer_send_success"), timeout_s=60)
+        consumer.wait_printed("record_data", count=producer.printed("producer_send_success"), timeout_s=60)
     consumer.stop()
-    assert producer.stated("producer_send_success") == COUNT
+    assert producer.printed("producer_send_success") == COUNT
 '''
 
 
