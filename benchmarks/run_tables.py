@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,11 @@ def make_kept(sources: list[Path], store: TablesLocation, runs: int, nights: int
 def without_spark(folder: Path) -> None:
     """Reads each table, the one after the other."""
     for name, table in prozess.tables(folder).items():
-        measured(f"  {name}", lambda table=table: f"{table.to_arrow().num_rows:,} rows")  # type: ignore[misc]
+        measured(f"  {name}", partial(_rows_of, table))
+
+
+def _rows_of(table: prozess.RunTable) -> str:
+    return f"{table.to_arrow().num_rows:,} rows"
 
 
 def trends_of(folder: Path) -> str:
@@ -108,11 +113,15 @@ def in_spark(folder: Path) -> None:
     from tools.table_page import QUESTIONS
 
     session = start_session()
+
+    def answer(text: str) -> str:
+        return f"{len(session.sql(text).collect()):,} rows"
+
     try:
         for name, frame in trial.tables(session, folder).items():
             frame.createOrReplaceTempView(name)
         for question, text in QUESTIONS.items():
-            measured(f"  {question[:56]}", lambda text=text: f"{len(session.sql(text).collect()):,} rows")  # type: ignore[misc]
+            measured(f"  {question[:56]}", partial(answer, text))
         one_day = "select count(*) as n from outcomes where day = date'2026-01-05'"
         measured("  outcomes of one day", lambda: f"{session.sql(one_day).collect()[0].n:,}")
     finally:

@@ -369,7 +369,7 @@ class _NoRecorder:
     marked in the journal."""
 
     def write(self, table: str, **columns: int) -> None:
-        """Writes nothing."""
+        """Drops the row: the run is over, and its history is written."""
 
     def code(self, dictionary: str, text: str) -> int:
         """Returns 0 for every text, since there is no dictionary."""

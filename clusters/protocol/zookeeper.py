@@ -199,17 +199,17 @@ class JuteCursor(Cursor):
 
 
 def integer(value: int) -> bytes:
-    """Writes an int."""
+    """Encodes an int: 4 bytes, the most significant first (jute)."""
     return _INT.pack(value)
 
 
 def long(value: int) -> bytes:
-    """Writes a long."""
+    """Encodes a long: 8 bytes, the most significant first (jute)."""
     return _LONG.pack(value)
 
 
 def boolean(value: bool) -> bytes:
-    """Writes a boolean."""
+    """Encodes a boolean: one byte, 1 or 0 (jute)."""
     return bytes([value])
 
 
@@ -219,7 +219,7 @@ def buffer(data: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """Writes a ustring."""
+    """Encodes a ustring: its length in UTF-8 as an int, then these bytes (jute)."""
     return buffer(value.encode())
 
 

@@ -160,7 +160,7 @@ def _lines_in(
         while entry is not None and entry.at_s <= to_s:
             line = content[entry.begin : entry.end]
             if entry.level in _LOUD or name.search(line):
-                text = printable(line.decode(errors="replace").strip().replace("\t", " "))
+                text = _text(line)
                 yield LogLine(node, entry.at_s, text[:WIDTH_MAX] + ("…" if len(text) > WIDTH_MAX else ""))
             entry = log.entry(entry.end)
 

@@ -71,7 +71,7 @@ def leader_of(seen: PartitionView) -> int:
 
 
 def text_of(key: PartitionKey) -> str:
-    """ "cell-000-1"."""
+    """Returns the partition as Kafka names it: "cell-000-1"."""
     return f"{key[0]}-{key[1]}"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,10 +41,11 @@ def tables(*locations: Path | str, since: date | None = None, until: date | None
     sources, days = sources_of(locations), (since, until)
     runs = directories_among(sources)
     rows = cache(lambda names: rows_of_directories(names, runs))  # one pass makes several tables
-    return {
-        name: _table(name, sources, days, lambda name=name: rows(together_with(name))[name])  # type: ignore[misc]
-        for name in RUN_TABLES
-    }
+
+    def made(name: str) -> pa.Table:
+        return rows(together_with(name))[name]
+
+    return {name: _table(name, sources, days, partial(made, name)) for name in RUN_TABLES}
 
 
 def _table(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from prozess.harness.printable import first_of_many, number_of
 from prozess.validation.prediction import Prediction, Weakness, change_in_words
-from prozess.validation.setting_names import SettingNames
 from prozess.validation.terminal import blame
 
 LINES_MAX = 10
@@ -19,7 +18,7 @@ OF_LOSS = ("lost", "lost-transaction", "torn", "unreported", "unprocessed", "ski
 
 def first_lines(prediction: Prediction) -> list[tuple[str, str]]:
     """Returns (word, sentence) for each of the first lines, ten at most: the most important first."""
-    return list(SettingNames(prediction.parts).lines(_lines(prediction)))[:LINES_MAX]
+    return list(prediction.names.lines(_lines(prediction)))[:LINES_MAX]
 
 
 def _lines(prediction: Prediction) -> Iterator[tuple[str, str]]:

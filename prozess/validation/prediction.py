@@ -43,6 +43,7 @@ from prozess.validation.assumptions import (
 from prozess.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
 from prozess.validation.lifetimes import RULES as LIFETIMES
 from prozess.validation.lifetimes import conditions, duties, lifetimes
+from prozess.validation.setting_names import SettingNames
 from prozess.validation.trial import ConfigurationParts
 
 CHANGES_MAX = 3
@@ -150,6 +151,11 @@ class Prediction:
     def promised(self) -> tuple[Guarantee, ...]:
         """Returns the promised guarantees: no rule permits a witness. Empty if anything was not understood."""
         return () if self.doubts else self.not_permitted
+
+    @cached_property
+    def names(self) -> SettingNames:
+        """What writes sentences with the settings' names as the files have them."""
+        return SettingNames(self.parts)
 
     @property
     def provided(self) -> str:

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import Comparison
 from prozess.validation.prediction import Prediction
-from prozess.validation.setting_names import SettingNames
 from prozess.validation.terminal import causes, weak_sentence
 
 
@@ -53,9 +52,8 @@ _IN_BRACKETS = re.compile(r"\(([^()]+:\d+)\)")
 def remarks_of(prediction: Prediction, *, strict: bool) -> Iterator[Remark]:
     """Yields what is weak or in doubt in a configuration. `strict`: weaknesses that a change would rule out, and open defects
     that break a promise, are errors unless somebody has accepted them."""
-    names = SettingNames(prediction.parts)
     for remark in _remarks_of(prediction, frozenset(prediction.failures if strict else ())):
-        yield replace(remark, sentence=names.sentence(remark.sentence))
+        yield replace(remark, sentence=prediction.names.sentence(remark.sentence))
 
 
 def _remarks_of(prediction: Prediction, failures: frozenset[str]) -> Iterator[Remark]:

@@ -16,7 +16,6 @@ from prozess.harness.report.words import MEANINGS, SIGNS, roughly, time_left_s
 from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import Comparison, ComparisonLine, WeaknessState, closing_line
 from prozess.validation.prediction import Prediction, Weakness, change_in_words
-from prozess.validation.setting_names import SettingNames
 
 _STYLES = {
     "note": "dim",
@@ -143,7 +142,7 @@ def to_json(comparison: Comparison) -> None:
     """Prints the whole result as JSON."""
     prediction = comparison.prediction
     changes, _ = prediction.smallest_change()
-    words = SettingNames(prediction.parts).sentence
+    words = prediction.names.sentence
     document = {
         "files": [reading.summary() for reading in prediction.parts.readings],
         "unclear": [
@@ -202,7 +201,7 @@ def to_json(comparison: Comparison) -> None:
         },
         "remarks": prediction.remarks,
         "failures": prediction.failures,
-        "copies": [sentence for word, sentence in prediction_lines(prediction) if word == "copies"],
+        "copies": [words(sentence) for sentence in _copies(prediction)],
         "change": [words(change_in_words(change)) for change in changes],
         "runs": len(comparison.runs),
         "observed": {
@@ -242,7 +241,7 @@ NAMES = {
 
 def prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     """Yields (word, sentence) for each line of the prediction, in the order of the output."""
-    yield from SettingNames(prediction.parts).lines(_prediction_lines(prediction))
+    yield from prediction.names.lines(_prediction_lines(prediction))
 
 
 def _prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
@@ -254,13 +253,19 @@ def _prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
         yield "note", note
     for assumption in prediction.assumed:
         yield "assumed", assumption
-    for sentence in () if prediction.fault_tolerance is None else prediction.fault_tolerance.sentences():
+    for sentence in _copies(prediction):
         yield "copies", sentence
     yield from _promises(prediction)
     yield from _weaknesses(prediction)
     yield from _change(prediction)
     for remark in prediction.remarks:
         yield "accepted", remark
+
+
+def _copies(prediction: Prediction) -> Iterator[str]:
+    """Yields how many brokers and disks may be gone; nothing where no file says how many copies there are."""
+    if prediction.fault_tolerance is not None:
+        yield from prediction.fault_tolerance.sentences()
 
 
 def _promises(prediction: Prediction) -> Iterator[tuple[str, str]]:

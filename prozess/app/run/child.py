@@ -44,7 +44,7 @@ class EventLog:
                 self._pipe = None  # The outer process is gone; the stage notices by its control pipe.
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file of events, which takes no further one."""
         with self._lock:
             self._file.close()
 

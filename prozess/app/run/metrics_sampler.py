@@ -70,7 +70,7 @@ class MetricsSampler(Beside):
             due_ns += period_ns * max(1, -((due_ns - self._clock.monotonic_ns()) // period_ns))
 
     def closed(self) -> None:
-        """Closes the observer."""
+        """Ends the connections to the nodes whose metrics were sampled."""
         if self._observer is not None:
             self._observer.close()
 
