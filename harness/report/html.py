@@ -77,6 +77,7 @@ from prozess.harness.report.words import (
     seen_groups,
     short,
     tallies,
+    verdict_words,
 )
 from prozess.harness.run_directory import RunDirectory, seconds_in_all, write_whole
 from prozess.harness.schema import MISSING, NONE, Outcome
@@ -197,6 +198,7 @@ def _words(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, Any]:
         "signs": SIGNS,
         "meanings": MEANINGS,
         "verdict_signs": VERDICT_SIGNS,
+        "verdict_words": verdict_words,
         "reached": REACHED,
         "short": short,
         "breakable": _breakable,

@@ -27,11 +27,13 @@ from prozess.harness.report.words import (
     reproduce,
     seen_in,
     short,
+    verdict_words,
 )
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.verdict import CellVerdict, TrialVerdict, Verdict
+from prozess.harness.verdict import AnomalyOutcome, CellVerdict, TrialVerdict, Verdict
 
 _STYLES = {Verdict.HELD: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_JUDGED: "dim"}
+_SHOWN_STYLE = "dark_orange"
 
 # Headings of narrow columns; everything else keeps Kafka's spelling.
 _BRIEF = {
@@ -40,8 +42,8 @@ _BRIEF = {
     "unclean.leader.election.enable": "unclean",
     "replication.factor": "replicas",
 }
-_VERDICT_AND_SEEN = 13 + 3 + 20
-"""Columns that these need: "✓ as promised", a gap, and words of what was seen."""
+_VERDICT_AND_SEEN = 14 + 3 + 20
+"""Columns that these need: "● as permitted", a gap, and words of what was seen."""
 
 
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
@@ -87,7 +89,7 @@ def _cell_by_cell(matrix: CellMatrix[CellVerdict], width: int) -> Table:
     table.add_column("seen")
     for cell in matrix.cells:
         values = [cell.axes[axis] for axis in matrix.axes] if apart else [_label(matrix.axes, cell)]
-        table.add_row(*map(escape, values), _styled(cell.verdict), escape(seen_in(cell)))
+        table.add_row(*map(escape, values), _styled(cell.verdict, (cell,)), escape(seen_in(cell)))
     return table
 
 
@@ -101,14 +103,15 @@ def _grouped(matrix: CellMatrix[CellVerdict]) -> Table:
     for group in groups_of(matrix):
         values = (f"{_heading(axis)}={' or '.join(values)}" for axis, values in group.values.items())
         label = ", ".join(values) or "all"
-        table.add_row(escape(label), f"{len(group.cells):,}", _styled(group.verdict), escape(group.seen))
+        table.add_row(escape(label), f"{len(group.cells):,}", _styled(group.verdict, group.cells), escape(group.seen))
     return table
 
 
-def _styled(verdict: Verdict) -> str:
-    """Returns the verdict of a cell. One that held kept what was promised of it, which may have been little."""
-    words = "as promised" if verdict is Verdict.HELD else verdict
-    return f"[{_STYLES[verdict]}]{VERDICT_SIGNS[verdict]} {words}[/{_STYLES[verdict]}]"
+def _styled(verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
+    """Returns the verdict of cells, with its sign and colour."""
+    sign, words, colour = verdict_words(verdict, cells)
+    style = _SHOWN_STYLE if colour == AnomalyOutcome.SHOWN else _STYLES[verdict]
+    return f"[{style}]{sign} {words}[/{style}]"
 
 
 def _show_names(verdict: TrialVerdict) -> None:

@@ -92,6 +92,19 @@ def short(axis: str) -> str:
     return axis.partition(".")[2].replace("_", ".")
 
 
+def verdict_words(verdict: Verdict, cells: Iterable[CellVerdict]) -> tuple[str, str, str]:
+    """Returns (sign, words, outcome or verdict that gives the colour) of the verdict of cells, as tables show it.
+
+    Cells that held kept what was promised of them, which may have been little: a cell that lost what its configuration lets
+    it lose is "● as permitted", and never has the sign of one that kept everything.
+    """
+    if verdict is not Verdict.HELD:
+        return VERDICT_SIGNS[verdict], str(verdict), str(verdict)
+    if any(anomaly.outcome is AnomalyOutcome.SHOWN for cell in cells for anomaly in cell.anomalies.values()):
+        return SIGNS[AnomalyOutcome.SHOWN], "as permitted", str(AnomalyOutcome.SHOWN)
+    return VERDICT_SIGNS[verdict], "as promised", str(verdict)
+
+
 def seen_in(cell: CellVerdict) -> str:
     """Returns what was seen in a cell, worst first: `lost 200 (permitted)`."""
     order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN]

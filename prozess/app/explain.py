@@ -53,8 +53,12 @@ _NATURE = {
 """What a kind of fault may do to a node (`FaultNature`), in words that follow "may"."""
 _WORDS: dict[str, tuple[str, str]] = {
     "as promised": (
-        "in the table of cells: nothing happened in this cell that its configuration forbids. Something that it permits may "
-        "have happened: the column `seen` says what, and that is what the configuration costs.",
+        "in the table of cells: nothing that the guarantees speak of happened in this cell.",
+        "prozess's guarantee table, docs/guarantees.md",
+    ),
+    "as permitted": (
+        "in the table of cells: nothing happened in this cell that its configuration forbids, and something that it permits "
+        "did. The column `seen` says what, and that is what the configuration costs.",
         "prozess's guarantee table, docs/guarantees.md",
     ),
     "cell": (

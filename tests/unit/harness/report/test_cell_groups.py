@@ -79,7 +79,7 @@ def test_a_violation_comes_first_and_the_verdict_stays_in_view(tmp_path, capsys,
     show_verdict(verdict, RunDirectory(tmp_path))
     told = capsys.readouterr().out.splitlines()
     assert len(told) < 20
-    rows = [line for line in told if "as promised" in line or "✗ violated" in line]
+    rows = [line for line in told if "as permitted" in line or "✗ violated" in line]
     assert "✗ violated" in rows[0]
     assert "acks=all, min.insync=2" in rows[0]
-    assert any("acks=0 or 1" in row and "✓ as promised" in row for row in rows)
+    assert any("acks=0 or 1" in row and "● as permitted" in row for row in rows)
