@@ -234,9 +234,28 @@ class ComposeNode(HasParts):
 
     def pause(self) -> None:
         with self._lock:
-            if self.state() is NodeState.RUNNING:
-                self._ask("pause")
+            wait_until(
+                self._asked_to_pause,
+                awaited=f"the Docker engine to pause {self.name}",
+                timeout_s=SIGNAL_TIMEOUT_S,
+                clock=self._clock,
+                last_seen=lambda: "it was unable to freeze the container, and thawed it",
+                interval_s=0.05,
+            )
         self._await(NodeState.PAUSED, awaited=f"{self.name} to be paused", timeout_s=SIGNAL_TIMEOUT_S)
+
+    def _asked_to_pause(self) -> bool:
+        """Asks the engine to pause a running container. False: its runtime could not freeze it, which happens on a busy machine.
+        It thaws what it had frozen, and leaves it to its caller to ask again. [opencontainers/runc#4388]"""
+        if self.state() is not NodeState.RUNNING:
+            return True
+        try:
+            self._ask("pause")
+        except ClusterFailed as error:
+            if "unable to freeze" not in str(error):
+                raise
+            return False
+        return True
 
     def resume(self) -> None:
         with self._lock:
