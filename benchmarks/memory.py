@@ -58,7 +58,7 @@ def kind_of(command: Sequence[str], parent_is_fork_server: bool) -> str:
         ("kafka.tools", "java-client"),
         ("org.apache.spark", "spark"),
         ("pyspark", "spark-worker"),
-        ("prozess.app.run.inside", "run-stage"),
+        ("prozess.app.run.inside_sandbox", "run-stage"),
         ("prozess.app.run.supervisor", "supervisor"),
         ("prozess run", "outer"),
     ):

@@ -19,7 +19,7 @@ import psutil
 from shapes import write
 
 from prozess.app.run.check import CheckOptions, check_run
-from prozess.exchange.imports import ImportOptions, new_directory, write_imported
+from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
 from prozess.exchange.jepsen.history import read_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS

@@ -42,7 +42,7 @@ from prozess.workloads.settings import (
     launch_reader,
     launch_sentinel,
 )
-from prozess.workloads.transactions.producers import launch_fencer, launch_transactor
+from prozess.workloads.transactions.launch import launch_fencer, launch_transactor
 from prozess.workloads.transactions.transactor import Fencer, Transactor
 from prozess.workloads.verifiable.clients import VerifiableConsumer, VerifiableProducer, VerifiableShareConsumer
 from prozess.workloads.verifiable.java_member import JavaMember

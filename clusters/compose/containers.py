@@ -245,8 +245,8 @@ class ComposeNode(HasParts):
         self._await(NodeState.PAUSED, awaited=f"{self.name} to be paused", timeout_s=SIGNAL_TIMEOUT_S)
 
     def _asked_to_pause(self) -> bool:
-        """Asks the engine to pause a running container. False: its runtime could not freeze it, which happens on a busy machine.
-        It thaws what it had frozen, and leaves it to its caller to ask again. [opencontainers/runc#4388]"""
+        """Asks the engine to pause a running container. False: its runtime could not freeze it, which happens on a busy
+        machine. It thaws what it had frozen, and leaves it to its caller to ask again. [opencontainers/runc#4388]"""
         if self.state() is not NodeState.RUNNING:
             return True
         try:

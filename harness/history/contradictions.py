@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from prozess.harness.errors import CONTRADICTION
-from prozess.harness.history.lives import Columns, Lives, TransactionsAtHand, among, run_starts
-from prozess.harness.history.meant import doubtful_messages
+from prozess.harness.history.client_lives import Columns, Lives, TransactionsAtHand, among, run_starts
+from prozess.harness.history.impossible_messages import doubtful_messages
 from prozess.harness.history.orders import KnownEpochs, behind_in_log, doubtful_faults, span_begins
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import PlannedClient

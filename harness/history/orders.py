@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from prozess.harness.history.lives import Columns, among, run_starts
+from prozess.harness.history.client_lives import Columns, among, run_starts
 from prozess.harness.schema import NONE, FaultPhase, MetadataKind, MetadataSource, Tristate
 
 _SHOW_EFFECTS = (FaultPhase.VERIFIED.value, FaultPhase.UNDO_VERIFIED.value)

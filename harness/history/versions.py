@@ -88,7 +88,7 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-_RUN_STAGES = ("prozess.app.run.inside", "prozess.app.run.session")
+_RUN_STAGES = ("prozess.app.run.inside_sandbox", "prozess.app.run.session")
 """The modules whose processes hold a cluster while it runs."""
 _NOT_KNOWN = "unknown"
 """Stands for the version of servers that were there before, in versions.json."""

@@ -20,8 +20,8 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan import catalogue
+from prozess.harness.plan.axes import Combination, expand
 from prozess.harness.plan.checks import check_steps, why_nobody
-from prozess.harness.plan.matrix import Combination, expand
 from prozess.harness.plan.plan import (
     ISOLATION_LEVELS,
     SENTINEL_CLIENT,

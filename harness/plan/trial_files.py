@@ -16,7 +16,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import check_alerts
-from prozess.harness.plan.matrix import SCOPES
+from prozess.harness.plan.axes import SCOPES
 from prozess.harness.plan.mistakes import (
     SHOWN_MAX,
     annotations_at,

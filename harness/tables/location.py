@@ -27,7 +27,7 @@ from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable
 from prozess.harness.history.store import RUN_MARKS, Setting, StoredRun, location_of, runs_below, stored_run
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.tables.definitions import FORMAT, RUN_TABLES, RUNS
-from prozess.harness.tables.of_run import tables_of
+from prozess.harness.tables.rows_of_run import tables_of
 from prozess.harness.tables.run_files import READ, UNPROVEN
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
 from prozess.app.run.judge import judge_run, write_judged_tables
-from prozess.app.run.outside import RunResult, follow_run, refuse_plan
+from prozess.app.run.outside_sandbox import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
 from prozess.app.run_options import RunOptions, refuse_without_spark
 from prozess.app.webhook import Webhook, message, posting_failure, verdict_message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from prozess.app.tickets import explain_id, known_ids
+from prozess.app.explain_tickets import explain_id, known_ids
 from prozess.harness import installation
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput

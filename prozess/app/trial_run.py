@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from prozess.app.conduct import conduct_trial
 from prozess.app.run.check import CheckOptions, check_run, ensure_proven_history, large_tables
 from prozess.app.run.judge import judge_run, judged_tables
-from prozess.app.run.outside import lacking_faults
+from prozess.app.run.outside_sandbox import lacking_faults
 from prozess.app.run_options import RunOptions, engine_name
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, Interrupted

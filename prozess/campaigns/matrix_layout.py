@@ -16,9 +16,9 @@ from prozess.harness import inputs
 from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.nearest import did_you_mean
+from prozess.harness.plan.axes import choose_cells, exclusions_of, expand
 from prozess.harness.plan.checks import why_nobody
 from prozess.harness.plan.covering import ChosenRows, choose
-from prozess.harness.plan.matrix import choose_cells, exclusions_of, expand
 from prozess.harness.plan.plan import Exclusion, Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prozess.app.run.outside import check_capabilities, isolation_of
+from prozess.app.run.outside_sandbox import check_capabilities, isolation_of
 from prozess.app.webhook import Webhook, trials_message
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,

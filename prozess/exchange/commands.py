@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from prozess.exchange.imports import Imported, ImportOptions, new_directory, write_imported
+from prozess.exchange.imported_run import Imported, ImportOptions, new_directory, write_imported
 from prozess.harness.config.configuration import IsolationLevel
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.inputs import refuse_unless_file

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from prozess.app.run.outside import fault_needs, why_no_client_clocks
+from prozess.app.run.outside_sandbox import fault_needs, why_no_client_clocks
 from prozess.app.trial_run import TrialRun, TrialSource
 from prozess.app.trial_run import run as run_trial
 from prozess.harness.config.impairments import Capability

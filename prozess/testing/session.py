@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prozess.app.run.outside import begin_plan
+from prozess.app.run.outside_sandbox import begin_plan
 from prozess.app.run.progress import ProgressView
 from prozess.app.run.supervisor import start_supervisor
 from prozess.clusters.registry import backend_named

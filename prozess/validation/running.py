@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from prozess.app.conduct import conduct_trial
-from prozess.app.run.outside import lacking_faults
+from prozess.app.run.outside_sandbox import lacking_faults
 from prozess.app.run_options import RunOptions
 from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, SystemClock

@@ -11,7 +11,7 @@ from prozess.harness.config.known_properties import Client, alike, librdkafka_ve
 from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.guarantees.table.rules import parse_version
-from prozess.harness.plan.matrix import JAVA_COMMITS, OLDEST_JAVA
+from prozess.harness.plan.axes import JAVA_COMMITS, OLDEST_JAVA
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import FaultAction, Step, TakeOver

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prozess.app.run.outside import check_capabilities
+from prozess.app.run.outside_sandbox import check_capabilities
 from prozess.clusters.existing.ssh import SshCluster
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.existing_clusters import SshOptions

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from prozess.app.run.outside import check_capabilities
+from prozess.app.run.outside_sandbox import check_capabilities
 from prozess.clusters.existing.adoption import adopt_plan
 from prozess.clusters.existing.attach import AttachCluster
 from prozess.harness.clock import SystemClock, wait_until

@@ -6,7 +6,7 @@ from typing import Any
 
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
-from prozess.exchange.imports import ImportOptions, new_directory, write_imported
+from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
 from prozess.exchange.jepsen.history import read_jepsen
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prozess.exchange.imports import ImportOptions, new_directory, write_imported
+from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.verifiable.history import read_verifiable
 from prozess.harness.report.reports import report_run

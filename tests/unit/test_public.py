@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 import prozess
 from prozess import extend, trials
-from prozess.harness.plan.matrix import text_of
+from prozess.harness.plan.axes import text_of
 from prozess.harness.plan.trial_files import known_trials, load_trial, parse_trial
 from tests.support.paths import EXAMPLES, ROOT
 

@@ -294,7 +294,7 @@ def launch_application(context: LaunchContext) -> Settings:
 
 
 def placeholders(context: LaunchContext) -> dict[str, str]:
-    """Returns the values of the placeholders in a command (`prozess.harness.plan.matrix.PLACEHOLDERS`)."""
+    """Returns the values of the placeholders in a command (`prozess.harness.plan.axes.PLACEHOLDERS`)."""
     planned = context.planned
     cell = _cell_of(context, planned)
     assert planned.group_id is not None, planned

@@ -29,13 +29,8 @@ from prozess.workloads.record.identity import copy_encoder
 from prozess.workloads.record.members import IN_TRANSACTION
 from prozess.workloads.record.sends import ABORT, COMMIT, TransactionalSends, TransactionRows, completer
 from prozess.workloads.settings import LaunchContext, Property, Settings, options_of, producer_properties
-from prozess.workloads.transactions.producers import (
-    TransactionCalls,
-    TransactionOutcome,
-    owner_of,
-    within_lifetime,
-    within_transaction,
-)
+from prozess.workloads.transactions.calls import TransactionCalls, TransactionOutcome
+from prozess.workloads.transactions.launch import owner_of, within_lifetime, within_transaction
 
 # exactly-once: copies and offsets in one transaction, with the group's metadata, so that a member that was evicted is
 # fenced (KIP-447). transaction-alone: copies in a transaction, offsets once a second, as enable.auto.commit does. at-

@@ -28,14 +28,9 @@ from prozess.workloads.record.sends import (
     TransactionRows,
 )
 from prozess.workloads.settings import options_of
-from prozess.workloads.transactions.producers import (
-    SLICE_S,
-    AnyProducer,
-    FencerOptions,
-    JavaProducer,
-    TransactionCalls,
-    TransactorOptions,
-)
+from prozess.workloads.transactions.calls import SLICE_S, TransactionCalls
+from prozess.workloads.transactions.java_producer import AnyProducer, JavaProducer
+from prozess.workloads.transactions.launch import FencerOptions, TransactorOptions
 
 # Every call into librdkafka's transactional interface is answered by its own rules
 # (see below); where the instance is dead, a new one takes its place in this process.

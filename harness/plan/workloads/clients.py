@@ -27,7 +27,7 @@ ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartitio
 """Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
 ids are given afterwards."""
 OwnScope = Literal["group", "transaction", "compaction", "provocation", "consumer", "copier", "application"]
-"""The scopes of `prozess.harness.plan.matrix.SCOPES` of which a kind of workload has one at most."""
+"""The scopes of `prozess.harness.plan.axes.SCOPES` of which a kind of workload has one at most."""
 
 
 def _anywhere(variant: Variant) -> str | None:

@@ -238,7 +238,7 @@ def load_plan(
     `isolation`: the level of the command line. What a mix of faults can do depends on it. `trust`: whether a plan.json may
     reach further than a cluster of its own, although this machine has no record that it carried it out.
     """
-    from prozess.app.run.outside import lacking_faults
+    from prozess.app.run.outside_sandbox import lacking_faults
     from prozess.harness.config.existing_clusters import refuse_unwritable
     from prozess.harness.plan.plan import parse_plan
     from prozess.harness.plan.planning import make_plan

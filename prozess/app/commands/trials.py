@@ -82,7 +82,7 @@ def plan(
 ) -> None:
     """Show what a trial would do, without doing it. It shows the cells, the excluded combinations with their reasons, the
     clients and the schedule. It refuses what `run` would refuse."""
-    from prozess.app.run.outside import refuse_plan
+    from prozess.app.run.outside_sandbox import refuse_plan
     from prozess.harness.errors import HarnessFailed
     from prozess.harness.plan.reach import strangers_reach
     from prozess.harness.run_directory import RunDirectory

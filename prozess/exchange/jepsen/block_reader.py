@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prozess.exchange.imports import stable_order
+from prozess.exchange.imported_run import stable_order
 from prozess.exchange.input_files import open_history
 from prozess.exchange.jepsen.blocks import (
     FUNCTIONS,

@@ -1,8 +1,8 @@
 """Reads a history of a Jepsen Kafka test, and writes a history of ours as jepsen.tests.kafka would.
 
 A history has one operation per line of EDN. Reading: lines are taken in blocks (`blocks`, `block_reader`); a history in which
-anything is unusual, one by one (`lines`, `reader`). What the history does not say is not known: see
-`prozess.exchange.imports`.
+anything is unusual, one by one (`lines`, `operation_reader`). What the history does not say is not known: see
+`prozess.exchange.imported_run`.
 
 Writing: operations are in the order of time. A Jepsen process does one thing at a time and our producers do many, so sends of
 one client that overlap become processes of their own. A transaction is one operation, and so is what a consumer was given at
@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from prozess.exchange.imports import Imported, StatedFault
+from prozess.exchange.imported_run import Imported, StatedFault
 from prozess.exchange.jepsen.block_reader import BlockReader, Unusual, blocks_of
 from prozess.exchange.jepsen.edn import MAP, SET, EdnError, EdnValue, read_edn
 from prozess.exchange.jepsen.lines import chunks_of, is_number, operations

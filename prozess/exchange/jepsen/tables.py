@@ -8,7 +8,7 @@ from typing import Literal, NoReturn
 
 import numpy as np
 
-from prozess.exchange.imports import (
+from prozess.exchange.imported_run import (
     Imported,
     ImportedClient,
     Part,

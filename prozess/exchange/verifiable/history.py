@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prozess.exchange.imports import Imported, ImportedClient, clustered
+from prozess.exchange.imported_run import Imported, ImportedClient, clustered
 from prozess.exchange.verifiable.clients import (
     Events,
     RunOfClient,

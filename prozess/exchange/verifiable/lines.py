@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prozess.exchange.imports import PARTITIONS_END
+from prozess.exchange.imported_run import PARTITIONS_END
 from prozess.exchange.input_files import open_history
 from prozess.harness import inputs
 from prozess.harness.errors import BadInput

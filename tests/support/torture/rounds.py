@@ -130,7 +130,7 @@ class Victim:
         if name == "outer":
             found = [self.outer.pid] if self.outer.poll() is None else []
         else:
-            module = "prozess.app.run.supervisor" if name == "supervisor" else "prozess.app.run.inside"
+            module = "prozess.app.run.supervisor" if name == "supervisor" else "prozess.app.run.inside_sandbox"
             found = [p.pid for p in psutil.process_iter(["cmdline"]) if self._is(p, module)]
         return [identity for pid in found if (identity := identify(pid)) is not None]
 

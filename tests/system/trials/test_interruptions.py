@@ -33,7 +33,7 @@ def frozen(event):
 
 
 def stage_of(run):
-    words = ["prozess.app.run.inside", str(run.path)]
+    words = ["prozess.app.run.inside_sandbox", str(run.path)]
     return [p for p in psutil.process_iter(["cmdline"]) if all(word in (p.info["cmdline"] or []) for word in words)]
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from prozess.app.run.outside import why_no_client_clocks
+from prozess.app.run.outside_sandbox import why_no_client_clocks
 from prozess.clusters.disks.shim import client_shim, environment, set_clock
 from prozess.harness.config.impairments import ClockShift, FullDisk
 from prozess.harness.errors import BadInput, ClusterFailed

@@ -8,7 +8,7 @@ import pytest
 from prozess.checkers.log.records import collateral, is_bad, unenforced, unreported
 from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
-from prozess.harness.plan.matrix import expand
+from prozess.harness.plan.axes import expand
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.app.run.outside import check_capabilities
+from prozess.app.run.outside_sandbox import check_capabilities
 from prozess.clusters.links import kernel
 from prozess.clusters.links.links import _bytes_per_s
 from prozess.clusters.links.support import WAYS, refusals

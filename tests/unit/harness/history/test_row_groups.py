@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.app.run.check import CheckOptions, check_run
-from prozess.exchange import imports
+from prozess.exchange import imported_run
 from prozess.harness.checking.findings import findings_to_arrow
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history import parquet
@@ -176,7 +176,7 @@ def findings_in(run):
 def test_small_keys_of_an_import_share_row_groups_and_the_findings_are_those_of_keys_that_stand_alone(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(imports, "SHARED_ROWS_MAX", 20)
+    monkeypatch.setattr(imported_run, "SHARED_ROWS_MAX", 20)
     keys = dict(enumerate([3, 1, 9, 30, 2, 2, 7, 7, 7, 1, 1, 1]))
     run, verdict = imported(tmp_path / "shared", keys)
     reads = History.open(run).files["reads"]
@@ -186,7 +186,7 @@ def test_small_keys_of_an_import_share_row_groups_and_the_findings_are_those_of_
     assert len(sizes) < len(keys) / 2
     assert sorted(sizes)[-2] <= 20 < sorted(sizes)[-1]
     assert verdict.findings["lost"] == 3
-    monkeypatch.setattr(imports, "SHARED_ROWS_MAX", 0)
+    monkeypatch.setattr(imported_run, "SHARED_ROWS_MAX", 0)
     alone, _ = imported(tmp_path / "alone", keys)
     assert len(set(History.open(alone).files["reads"].row_ranges.values())) == len(keys)
     assert History.open(alone).files["reads"].metadata.num_row_groups == len(keys)
@@ -199,7 +199,7 @@ def test_small_keys_of_an_import_share_row_groups_and_the_findings_are_those_of_
 def test_a_flipped_bit_in_a_shared_row_group_concerns_every_partition_that_has_rows_in_it_and_no_other(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(imports, "SHARED_ROWS_MAX", 12)
+    monkeypatch.setattr(imported_run, "SHARED_ROWS_MAX", 12)
     run, _ = imported(tmp_path / "run", dict.fromkeys(range(9), 4))
     proofs = read_manifest(run).files["history/sends.parquet"].row_groups
     begins = list(dict.fromkeys(proof.begin for proof in proofs))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prozess.app.run.outside import _why_not, lacking_faults
+from prozess.app.run.outside_sandbox import _why_not, lacking_faults
 from prozess.harness.config.impairments import Capability
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan import planning

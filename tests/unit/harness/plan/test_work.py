@@ -20,7 +20,7 @@ from prozess.harness.config.configuration import (
     Variant,
 )
 from prozess.harness.errors import BadInput
-from prozess.harness.plan.matrix import SCOPES
+from prozess.harness.plan.axes import SCOPES
 from prozess.harness.plan.plan import Cell, parse_plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial

@@ -43,9 +43,8 @@ def test_a_prediction_loads_neither_arrow_nor_what_runs_trials(tmp_path):
         "0",
         "--quiet",
     ]
-    unwanted = (
-        "{'pyarrow', 'pyspark', 'confluent_kafka', 'scipy', 'jinja2', 'prozess.app.conduct', 'prozess.app.run.outside'}"
-    )
+    heavy = ("pyarrow", "pyspark", "confluent_kafka", "scipy", "jinja2")
+    unwanted = {*heavy, "prozess.app.conduct", "prozess.app.run.outside_sandbox"}
     code = f"import sys; sys.argv = {arguments}; from prozess import command; command.run(); "
     code += f"loaded = {unwanted} & set(sys.modules); assert not loaded, loaded"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)

@@ -3,9 +3,9 @@
 import pytest
 
 from prozess.app.explain import explain
+from prozess.app.explain_tickets import ids_in
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
-from prozess.app.tickets import ids_in
 from prozess.exchange.commands import generate_history
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.table import TABLE

@@ -37,7 +37,7 @@ def test_the_stamp_names_every_version_that_matters(tmp_path):
 
 
 def test_other_trials_are_counted_once_each_whatever_processes_they_have(tmp_path):
-    stage, session = "prozess.app.run.inside", "prozess.app.run.session"
+    stage, session = "prozess.app.run.inside_sandbox", "prozess.app.run.session"
     processes = [
         (1, ["python", "-m", "prozess", "run", "smoke"]),
         (2, ["unshare", "--net", "python", "-P", "-m", stage, "/a/run", "--isolation", "namespaces"]),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
-from prozess.exchange.imports import ImportOptions, write_imported
+from prozess.exchange.imported_run import ImportOptions, write_imported
 from prozess.exchange.jepsen.edn import EdnError, read_edn, read_lines
 from prozess.exchange.jepsen.history import read_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.exchange.imports import stable_order
+from prozess.exchange.imported_run import stable_order
 from prozess.exchange.jepsen import block_reader
 from prozess.exchange.jepsen.block_reader import BlockReader, blocks_of
 from prozess.exchange.jepsen.blocks import Gaps, TokenRole, meanings_of, read_lines_at_once

@@ -7,7 +7,7 @@ import pytest
 from prozess import command
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
-from prozess.exchange.imports import ImportOptions, new_directory, write_imported
+from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
 from prozess.exchange.jepsen.history import read_jepsen, write_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.harness.errors import ExitCode

@@ -9,7 +9,7 @@ from prozess.harness.config.configuration import RETRIES_MAX, ProducerConfigurat
 from prozess.harness.errors import BadInput
 from prozess.workloads.librdkafka import BACKOFF_KEY, LIMIT_KEY, backoff_limit_ms, least_retry_ms
 from prozess.workloads.settings import producer_properties, reader_properties, retries_allowed, sentinel_properties
-from prozess.workloads.transactions.producers import within_lifetime
+from prozess.workloads.transactions.launch import within_lifetime
 
 SERVERS = "127.0.0.1:1"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from prozess.app.conduct import conduct
-from prozess.app.run.outside import refuse_plan
+from prozess.app.run.outside_sandbox import refuse_plan
 from prozess.app.run_options import RunOptions
 from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import BadInput, ExitCode, UnsupportedFault

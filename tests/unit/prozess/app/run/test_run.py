@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from prozess.app.run.outside import RunResult, _follow
+from prozess.app.run.outside_sandbox import RunResult, _follow
 
 SAID = """echo '{"event": "phase-done", "name": "audit", "took_s": 1.5}'; echo '{"event": "end", "exit_code": 2}'"""
 

@@ -8,7 +8,7 @@ import numpy as np
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages import names
 from prozess.harness.config.messages.match import MessageMatch
-from prozess.harness.history.lives import Columns, among
+from prozess.harness.history.client_lives import Columns, among
 from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction, MessagePassed, Step
 
 BEFORE_NS = NS_PER_S

@@ -5,7 +5,7 @@ import pytest
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages.match import MessageMatch
-from prozess.harness.history.meant import doubtful_messages
+from prozess.harness.history.impossible_messages import doubtful_messages
 from prozess.harness.plan.schedule import FaultAction, MessagePassed, Step
 from prozess.harness.schema import MESSAGES, MISSING, NONE
 

@@ -144,7 +144,7 @@ def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.
 
     run.create()
     begin_plan(plan, run)
-    command = [sys.executable, "-P", "-m", "prozess.app.run.inside", str(run.path), "--isolation", isolation]
+    command = [sys.executable, "-P", "-m", "prozess.app.run.inside_sandbox", str(run.path), "--isolation", isolation]
     if isolation == "namespaces":
         command = enter_command(command)
     with (run.logs / "run_stage.log").open("ab") as log:

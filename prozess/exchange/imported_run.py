@@ -16,7 +16,7 @@ from prozess.harness.guarantees.verdict.judge import refuse_idle
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
 from prozess.harness.history.row_groups import SHARED_ROWS_MAX
-from prozess.harness.plan.matrix import Combination, expand
+from prozess.harness.plan.axes import Combination, expand
 from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient, PlannedPartition, ReadersBegin
 from prozess.harness.plan.trial import Limits, Trial
 from prozess.harness.plan.trial_files import parse_trial

@@ -1,6 +1,6 @@
 """The run stage, inside the sandbox: brings a cluster up, lets the clients work, carries out the schedule, heals, audits.
 
-    python -m prozess.app.run.inside RUN_DIRECTORY --isolation namespaces
+    python -m prozess.app.run.inside_sandbox RUN_DIRECTORY --isolation namespaces
 
 Stage two of plan → run → check → report: the only one that touches a cluster. It never judges. It speaks with the outer
 process over two pipes: events go out on standard output, and standard input says `stop` (or ends, when the outer process is

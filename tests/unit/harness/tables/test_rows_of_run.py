@@ -20,7 +20,7 @@ from prozess.harness.result_tables import WITNESSES
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import MISSING
 from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.of_run import tables_of
+from prozess.harness.tables.rows_of_run import tables_of
 from prozess.harness.tables.run_files import READ
 from tests.support.damages import KINDS, manifest_removed, result_damaged
 from tests.support.stored_runs import generated_run, recorded_run, verifiable_run
