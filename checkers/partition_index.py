@@ -44,6 +44,7 @@ class Tombstones:
         )
         rows = np.flatnonzero(there & (sends["key"] != NONE))
         key, offset = sends["key"][rows], sends["log_offset"][rows]
+        # _FOREVER stands behind every offset, so that a tombstone of which nobody knows where it is excuses all of its key.
         offset = np.where((sends["outcome"][rows] == Outcome.OK.value) & (offset != NONE), offset, _FOREVER)
         order = np.lexsort((offset, key))
         key, offset = key[order], offset[order]
@@ -86,6 +87,7 @@ class Consumed:
             return np.asarray((offset == NONE) | (offset > self.furthest))
         first, furthest = self._reach
         slot = np.searchsorted(first, offset) - 1  # the last that begins below it
+        # `furthest` is the greatest of all reaches up to that one: if it is beyond the offset, one of them came by.
         passed = slot >= 0
         passed[passed] = furthest[slot[passed]] > offset[passed]
         return np.asarray((offset == NONE) | ~passed)
@@ -103,11 +105,13 @@ class Consumed:
         # where the first one ended, they are one, 3–8, and 6 was come by, too.
         other_span = differs_from_previous(reads["span"][rows]) & ((flags & ReadFlag.GOES_ON.value) == 0)
         starts = np.flatnonzero(other_span | differs_from_previous(reads["client"][rows]))
+        # NONE (-1) is below every offset: whoever began at the beginning came by all that stands before his first record.
         least = np.where((flags & ReadFlag.FROM_START.value) != 0, NONE, offset)
         # `reduceat` reduces each reach to a number: from its start to before the next start.
         first, last = np.minimum.reduceat(least, starts), np.maximum.reduceat(offset, starts)
         order = np.argsort(first, kind="stable")
         # With the greatest end so far, the last reach that begins below an offset answers for all before it.
+        # Example: reaches 0–9, 2–4, 6–7. Ends so far 9 9 9: of offset 8 the last that begins below is 6–7, and 9 > 8.
         return first[order], np.maximum.accumulate(last[order])
 
 
@@ -116,12 +120,14 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     acknowledged or that one of them had received before. Then nothing is gone, even if nobody audited. All clients must
     use one clock. `client_clock` is that of `PartitionHistory`. O(n log n)."""
     sends, reads = index.sends, index.reads
-    # One clock for all, or "after the last send" means nothing.
     consumer = index.consumer_rows
+    # One clock for all, or "after the last send" means nothing.
     clients = np.concatenate([index.senders, index.consumers])
     clocks = of_clients(client_clock, clients, unknown=NONE)
     if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
         return False
+    # A send that was never completed may have been appended at any time after: it counts by when it was invoked, as that is
+    # all that is known, and it is not owed unless somebody received it.
     over_ns = max(
         int(
             np.where(sends["completed_ns"] == MISSING, sends["invoked_ns"], sends["completed_ns"]).max(initial=MISSING)
@@ -159,6 +165,7 @@ class ClientIndex(Indexed):
         """Returns the sequence below which each client sent records. `issued` is `client_issued` of `PartitionHistory`."""
         made = self._made.get("limit")
         if made is None or made[0] is not issued:
+            # A producer that crashed may have sent any sequence; who is no producer sent none: below 0 there is no sequence.
             found = np.where(self._numbers, np.where(issued == NONE, _FOREVER, issued), 0)
             made = self._made["limit"] = issued, found
         return made[1]
@@ -183,6 +190,7 @@ class ClientIndex(Indexed):
 def _among(rows: np.ndarray, few: np.ndarray) -> np.ndarray:
     """Returns bool[n]: is this one of a few rows, which ascend?"""
     assert len(few), "there is one to compare with"
+    # The first that is not less: the row itself, or another one. Behind the last the last one is compared, and differs.
     slot = np.minimum(np.searchsorted(few, rows), len(few) - 1)
     return np.asarray(few[slot] == rows)
 
@@ -255,6 +263,7 @@ class PartitionIndex(Indexed):
         """Returns the rows of `reads` by the audit at this isolation level, in the order of reading."""
         level = of_clients(self.client_isolation, self.readers, unknown=NONE)
         chosen = np.flatnonzero(self._by_audit & (level == isolation.value))
+        # Rows are ordered by client, so an audit that was not restarted is one stretch: no mask as long as `reads`.
         if len(chosen) == 1:
             first, last = self._stretches[0][chosen[0] : chosen[0] + 2].tolist()
             return np.arange(first, last)
@@ -262,6 +271,7 @@ class PartitionIndex(Indexed):
 
     def read_by_consumer(self, rows: np.ndarray) -> np.ndarray:
         """Returns bool[k]: did a consumer read these rows of `reads`, and not the audit?"""
+        # The stretch that begins last before a row, or with it, has the row. The first one begins with 0, so there is one.
         return np.asarray(~self._by_audit[np.searchsorted(self._stretches[0], rows, side="right") - 1])
 
     @lazy
@@ -291,6 +301,7 @@ class PartitionIndex(Indexed):
     def consumer_read_count(self) -> int:
         """Returns how many records were read by consumers, without the sentinels."""
         bounds = self._stretches[0]
+        # Counted by stretches, of which there are few, and then less the sentinels, of which there are fewer.
         given = int((bounds[1:] - bounds[:-1])[~self._by_audit].sum())
         return given - int(np.count_nonzero(self.read_by_consumer(self.sentinel_reads)))
 
@@ -340,6 +351,7 @@ class PartitionIndex(Indexed):
     def sent_with(self, *, acks: int) -> np.ndarray:
         """Returns bool[sends]: was each record sent with this acks? A client that is not of the trial counts as one with
         0."""
+        # Asked once for each sender, and repeated for all of its rows, which stand together.
         chosen = of_clients(self.client_acks, self.senders, unknown=0) == acks
         if chosen.all() or not chosen.any():
             return np.full(len(self.sends["client"]), chosen.any())
@@ -382,7 +394,8 @@ class PartitionIndex(Indexed):
     def send_in_log(self) -> np.ndarray:
         """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, wherever that was acknowledged;
         -1 where this partition has none, as the last entry is."""
-        # Where another record was acknowledged, or none was, the identity that the log shows is searched for.
+        # Where another record was acknowledged, or none was, the identity that the log shows is searched for. UNREADABLE is
+        # below every identity of `sends`, and finds none.
         found = self.send_at
         if len(other := np.flatnonzero(found[:-1] < 0)):
             found = found.copy()
@@ -393,7 +406,8 @@ class PartitionIndex(Indexed):
     def not_sent(self) -> np.ndarray:
         """Returns the positions of L(p) of which it is not plain that a producer sent their record: this partition has no
         row of `sends`, or a sequence of a producer is beyond its last one."""
-        # A client's rows ascend by sequence: its last row has the greatest one.
+        # A client's rows ascend by sequence: its last row has the greatest one. If that is below the client's limit, all are,
+        # and a record is plainly sent if it has a row. If not, nothing is plain, and each record is asked.
         last = np.append(self._sender_starts[1:], len(self.sends["client"]))[: len(self.senders)] - 1
         limit = of_clients(ClientIndex.of(self.client_role).limit(self.client_issued), self.senders, unknown=0)
         if (self.sends["sequence"][last] >= limit)[self.senders != SENTINEL_CLIENT].any():
@@ -407,8 +421,9 @@ class PartitionIndex(Indexed):
         other = self.unconfirmed_reads
         found: np.ndarray
         if self.alignment is None:
-            found = self.send_in_log[self.read_position]
+            found = self.send_in_log[self.read_position]  # position -1 reads the last entry, which is -1
         else:
+            # Rows that are in no stretch stay unset here: they are among `other`, which the line at the end fills.
             found = np.empty(len(self.reads["sender"]), dtype=np.intp)
             for one in self.alignment.stretches:
                 found[one.rows] = self.send_in_log[one.positions]
@@ -437,6 +452,8 @@ class PartitionIndex(Indexed):
 
     def keys_of_reads(self, rows: np.ndarray | slice) -> np.ndarray:
         """Returns `read_key` of some rows of `reads`, without that of all others."""
+        # If all keys are there already, these are taken from them. If there is a strange identity, its number depends on all
+        # others (`identity_keys`), and they are made.
         if "read_key" not in self.__dict__ and len(self.reads["sender"]) >= ALIGNED_ROWS_MIN:
             key = ordinary_keys(self.reads["sender"][rows], self.reads["sequence"][rows])
             if key is not None:
@@ -498,6 +515,7 @@ class PartitionIndex(Indexed):
         end = self.audit_end.get(Isolation.READ_UNCOMMITTED)
         if end is None or not self.audited:
             return np.empty(0, dtype=np.int64)
+        # Only reads of offsets that L(p) lacks matter, and all of them are among those that L(p) does not confirm.
         rows = self.unconfirmed_reads
         rows = rows[(self.reads["sender"][rows] != SENTINEL_CLIENT) & (self.positions_of_reads(rows) < 0)]
         rows = rows[self._below(self.reads["log_offset"][rows], end)]
@@ -514,6 +532,7 @@ class PartitionIndex(Indexed):
         if not self.stored.whole:  # nothing shows what all replicas have, and nobody's sends need be read
             return distinct(found)
         first = self.sentinel_sends
+        # Only where a send is not confirmed can one have been acknowledged at an offset that L(p) lacks.
         if len(self.confirmed_sends) + first < len(self.send_confirmed):
             acknowledged = first + np.flatnonzero(self.send_position[first:] < 0)
             acknowledged = acknowledged[self.sends["outcome"][acknowledged] == Outcome.OK.value]
@@ -542,7 +561,10 @@ class PartitionIndex(Indexed):
         audit read."""
         rows = np.arange(self.sentinel_sends)
         assert (self.sends["client"][rows] == SENTINEL_CLIENT).all(), "the sentinels come first"
-        at_end = rows[self.sends["log_offset"][rows] == self.audit_end.get(Isolation.READ_UNCOMMITTED, NONE)]
+        # The one that was acknowledged where the audit ended. If none is known to be it, the earliest of all: what happened
+        # before that happened before whichever it was.
+        end = self.audit_end.get(Isolation.READ_UNCOMMITTED)
+        at_end = rows[:0] if end is None else rows[self.sends["log_offset"][rows] == end]
         rows = at_end if len(at_end) else rows
         return int(self.sends["invoked_ns"][rows].min()) if len(rows) else None
 
@@ -572,11 +594,11 @@ class PartitionIndex(Indexed):
         own = stretch(self.log.rows)
         if self._some_flags:
             columns = [(self.read_key, self.log.key)]
-        else:
+        else:  # without flags all can be read, and two columns of `reads` say the same as keys that need not be made
             columns = [(self.reads[name], self.reads[name][own]) for name in ("sender", "sequence")]
         for one in self.alignment.stretches:
             if isinstance(own, slice) and one.first - one.position == own.start:
-                continue  # it is how the audit read L(p)
+                continue  # it is how the audit read L(p): compared with itself
             # Within a stretch the offsets agree already; what is compared is who stands there.
             found.append(one.first + rows_where(one.last - one.first, one.unlike(columns)))
         return np.sort(np.concatenate(found))
@@ -695,6 +717,7 @@ class PartitionIndex(Indexed):
         if self.compacted and len(offset):
             # Example: the log is [k1 k2 k1], and a record with key k1 was acknowledged at 0. The last k1 stands at 2, behind
             # it: it may have been compacted. One with k2 at 1 has none behind it, and may not.
+            # Rows ascend by offset, and the sort is stable: the last of a key's rows has its greatest offset.
             ids = self.reads["key"][self.log.rows]
             order = np.argsort(ids, kind="stable")
             last = order[np.append(ids[order][1:] != ids[order][:-1], True)] if len(order) else order
@@ -723,7 +746,8 @@ class PartitionIndex(Indexed):
         # Example: rows a b S S c, S a sentinel. The steps b→S, S→S and S→c go, and b→c takes their place.
         before = before[~(_among(before, sentinel) | _among(before + 1, sentinel))]
         apart = np.flatnonzero(np.diff(sentinel) != 1)
-        # Around each stretch of sentinels.
+        # Around each stretch of sentinels: the record before its first row, and the record behind its last one.
+        # Example: sentinels in the rows 2 3 7. `apart` is 1 (from 3 to 7), so last is 1 6, and following 4 8.
         last = np.append(sentinel[0], sentinel[apart + 1]) - 1
         following = np.append(sentinel[apart], sentinel[-1]) + 1
         inside = (last >= 0) & (following < len(client))
@@ -739,11 +763,13 @@ class PartitionIndex(Indexed):
         offset = self.reads["log_offset"]
         if self.alignment is None:
             return np.flatnonzero(np.diff(offset) != 1)
-        # Within a stretch reads go on evenly where the log does: uneven are its holes, and the ends of stretches.
+        # Within a stretch reads go on evenly where the log does: uneven are its holes, and the ends of stretches. What is in
+        # no stretch is looked at row by row in the end, and so are the ends: some of these go on evenly all the same.
         holes = self.log.holes
         found = [self.alignment.elsewhere]
         for one in self.alignment.stretches:
             # Holes are positions of the log, and become rows of `reads`: both count from the stretch's begin.
+            # A hole behind the stretch's last record is none of its own.
             low, high = np.searchsorted(holes, [one.position, one.position + one.last - one.first - 1])
             found.append(holes[low:high] - one.position + one.first)
             found.append(np.array([one.last - 1]))
@@ -790,7 +816,7 @@ class PartitionIndex(Indexed):
         first = np.full(len(wanted), -1, dtype=np.intp)
         assert len(rows) == len(slot), "a record for each row"
         first[slot[new]] = rows[new]
-        first[wanted == UNREADABLE] = -1
+        first[wanted == UNREADABLE] = -1  # two records that cannot be read are not one
         found: np.ndarray = first[np.searchsorted(wanted, key)]
         return found
 
@@ -803,6 +829,7 @@ class PartitionIndex(Indexed):
         """Returns the columns of `seen`, and `leader_epoch`: the epoch of the batch in which the record was read, at
         that very offset where one is known."""
         row = self.first_seen(key, among)
+        # Where it was given at another offset than it is asked for, that epoch is of another batch.
         there = row >= 0
         there[there] = (offset[there] == NONE) | (self.reads["log_offset"][row[there]] == offset[there])
         epoch = np.full(len(key), NONE, dtype=np.int32)

@@ -3,7 +3,7 @@ records of transactions that did not commit."""
 
 import numpy as np
 
-from prozess.checkers.lookup import UNREADABLE
+from prozess.checkers.lookup import UNREADABLE, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -54,10 +54,12 @@ def invisible(history: PartitionHistory) -> KernelResult:
 
 def _judged(index: PartitionIndex) -> int:
     """Returns of how many records of L(p) it is known that no transaction wrote them."""
+    # All that have a send, less those whose send was in a transaction, and of the others those that replicas answer for.
     row, transaction = index.send_in_log[:-1], index.sends["transaction"]
     unsent = np.flatnonzero(row < 0)
     count = len(row) - len(unsent)
     if transaction.strides != (0,) or (len(transaction) and transaction[0] != NONE):
+        # The NONE at the end is what row -1 takes.
         count -= int(np.count_nonzero((row >= 0) & (np.append(transaction, NONE)[row] != NONE)))
     return count + int(np.count_nonzero(_outside_transactions(index, unsent)))
 
@@ -90,6 +92,7 @@ def _fewer_than_stored(index: PartitionIndex, history: PartitionHistory) -> str 
     replicas has, or that is not known. The records that were left out of a large partition are counted without their offsets,
     so nothing is known of it where its log starts later."""
     end = index.log.end
+    # From where on every replica has its log, or may have: below that, one may lack what another one still has.
     low = max([index.log_start, *(copy.log_start for copy in history.copies.values())])
     if end is None or index.compacted or (low > 0 and history.left_out):
         return None
@@ -103,7 +106,8 @@ def _fewer_than_stored(index: PartitionIndex, history: PartitionHistory) -> str 
     ]
     assert history.left_out >= 0, history.left_out
     given = int(np.count_nonzero(index.log.offset >= low)) + history.left_out
-    given += int(np.count_nonzero((sentinels >= low) & (sentinels < end)))
+    # Each once, as L(p) has each offset once, however often the audit was given it.
+    given += len(distinct(sentinels[(sentinels >= low) & (sentinels < end)]))
     if given >= stored:
         return None
     return (

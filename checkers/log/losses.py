@@ -144,6 +144,7 @@ class _NeverGiven(Indexed):
 
 def _pick(first: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:
     assert len(values) + len(others) == len(first), "each index gets one value"
+    # Example: first T F T, values 7 8, others 5: 7 5 8.
     picked = np.empty(len(first), dtype=np.int64)
     picked[first], picked[~first] = values, others
     return picked
@@ -162,8 +163,11 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     seen = np.flatnonzero(index.shown_committed & (sends["transaction"] != NONE))
     shown = Lookup(distinct(identity_keys(sends["client"][seen], sends["transaction"][seen])))
     proven[doubtful] = shown.find(identity_keys(sends["client"][doubtful], sends["transaction"][doubtful])) >= 0
-    # What somebody received itself is `_lost_proven`'s: the read knows the offset.
-    proven &= ~index.marked(index.send_of_read[index.unmatched_reads])
+    # What somebody received himself at read_committed is `_lost_proven`'s: the read knows the offset. A read at
+    # read_uncommitted proves nothing there, and takes no proof away here.
+    unmatched = index.unmatched_reads
+    level = of_clients(index.client_isolation, index.reads["client"][unmatched], unknown=Isolation.NOT_A_READER)
+    proven &= ~index.marked(index.send_of_read[unmatched[level == Isolation.READ_COMMITTED.value]])
     return proven
 
 
@@ -191,6 +195,7 @@ def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tup
         position = index.send_position[rows]
         maybe |= (offset == NONE) | ((position >= 0) & (index.log.key[position] == UNREADABLE))
     doubtful = rows[maybe & ~excused & (offset == NONE)]
+    # What may have been cleaned at a known offset is not judged; at an unknown one somebody may still know where it stood.
     excused |= maybe
     return rows[~excused], judged - int(np.count_nonzero(excused)), doubtful
 
@@ -222,7 +227,8 @@ def _lost_proven(
     tombstone[sent] = sends["size"][send[sent]] == NONE
     transactional[sent] = sends["transaction"][send[sent]] != NONE
     level = of_clients(index.client_isolation, reads["client"][missing], unknown=Isolation.NOT_A_READER)
-    proven &= ~transactional | (level == Isolation.READ_COMMITTED.value)
+    # A transaction whose commit is certain has no such doubt: whoever received the record saw where it stands.
+    proven &= ~transactional | (level == Isolation.READ_COMMITTED.value) | located
     # Cleaning may have removed it, or what stands there cannot be read and may be it: neither is lost for certain.
     offset = reads["log_offset"][missing]
     proven &= ~index.may_be_cleaned(record_key=reads["key"][missing], offset=offset, tombstone=tombstone)
@@ -230,6 +236,7 @@ def _lost_proven(
         position = index.positions_of_reads(missing)
         proven &= ~((position >= 0) & (index.log.key[position] == UNREADABLE))
     # Several readers may have received one record: the first of them is the witness.
+    # Example: x was received at 9 s and at 4 s. In order the rows of x are 4 s, 9 s: the read at 4 s stays.
     candidates = np.flatnonzero(proven)
     key = index.keys_of_reads(missing[candidates])
     order = np.lexsort((reads["read_ns"][missing[candidates]], key))
@@ -240,6 +247,7 @@ def _lost_proven(
 def _in_doubt_in_log(index: PartitionIndex, by_transaction: np.ndarray) -> int:
     """Returns how many records, of which nobody knows how their send ended, are in L(p): the log itself proves them."""
     rows = rows_that(index.sends["outcome"], lambda some: some == Outcome.INFO.value)
+    # Those that their transaction proves are counted with the acknowledged ones.
     rows = rows[(index.sends["client"][rows] != SENTINEL_CLIENT) & ~by_transaction[rows]]
     return int(np.count_nonzero(index.identities.find(index.send_key[rows]) >= 0))
 

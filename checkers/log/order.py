@@ -29,6 +29,7 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     log, found = index.log, index.identities
+    # What the identities report of L(p) are all copies beyond the first, in no order of the log.
     extra, first, reason = found.extra, found.extra_first, index.incomplete()
     if not len(extra):
         return KernelResult(no_witnesses(), 0, judged=len(log.key), incomplete=reason)
@@ -102,6 +103,7 @@ def reordered(history: PartitionHistory) -> KernelResult:
     is_first = np.zeros(len(log.key), dtype=bool)
     is_first[found.first] = True
     is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
+    # `grouped` has no record that cannot be read: such a one has no place among its client's.
     # One line of first copies for each client, one line after the other, each in the order of the log.
     # Example: log [a1 b1 a3 a2 b2]. Grouped it is a1 a3 a2 | b1 b2; from a3 to a2 the key descends, and from a2 to b1 it
     # ascends.
@@ -191,6 +193,7 @@ def _unconfirmed(index: PartitionIndex, acknowledged: np.ndarray) -> _Observatio
     read = index.unmatched_reads
     sent = acknowledged[~index.send_confirmed[acknowledged]]
     offset = np.concatenate([reads["log_offset"][read], sends["log_offset"][sent]])
+    # What agrees with L(p) is left out, because L(p) itself stands for it: a conflict needs somebody who disagrees.
     # Each position once, however many observers disagree with the record there; -1 (the log has none) goes.
     position = np.sort(log.positions.find(offset))
     position = position[differs_from_previous(position)]
@@ -235,13 +238,18 @@ def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, 
     # Example: at offset 7 the log has a; the audit read a, a consumer b, and an acknowledgement names b, too. Groups are (7,
     # a) with rank _IN_LOG and (7, b) with rank _ACKNOWLEDGEMENT. a stands; b is the witness. A consumer saw b, so the case is
     # CONSUMER_AGAINST_AUDIT, though an acknowledgement is the stronger evidence.
-    starts = np.flatnonzero(differs_from_previous(seen.key) | differs_from_previous(seen.offset))
+    new = differs_from_previous(seen.key) | differs_from_previous(seen.offset)
+    starts = np.flatnonzero(new)
     stops = np.append(starts[1:], len(seen.offset))
-    # The first observation of each (offset, record) is its strongest; among equals the latest stands.
-    latest = np.maximum.reduceat(seen.time_ns, starts)
+    # The first observation of each (offset, record) is its strongest; among equals the latest stands. Weaker observations do
+    # not count: if a was acknowledged at 10 s and read at 90 s, and b acknowledged at 50 s, b stands.
+    ranks = np.flatnonzero(new | differs_from_previous(seen.rank))
+    latest = seen.time_ns[np.append(ranks[1:], len(seen.rank))[np.searchsorted(ranks, starts)] - 1]
     order = np.lexsort((-latest, seen.rank[starts], seen.offset[starts]))
     standing = differs_from_previous(seen.offset[starts[order]])
     # Each other record of an offset, beside the one that stands: the latest True of `standing` up to it.
+    # Example: two offsets with 2 and 3 records: standing is T F T F F, its cumsum less 1 is 0 0 1 1 1. The others (F) are
+    # beside the first, the second and the second of those that stand.
     other = starts[order][np.flatnonzero(standing)[np.cumsum(standing) - 1]][~standing]
     # From the strongest observation of the record to the weakest one: a consumer, if one is among them, comes last.
     first, last = starts[order][~standing], stops[order][~standing] - 1

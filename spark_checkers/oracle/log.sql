@@ -84,6 +84,7 @@ left join log l on l.partition = s.partition and l.level = {UNCOMMITTED} and l.l
 {cleaning(s)}
 left anti join unconfirmed u
     on u.partition = s.partition and u.sender = s.client and u.sequence = s.sequence and s.outcome = {INFO}
+    and u.isolation = {COMMITTED}
 left anti join straggler b on b.partition = s.partition and b.sender = s.client and b.sequence = s.sequence
 where (s.outcome = {OK}
        or (s.outcome = {INFO} and s.transaction != {NONE} and proven.client is not null))
@@ -107,7 +108,8 @@ left anti join never_issued n on n.partition = u.partition and n.sender = u.send
 where (u.log_offset <= p.end_uncommitted or coalesce(u.read_ns < e.sentinel_ns, false))
   and (u.sent_partition = u.partition or u.sent_partition = {NONE})
   and (s.client is null or s.outcome = {INFO} or coalesce(d.maybe and d.log_offset = {NONE}, false))
-  and (coalesce(s.transaction, {NONE}) = {NONE} or u.isolation = {COMMITTED})
+  and (coalesce(s.transaction, {NONE}) = {NONE} or u.isolation = {COMMITTED}
+       or coalesce(d.maybe and d.log_offset = {NONE}, false))
   and not u.unreadable_there
   and not {cleaned(u; coalesce(s.size = {NONE}, false))}
 

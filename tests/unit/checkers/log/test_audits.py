@@ -10,7 +10,8 @@ from prozess.checkers.log.losses import lost
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.reading.positions import dirty_read
 from prozess.harness.interfaces.checking import CopyFacts
-from prozess.harness.schema import NONE
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.schema import NONE, Isolation
 from tests.support.cells.partitions import (
     AUDIT_NS,
     CORRUPT,
@@ -22,6 +23,7 @@ from tests.support.cells.partitions import (
     PRODUCER_ACKS_0,
     READER,
     READER_COMMITTED,
+    SENTINEL_NS,
     history,
     table,
 )
@@ -47,6 +49,21 @@ def found(one):
     result = invisible(one)
     assert result.count == len(result.witnesses)
     return [int(w["log_offset"]) for w in result.witnesses], result.incomplete
+
+
+def test_an_earlier_sentinel_that_was_read_twice_makes_up_for_no_record():
+    sends, earlier = [SENDS[0], SENDS[1], SENDS[3]], (4, SENTINEL_CLIENT, 1)
+    for log, whole in ([*LESS, earlier, earlier], False), ([*WHOLE, earlier, earlier], True):
+        one = stored(history(sends, log, visible=log), [(0, 3, 0), (4, 4, 0)])
+        assert (found(one)[1] is None) == whole
+
+
+def test_without_an_end_of_the_log_its_first_sentinel_says_when_it_was_ended():
+    later = (SENTINEL_CLIENT, 1, INFO, NONE, {"invoked_ns": SENTINEL_NS + 100})
+    one = history([later], [])
+    ended = {Isolation.READ_COMMITTED: one.audit_end[Isolation.READ_COMMITTED]}
+    for ends in (one.audit_end, ended):
+        assert PartitionIndex.of(replace(one, audit_end=ends)).sentinel_ns == SENTINEL_NS
 
 
 def test_a_record_that_read_committed_lacks_is_invisible():

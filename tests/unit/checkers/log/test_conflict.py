@@ -51,6 +51,13 @@ def test_two_acknowledgements_of_one_offset():
     assert (witness["client"], witness["other_client"], witness["other_ns"]) == (PRODUCER, PRODUCER_2, 25)
 
 
+def test_of_two_acknowledgements_the_later_one_stands_whoever_was_read_later():
+    sends = [(PRODUCER, 0, OK, 5), (PRODUCER_2, 0, OK, 5)]
+    for reads in ([], [(READER, 5, PRODUCER, 0)], [(READER, 5, PRODUCER_2, 0)]):
+        [witness] = offset_conflict(history(sends, [], reads)).witnesses
+        assert (witness["client"], witness["other_client"]) == (PRODUCER, PRODUCER_2)
+
+
 def test_a_consumer_against_the_audit():
     sends = [(PRODUCER, 0, INFO, -1)]
     result = offset_conflict(history(sends, [(0, PRODUCER_2, 0)], [(READER, 0, PRODUCER, 0, {"leader_epoch": 3})]))

@@ -199,6 +199,23 @@ def test_in_a_transaction_only_what_was_seen_at_read_committed_is_proven():
     assert lost(history(sends, [], [(READER_COMMITTED, 0, PRODUCER, 0)])).count == 1
 
 
+def test_a_read_at_read_uncommitted_does_not_hide_a_record_whose_commit_another_record_proves():
+    sends = [(PRODUCER, number, INFO, NONE, {"transaction": 1}) for number in range(2)]
+    proof, read = (READER_COMMITTED, 0, PRODUCER, 0), (READER, 1, PRODUCER, 1)
+    for reads in ([proof], [proof, read]):
+        result = lost(history(sends, [(0, PRODUCER, 0)], reads))
+        assert (result.witnesses["sequence"].tolist(), result.incomplete) == ([1], None)
+    assert lost(history(sends, [(0, PRODUCER, 0)], [read], visible=[])).count == 0, "nothing proves the commit"
+
+
+def test_a_reader_at_read_uncommitted_may_know_the_offset_of_a_record_whose_commit_is_proven():
+    sends = [(PRODUCER, number, INFO, NONE, {"transaction": 1, "key": 9}) for number in range(2)]
+    log = [(0, PRODUCER, 0, {"key": 9}), (5, PRODUCER_2, 0, {"key": 9})]
+    for offset, count in ((7, 1), (3, 0)):
+        read = (READER, offset, PRODUCER, 1, {"key": 9})
+        assert lost(history(sends, log, [read], compacted=True)).count == count
+
+
 # --- duplicate ------------------------------------------------------------------------------------------------------
 
 
