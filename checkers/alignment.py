@@ -43,6 +43,7 @@ class Stretch(NamedTuple):
         differs from that of the log."""
 
         def differs(rows: slice) -> np.ndarray:
+            # `rows` count from the stretch's begin: one slice of `reads` and one of the log, which begin at other rows.
             unlike = np.zeros(rows.stop - rows.start, dtype=bool)
             for read, logged in columns:
                 mine = read[self.first + rows.start : self.first + rows.stop]
@@ -91,7 +92,8 @@ def align(
                 elsewhere.append(np.arange(row, after))
                 row = after
                 continue
-            # From here on both are compared as slices. The audit's own offsets are the log's array itself: they need no look.
+            # From here on both are compared as slices. The audit's own offsets are the log's array itself (a slice shares its
+            # memory): they need no look.
             values, others = offset[row:end], log_offset[position:]
             itself = values.__array_interface__["data"][0] == others.__array_interface__["data"][0]
             length = min(len(values), len(others)) if itself else _agreeing(values, others)
@@ -130,13 +132,14 @@ def _blocks(first: int, last: int) -> Iterator[slice]:
     size = _FIRST_LOOK
     while first < last:
         yield slice(first, min(first + size, last))
+        # 128, 512, 2048, … rows: a short stretch costs little, and a long one few calls.
         first, size = first + size, min(4 * size, _BLOCK)
 
 
 def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
     """Returns intp[k]: the rows below `length` for which something holds, ascending. `holds` informs it for a slice of them,
     so that what it computes stays in the processor's cache."""
-    if length <= _BLOCK:
+    if length <= _BLOCK:  # -1 is given where pairs of neighbours are looked at, and there is not even one row
         return holds(slice(0, max(length, 0))).nonzero()[0]
     found = []
     for first in range(0, length, _BLOCK):
@@ -148,6 +151,7 @@ def rows_where(length: int, holds: Callable[[slice], np.ndarray]) -> np.ndarray:
 def rows_that(values: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Returns intp[k]: the indices of the values for which something holds, ascending. If a column has one value for all
     rows, it looks at that alone."""
+    # Stride 0: Parquet's statistics reported one value for all rows, and the array is that value, broadcast.
     if values.strides == (0,) and len(values):
         return np.arange(len(values) if bool(holds(values[:1])[0]) else 0)
     return rows_where(len(values), lambda rows: holds(values[rows]))
@@ -156,6 +160,7 @@ def rows_that(values: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> 
 def strictly_ascends(values: np.ndarray) -> bool:
     """Returns whether each value is greater than the value before it."""
     for first in range(0, len(values) - 1, _BLOCK):
+        # One more than a block, so that the last of it is compared with the first of the next one.
         block = values[first : first + _BLOCK + 1]
         if not (block[1:] > block[:-1]).all():
             return False

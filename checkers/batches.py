@@ -30,6 +30,7 @@ class StoredBatches:
         there = np.ones(len(offset), dtype=bool)
         for base, last, attributes in self._each():
             slot, inside = _batch_at(base, last, offset)
+            # `there` is what all replicas so far have; a batch of markers (CONTROL) has no record.
             there &= inside
             there[inside] &= (attributes[slot[inside]] & CONTROL) == 0
         return there
@@ -65,6 +66,7 @@ class StoredBatches:
         if not self._copies:
             return
         rows = self._replicas
+        # Steps of the schedule may have read files, too, while the log was still growing: those rows have their numbers.
         at_end = rows["step"] == NONE
         for node in sorted(self._copies):
             mine = np.flatnonzero(at_end & (rows["node"] == node))
@@ -81,5 +83,6 @@ def _batch_at(base: np.ndarray, last: np.ndarray, offset: np.ndarray) -> tuple[n
     # nowhere.
     slot = np.searchsorted(base, offset, side="right") - 1
     inside = slot >= 0
+    # The mask on both sides: -1 would take the last batch.
     inside[inside] = last[slot[inside]] >= offset[inside]
     return slot, inside

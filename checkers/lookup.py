@@ -30,6 +30,7 @@ class lazy(Generic[T]):
         self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
     def __get__(self, instance: object, owner: type | None = None) -> T:
+        # Python looks into the instance first: once the value is there, this is not called again.
         value = instance.__dict__[self._name] = self._compute(instance)
         return value
 
@@ -63,9 +64,10 @@ def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarr
     """
     assert len(client) == len(sequence), f"{len(client)} clients, {len(sequence)} sequences"
     key = ordinary_keys(client, sequence)
+    # Example: (3, 7) is 3 · 2^40 + 7, so all of client 3 come before all of client 4, each by sequence.
     if key is None:
         # The shift mixes up identities outside of the bounds: those are ranked among themselves, and get -3, -4, … (below
-        # -2).
+        # -2). Example: a record of client -5, and one of client 2^30 twice: ranks 1 2 2, so -3 -4 -4.
         key = client.astype(np.int64) << _SEQUENCE_BITS | sequence
         outside = (client < 0) | (client >= 1 << CLIENT_BITS) | (sequence < 0) | (sequence >= 1 << _SEQUENCE_BITS)
         rows = np.flatnonzero(outside)
@@ -81,6 +83,7 @@ def ordinary_keys(client: np.ndarray, sequence: np.ndarray) -> np.ndarray | None
     """Returns what `identity_keys` does. None: there is an identity that no client of ours has, whose number is not known
     without all others."""
     key = np.empty(len(client), dtype=np.int64)
+    # Written into `made`, which is a slice of the result, step by step: no array as long as the column stands beside it.
     for first in range(0, len(client), _BLOCK):
         few, its, made = (array[first : first + _BLOCK] for array in (client, sequence, key))
         # What is below 0 has its highest bit set, and so has all of them together.
@@ -112,12 +115,15 @@ class Lookup:
         length = len(self.values)
         if not length or not len(queries):
             return np.full(len(queries), -1, dtype=np.intp)
+        # Three ways: without a gap a query less the base is its index; with a few gaps a table has it, once there are enough
+        # queries to pay for the table; else a search.
         if self._span == length or (self._dense and (self._table is not None or len(queries) * 8 >= length)):
             # Modular arithmetic: what lies below the base wraps to a huge unsigned number. Any int64 is safe here.
+            # Example: base 5, span 3. Queries 4 5 8 become 2^64-1 0 3: only 0 is less than 3.
             slot: np.ndarray = queries - np.int64(self._base)
             outside = slot.view(np.uint64) >= self._span
             if self._span != length:
-                slot[outside] = 0
+                slot[outside] = 0  # any index that the table has; the answer is -1 in the end
                 slot = self._addresses()[slot]
             slot[outside] = -1
             return slot
@@ -160,6 +166,8 @@ class Indexed:
     @classmethod
     def of(cls, history: object) -> Self:
         """Returns the index of this very history object. It is made on the first call."""
+        # The key is `id`, because histories hold arrays and are not hashable. An id is given away again once its object is
+        # gone: the weak reference removes the entry then, and the comparison notices whoever came sooner.
         name, known = id(history), cls._known
         entry = known.get(name)
         if entry is None or entry[0]() is not history:

@@ -31,10 +31,13 @@ class Log:
         offset = taken(reads["log_offset"], rows)
         if strictly_ascends(offset):
             # The usual case: the audit read each offset once, in order. The log is what it read before the sentinel's offset.
+            # Example: offsets 5 6 9 10, and the sentinel at 9. `cut` is 2: the log is 5 6, and 10 stands behind.
             cut = len(rows) if end is None else int(np.searchsorted(offset, end))
+            # Where `cut` is less, there is an end to compare with.
             self.behind = rows[cut:][offset[cut:] > end] if cut < len(rows) else rows[:0]
             """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
             rows, offset = rows[:cut], offset[:cut]
+            # Sentinels of earlier tries stand in front of the one at the end.
             if len(dropped := slots_of(sentinels, rows)):
                 rows, offset = np.delete(rows, dropped), np.delete(offset, dropped)
         else:
@@ -67,6 +70,7 @@ class Log:
         self.behind = rows[:0] if self.end is None else rows[drop & (offset > self.end)]
         rows, offset = rows[~drop], offset[~drop]
         # Sorted by offset, then by time: of an offset that was read twice the last row counts.
+        # Example: offsets 7 8 7 8 9 were read at 1 to 5 s. In order these are the rows 0 2 | 1 3 | 4, and rows 2 3 4 stay.
         rows = rows[np.lexsort((reads["read_ns"][rows], offset))]
         offset = reads["log_offset"][rows]
         last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]
@@ -120,6 +124,7 @@ class LogIdentities:
     def find(self, key: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the position of the first copy of each record, -1 if the log does not have it."""
         # Two steps: the key's slot among the different keys, then the position of that record's first copy.
+        # Example [a b a] at the positions 0 1 2: a query for b has slot 1, and b stands first at position 1.
         slot = self._keys.find(key)
         found = np.full(len(key), -1, dtype=np.intp)
         hit = slot >= 0
@@ -132,6 +137,7 @@ def grouped_by_client(sender: np.ndarray) -> np.ndarray:
     if not len(sender) or sender.min() == sender.max():
         return np.arange(len(sender))
     # A radix sort (16 bits) needs small numbers; whoever is no client of ours comes first, as its key does.
+    # Example: senders 7 3 7 -9 become 8 4 8 0, and the rows by sender are 3 1 0 2.
     small = sender.astype(np.int64) + 1
     small[(sender < 0) | (sender >= 1 << CLIENT_BITS)] = 0
     kind = np.uint16 if small.max() < 1 << 16 else np.uint32

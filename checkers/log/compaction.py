@@ -63,6 +63,8 @@ def tombstone_lost(history: PartitionHistory) -> KernelResult:
     tombstones = tombstones[index.sends["size"][tombstones] == NONE]
     rows = _last_of_each_key(index, tombstones)
     last = _last_in_log(index, rows)
+    # NONE (-1) is no offset: nothing is left of the key, which is right. At the tombstone's offset stands the tombstone
+    # itself, and behind it a later record, which may have brought the key back.
     back = (last >= 0) & (last < index.sends["log_offset"][rows])
     return _result(index, rows[back], last[back], len(rows), _latest_acknowledged(index))
 

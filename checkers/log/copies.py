@@ -171,7 +171,8 @@ def _differences(
     `one`."""
     if _are_equal(one, other):
         return _NO_DIFFERENCE
-    # Both copies side by side, at every base offset that one of them has: example [0, 3] and [0, 5] at 0, 3, 5.
+    # Both copies side by side, at every base offset that one of them has. Example [0, 3] and [0, 5] at 0, 3, 5: `here` is
+    # 0 1 -1, `there` 0 -1 1. Only at 0 both have a batch, whose headers are compared.
     offsets = distinct(np.concatenate([one["base_offset"], other["base_offset"]]))
     assert (offsets[1:] > offsets[:-1]).all(), "each base offset once"
     here, there = _slots(offsets, one["base_offset"]), _slots(offsets, other["base_offset"])
@@ -183,6 +184,8 @@ def _differences(
         unlike |= (differing & KEPT_BITS if cleaned and name == "attributes" else differing) != 0
     case = np.zeros(len(offsets), dtype=np.int32)
     case[both[unlike]] = DIFFERENT
+    # The cleaner may have taken a whole batch out of one copy, but where the other copy has a batch around that offset which
+    # begins elsewhere, the two were never the same.
     if cleaned:
         case[((there < 0) & _within(offsets, other)) | ((here < 0) & _within(offsets, one))] = DIFFERENT
     else:
@@ -201,6 +204,7 @@ def _behind_once(
     if not lacking.any():
         return offset, case, sequence, other_sequence
     assert len(offset) == len(case) == len(sequence) == len(other_sequence), "differences"
+    # Example: lacking are the batches at 3, 9 and 12 of a copy that ends at 3. The one at 3 stays, as BEHIND, for all three.
     first = np.argmax(lacking)  # offsets ascend
     kept = ~lacking
     kept[first] = True
@@ -388,7 +392,8 @@ class _States:
         (producer, offset)."""
         if not len(self.producer):
             return np.full(len(producer), -1, dtype=np.intp)
-        # Both ascend in the same order: one merge finds how many batches come before each question.
+        # Both ascend in the same order: one merge finds how many batches come before each question. At one offset the
+        # question comes first (0 before 1), because a batch that begins there is not below it.
         order = np.lexsort(
             (
                 np.concatenate([np.ones(len(self.producer), "i1"), np.zeros(len(producer), "i1")]),
@@ -401,6 +406,7 @@ class _States:
         found = np.empty(len(producer), dtype=np.intp)
         asked = order >= len(self.producer)
         found[order[asked] - len(self.producer)] = before[asked]
+        # The last batch before a question may be another producer's: then this one has none below the offset.
         return np.asarray(np.where((found >= 0) & (self.producer[found] == producer), found, -1))
 
 
@@ -418,6 +424,7 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     # The last batch of records: of the same epoch, or it is forgotten.
     under = np.maximum.accumulate(np.where(first | differs_from_previous(batch["producer_epoch"]), slot, 0))
     last = np.maximum.accumulate(np.where(control, -1, slot)) if count else slot
+    # `last` may be a batch of an older epoch, or of another producer: those stand before `under`. -1 always does.
     has_last = last >= under
     # The open transaction: the first batch in one after the last marker.
     marker = np.maximum.accumulate(np.where(control, slot, -1)) if count else slot
@@ -426,6 +433,7 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
     # The other way round, from the end: at each row the first batch in a transaction from there on; `count`: there is none.
     # Example: [data data marker data], begun 0 1 4 3, so 0 1 3 3 4. The last row has a marker at 2 before it: opened at 3.
     next_begun = np.append(np.minimum.accumulate(begun[::-1])[::-1], count)
+    # What begins behind this row is not open yet: `opened <= slot`, below.
     opened = next_begun[np.where(marked, marker + 1, begins)]
     # The sequence of the last record: that of the first, and one more for each further record.
     delta = batch["last_offset"] - batch["base_offset"]

@@ -64,6 +64,7 @@ def _batches(history: PartitionHistory) -> tuple[np.ndarray, int]:
     table = history.replicas
     if not table or not len(table["node"]):
         return make_witnesses(0, {}), 0
+    # One number for each reading of one replica: the node in the high half, the step in the low one, where NONE is 0.
     copy = table["node"].astype(np.int64) << 32 | (table["step"] + 1)
     order = np.argsort(copy, kind="stable")
     # The sort is stable, so the batches of each copy keep the order of its log.
@@ -95,10 +96,12 @@ def _reads(history: PartitionHistory) -> tuple[np.ndarray, int]:
     if epoch.strides == (0,) and len(epoch):  # one value for all
         return make_witnesses(0, {}), len(epoch) if int(epoch[0]) >= 0 else 0
     judged = int(np.count_nonzero(epoch >= 0))
+    # Falls are few, so everything else is asked of them alone. An unknown epoch (-1) is less than all others: a fall so far.
     before = rows_where(len(epoch) - 1, lambda rows: epoch[rows.start + 1 : rows.stop + 1] < epoch[rows])
     after = before + 1
     unknown = epoch[after] < 0
     if unknown.any():  # the next of which it is known
+        # The number of all rows stands for: there is no next one. It is dropped below.
         known = np.append(np.flatnonzero(epoch >= 0), len(epoch))
         # Example: epochs 5 ? 4. Row 1 says nothing, so row 0 is compared with row 2: a fall from 5 to 4.
         after[unknown] = known[np.searchsorted(known, after[unknown])]

@@ -77,6 +77,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
         reason = f"the controllers' log says nothing about the ISR of partition {history.partition}"
         nothing = np.empty(0, dtype=np.int64)
         return Short(nothing, nothing, nothing, judged, reason)
+    # The log's order is the truth. The clock of a new controller may be behind that of the one before.
     time_ns = np.maximum.accumulate(table["time_ns"][truth])
     in_sync, replicas = _members(table["isr"][truth]), _members(table["replicas"][truth])
     # One row for each change of the partition, in the order of the controllers' log: did it leave too few in sync?
@@ -160,7 +161,8 @@ def two_controllers(history: CellHistory) -> KernelResult:
     node, epoch, time_ns = _claims(history)
     order = np.lexsort((time_ns, node, epoch))
     node, epoch, time_ns = node[order], epoch[order], time_ns[order]
-    # Each (epoch, node) once, at its first claim; a second node of an epoch is a finding.
+    # Each (epoch, node) once, at its first claim; a second node of an epoch is a finding. In the example of the docstring the
+    # claims in order are (5, 1) (5, 2) (6, 2): only the second has the epoch of the one before it.
     claim = differs_from_previous(epoch) | differs_from_previous(node)
     node, epoch, time_ns = node[claim], epoch[claim], time_ns[claim]
     again = np.flatnonzero(~differs_from_previous(epoch))
@@ -203,11 +205,12 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     epochs = np.flatnonzero(present & (metrics["metric"] == code_of("quorum_epoch")))
     # Only who names itself claims the role. One answer is two rows, of one node and one time.
     own = leaders[metrics["value_micro"][leaders] == metrics["node"][leaders].astype(np.int64) * MICRO]
+    # Moment and node as one number: the moment's rank in the high half, the node in the low one.
     times = np.unique(metrics["time_ns"])
     answer = np.searchsorted(times, metrics["time_ns"]) << 32 | metrics["node"]
     epochs = epochs[np.argsort(answer[epochs], kind="stable")]
     epochs = epochs[differs_from_previous(answer[epochs])]
-    # Moment and node as one number: the moment's rank in the high half, the node in the low one.
+    # To each claim the epoch of the same answer; without one, it is a claim to nothing.
     slot = Lookup(answer[epochs]).find(answer[own])
     own, slot = own[slot >= 0], slot[slot >= 0]
     return (
@@ -231,6 +234,7 @@ def _ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
 def _members(mask: np.ndarray) -> np.ndarray:
     """Returns int64[n]: how many brokers each mask holds (at most 63)."""
     # A column for each bit, and a sum along the row.
+    # Example: mask 0b110 has the row 0 1 1 0 …, and the sum 2.
     bits = mask[:, np.newaxis] >> np.arange(63) & 1
     return np.asarray(bits.sum(axis=1))
 
@@ -276,7 +280,9 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     time_ns, value, node, epoch = (seen[name][rows] for name in ("time_ns", "value", "node", "leader_epoch"))
     asked_after = _previous_of_node(node)
     before = np.full(len(rows), -1, dtype=np.intp)
-    pairs = np.unique(np.stack([life, epoch]), axis=1).T  # as many as there were leaders
+    # One pass for each (topic, epoch), as many as there were leaders. Answers are in the order of time: a running maximum and
+    # a search by time judge all answers of the pair at once.
+    pairs = np.unique(np.stack([life, epoch]), axis=1).T
     for of, number in pairs.tolist():
         mine = np.flatnonzero((life == of) & (epoch == number))
         earlier = np.flatnonzero((life == of) & (epoch <= number))
@@ -317,6 +323,7 @@ def _of_lives(history: PartitionHistory, rows: np.ndarray) -> tuple[np.ndarray, 
     of_truth = {name: column[truth] for name, column in table.items()}
     made_ns = made_anew_ns(np.maximum.accumulate(of_truth["time_ns"]), lives_of(of_truth))
     time_ns, error_ns = history.observations["time_ns"][rows], history.metadata_error_ns
+    # Which topic an answer is about, at the latest and at the earliest: known where both are the same.
     life = np.searchsorted(made_ns, time_ns + error_ns, side="right")
     known = life == np.searchsorted(made_ns, time_ns - error_ns - LEARNS_NS, side="right")
     return rows[known], life[known]

@@ -42,11 +42,13 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     readers = _Readers(index, history.client_clock)
     row = _sends_in_log_order(index)
     # Records without a send of ours are left out: nothing says when they were sent.
+    # `slot` is the position in the log of each record that is left, `row` its send, from here on in step with one another.
     slot = np.arange(len(row)) if not len(row) or int(row.min()) >= 0 else np.flatnonzero(row >= 0)
     row = taken(row, slot)
     sends = index.sends
     invoked_ns, completed_ns = sends["invoked_ns"][row], sends["completed_ns"][row]
     silent = rows_that(_acknowledged(index, row, slot), np.logical_not)
+    # After every send: such a record is behind nothing, and is not judged.
     completed_ns[silent] = _NEVER
     judged = readers.judged
     found = [readers.unsent_elsewhere()]
@@ -60,6 +62,7 @@ def time_travel(history: PartitionHistory) -> KernelResult:
             # Where the running maximum first reached that value stands the record that was sent last.
             leader = at[np.searchsorted(newest_ns, newest_ns[behind - 1])]
             found.append(_Found.acknowledged(index, at[behind], leader))
+        # What only an acknowledgement places may not be in the log that a consumer read: it makes no read too early.
         if not index.audited:
             newest_ns = np.maximum.accumulate(np.where(_certainly_there(index, row[mine]), its_invoked_ns, _LEAST))
         if len(at) < len(index.log.key):
@@ -78,6 +81,7 @@ def _behind(newest_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:
 def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
     """Returns intp[log]: for each position of L(p) the row of `sends` of the record whose first copy stands there, -1 if
     there is none."""
+    # Two ways to the same: nearly all records stand once, where they were acknowledged, and that is known already.
     if len(index.identities.extra):  # the acknowledged copy need not be the first
         found, rows = np.full(len(index.log.key), -1, dtype=np.intp), np.arange(len(index.send_key))
     else:
@@ -119,6 +123,7 @@ def _certainly_there(index: PartitionIndex, row: np.ndarray) -> np.ndarray:
 
 def _for_each_position(at: np.ndarray, newest_ns: np.ndarray, length: int) -> np.ndarray:
     """Returns int64[length]: the running maximum at every position of L(p), of one that is known at some."""
+    # Example: of 5 positions 1 and 3 are known, with the maxima 7 and 9: least, 7, 7, 9, 9.
     found = np.full(length, _LEAST)
     # Positions between two known ones take over the maximum of the one before: nothing that is known was sent there.
     found[at] = newest_ns
@@ -217,9 +222,11 @@ def reads_before(
     read_ns = index.reads["read_ns"]
     if index.alignment is None:
         at = index.read_position
-        rows = np.flatnonzero((newest_ns[at] > read_ns) & (at >= 0))
+        rows = np.flatnonzero((newest_ns[at] > read_ns) & (at >= 0))  # -1 takes the last one, and the mask drops it
         return np.asarray(rows[chosen(rows)])
     stretches = index.alignment.stretches
+    # A stretch has one client: whether that one is chosen, its first row says for all. Rows in no stretch are at no offset of
+    # L(p), and are not asked for.
     own = chosen(np.array([one.first for one in stretches], dtype=np.intp))
     found = [np.empty(0, dtype=np.intp)]
     for one, mine in zip(stretches, own.tolist(), strict=True):
@@ -245,9 +252,9 @@ def _result(index: PartitionIndex, parts: list[_Found], judged: int) -> KernelRe
     found = _Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Found.__slots__))
     reads = index.reads
     read_ns = np.where(found.read >= 0, reads["read_ns"][found.read], MISSING) if len(reads["read_ns"]) else found.read
-    # Sorted by offset, record, rank of the case, then time: the first of each (offset, record) is its witness.
+    # Sorted by offset, record, rank of the case, then time: the first of each (offset, record) is its witness. ACKNOWLEDGED
+    # has no read: its time is MISSING, and its row -1.
     found = found.take(np.lexsort((found.read, read_ns, _RANK[found.case], found.key, found.offset)))
-    # One witness for each record and offset, the first: they are sorted by rank, then by time.
     found = found.take(np.flatnonzero(differs_from_previous(found.offset) | differs_from_previous(found.key)))
     count = len(found.offset)
     found = found.take(np.arange(min(count, WITNESSES_MAX)))
@@ -262,6 +269,7 @@ def _result(index: PartitionIndex, parts: list[_Found], judged: int) -> KernelRe
         **index.seen(found.key),
         "case": found.case,
     }
+    # UNREADABLE is the key of no send: the witness gets no time of another record.
     later = np.full(len(other), UNREADABLE)
     later[other >= 0] = index.log.key[other[other >= 0]]
     columns["other_ns"] = index.sent(index.send_rows(later))["begin_ns"]

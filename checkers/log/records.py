@@ -30,7 +30,8 @@ def phantom(history: PartitionHistory) -> KernelResult:
     99, which does not exist.
     """
     index = PartitionIndex.of(history)
-    # What agrees with the log is judged there, once; and what stands there and was sent is no phantom.
+    # What agrees with the log is judged there, once; and what stands there and was sent is no phantom. Two kinds of rows are
+    # left: records of the log of which it is not plain that they were sent, and reads that the log does not confirm.
     rows = np.concatenate([index.log.rows[index.not_sent], index.unmatched_reads])
     rows = rows[index.never_issued(rows)]
     if len(rows):  # now every read of one of them
@@ -134,6 +135,8 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
         return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
     audit = ~index.read_by_consumer(rows)
     # If several readers got one record, the first consumer is named, and the audit only where no consumer received it.
+    # Example: x at offset 5 was given to the audit at 2 s, and to readers at 3 s and 4 s. In order these are 3 s, 4 s, audit:
+    # the reader at 3 s is named.
     order = np.lexsort((reads["read_ns"][rows], audit, index.keys_of_reads(rows), reads["log_offset"][rows]))
     rows, audit = rows[order], audit[order]
     new = differs_from_previous(reads["log_offset"][rows]) | differs_from_previous(index.keys_of_reads(rows))
@@ -146,6 +149,7 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
         "seen_ns": np.where(audit, MISSING, reads["read_ns"][rows]),
         **index.sent(index.send_rows(index.keys_of_reads(rows))),
     }
+    # A record that nobody sent here began, as far as anybody knows, when it was received.
     if "begin_ns" in columns:
         unsent = columns["outcome"] == NONE
         columns["begin_ns"] = np.where(unsent, reads["read_ns"][rows], columns["begin_ns"])
@@ -175,8 +179,10 @@ def unreported(history: PartitionHistory) -> KernelResult:
     if reason := index.incomplete():
         return KernelResult(no_witnesses(), count=0, judged=len(rows) + failed, incomplete=reason)
     rows = rows[(sends["transaction"][rows] == NONE) & (index.identities.find(index.send_key[rows]) < 0)]
-    if index.sentinel_ns is not None:  # what was completed later may stand behind the sentinel
+    # What was completed later may stand behind the sentinel. What never was is MISSING, which is before all times.
+    if index.sentinel_ns is not None:
         rows = rows[sends["completed_ns"][rows] < index.sentinel_ns]
+    # Nobody knows where these stood: acks=0 learns no offset, and a silent send learned nothing.
     maybe = index.may_be_cleaned(
         record_key=sends["key"][rows],
         offset=np.full(len(rows), NONE, dtype=np.int64),
@@ -207,6 +213,7 @@ def unenforced(history: CellHistory) -> KernelResult:
     for index, rows in _own_sends(history):
         reason = reason or index.incomplete()
         blamed, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
+        # An error that is a state (not authorised) is no record's fault: there `bad` is false of all, and the code decides.
         refused = blamed & (bad | (not made.of_record))
         inside = index.identities.find(index.send_key[rows]) >= 0
         if made.by_broker:
@@ -250,6 +257,7 @@ def _silent(index: PartitionIndex, reported_until_ns: np.ndarray) -> tuple[np.nd
     due_ns = of_clients(reported_until_ns, sends["client"][open_rows], unknown=MISSING)
     # `due_ns`: of what was invoked before, the client must have heard, because it lived on past its timeouts.
     silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
+    # Sends of a client that ended early prove nothing, whether they failed or not.
     failed = rows_that(sends["code"], lambda some: some != 0)
     failed = failed[sends["client"][failed] != SENTINEL_CLIENT]
     lived = of_clients(reported_until_ns, sends["client"][failed], unknown=MISSING) != MISSING

@@ -82,6 +82,7 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
     one, other = rows[chosen], rows[np.maximum(before[chosen], 0)]
     follows = before[chosen] >= 0
     base = replicas["base_sequence"][one].astype(np.int64)
+    # The last sequence of the batch before: its first, and one more for each further offset. It may be beyond 2³¹ here.
     end = replicas["base_sequence"][other] + replicas["last_offset"][other] - replicas["base_offset"][other]
     renewed = epoch[chosen] != replicas["producer_epoch"][other]
     wanted = np.where(renewed, 0, (end + 1) % _NUMBERS)
