@@ -177,8 +177,6 @@ def _today() -> date:
 
 def translate(given: ValidationInput) -> ConfigurationParts:
     """Reads the files and returns their settings as those of a trial. BadInput for what is wrong with them."""
-    from prozess.clusters.install.jars import refuse_unpublished
-
     named = (given.producer, given.consumer, given.topic, given.broker, given.compose)
     if not any(named) and given.cluster is None and not given.applications:
         raise BadInput(
@@ -208,7 +206,7 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         readings.append(read_compose(given.compose, given.service))
     version, origin = _version(given, readings, live)
     clients = _clients(given.client, readings, version)
-    doubts = list(doubts_of_kafka(version, origin, refuse_unpublished))
+    doubts = list(doubts_of_kafka(version, origin, _refuse_unpublished))
     releases = {
         scope: given.client_version if client == "java" and given.client_version is not None else version
         for scope, client in clients.items()
@@ -228,7 +226,7 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     runs = sender is not None and "transactional.id" not in sender.origins and not compacted
     for client, part, run in ((clients["producer"], sender, runs), (clients["consumer"], members, True)):
         if part is not None:
-            part.unclear += doubts_of_client(client, given.client_version, version, refuse_unpublished, runs=run)
+            part.unclear += doubts_of_client(client, given.client_version, version, _refuse_unpublished, runs=run)
             doubt_across(part, servers, version, given_by_somebody=servers.broker is not None or given.kafka_defaults)
     return ConfigurationParts(
         servers,
@@ -240,6 +238,14 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         client_given=_names_client(given, readings, producer, consumer, version),
         version_given=bool(origin) or live is not None,
     )
+
+
+def _refuse_unpublished(version: str) -> None:
+    """Asks the repository whether there is such a version. Few versions need to be asked for, and what asks is imported with
+    the first of them."""
+    from prozess.clusters.install.jars import refuse_unpublished
+
+    refuse_unpublished(version)
 
 
 def _version(given: ValidationInput, readings: Sequence[Reading], live: LiveCluster | None) -> tuple[str, str]:

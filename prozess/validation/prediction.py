@@ -110,8 +110,8 @@ class Prediction:
 
     @cached_property
     def plan(self) -> Plan:
-        """Without control: the cells are the user's."""
-        return self.parts.plan(control=False)
+        """Without control and steps: the cells are the user's, and what could happen to them is what any fault may do."""
+        return self.parts.plan(control=False, steps=())
 
     @cached_property
     def of_trial(self) -> tuple[Weakness, ...]:
@@ -422,7 +422,7 @@ def _after(parts: ConfigurationParts, chosen: tuple[str, ...]) -> tuple[Weakness
     if parts.producer is not None:
         _let_follow(changed, parts.origins)
     try:
-        return tuple(_weaknesses(parts.plan(changed, control=False), parts, changed))
+        return tuple(_weaknesses(parts.plan(changed, control=False, steps=()), parts, changed))
     except BadInput:
         return None
 
