@@ -5,6 +5,7 @@ Everything here is pure: it reads no clock, file or cluster.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,7 +31,7 @@ from prozess.harness.config.known_properties import misspelt
 from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
 from prozess.harness.nearest import did_you_mean
-from prozess.harness.plan.covering import ChosenRows, choose
+from prozess.harness.plan.covering import ChosenRows, choose, chosen_of, is_enumerated, rows_of
 from prozess.harness.plan.mistakes import explain_truth, truths_for_numbers
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
@@ -264,31 +265,66 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
 def choose_cells(trial: Trial, workload: WorkloadSpec) -> tuple[ChosenRows, tuple[Combination, ...]]:
     """Returns the values of the axes that the workload's strength asks for, and the combinations that they make. BadInput if
     an axis names no setting of this kind of workload."""
-    stated = stated_bound(workload)
-    for key in (*stated, *workload.base, *workload.axes):
-        _check_key(key, workload.kind)
-    check_measurable(workload)
-    for key, values in workload.axes.items():
-        if not values:
-            raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
-    texts = {key: {text_of(value): value for value in values} for key, values in workload.axes.items()}
-    made: dict[str, Frozen] = {}
+    return CellTable(trial.name, workload).choose(trial.variant)
 
-    def combination_of(row: Mapping[str, str]) -> Combination:
-        chosen = stated | workload.base | {key: texts[key][text] for key, text in row.items()}
-        axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
-        chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
-        return _combination(workload.kind, axes, implied(workload.kind, chosen) | chosen, made, trial.variant)
 
-    def why_not(row: Mapping[str, str]) -> str | None:
-        combination = combination_of(row)
-        excluded = (e.reason for e in workload.exclude if selects(e.when, combination.axes))
-        nowhere = KINDS[workload.kind].why_not_here
-        return next(excluded, None) or nowhere(trial.variant) or why_invalid(combination, trial.variant)
+class CellTable:
+    """The table of a workload's cells: each combination is made once, for clusters of however many kinds."""
 
-    by_axis = {key: list(by_text) for key, by_text in texts.items()}
-    chosen = choose(by_axis, workload.strength, why_not, seed=f"{trial.name} {workload.kind}")
-    return chosen, tuple(map(combination_of, chosen.rows))
+    def __init__(self, name: str, workload: WorkloadSpec) -> None:
+        """`name`: the trial's. BadInput if an axis names no setting of this kind of workload."""
+        self._stated = stated_bound(workload)
+        for key in (*self._stated, *workload.base, *workload.axes):
+            _check_key(key, workload.kind)
+        check_measurable(workload)
+        for key, values in workload.axes.items():
+            if not values:
+                raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
+        self._workload, self._seed = workload, f"{name} {workload.kind}"
+        self._texts = {key: {text_of(value): value for value in values} for key, values in workload.axes.items()}
+        self._by_axis = {key: list(by_text) for key, by_text in self._texts.items()}
+        self._base = self._stated | workload.base
+        self._base_axes = {"workload": workload.kind} | {key: text_of(value) for key, value in self._base.items()}
+        self._made: dict[str, Frozen] = {}
+        """Configurations of earlier combinations, since many are the same."""
+        self._combinations: dict[tuple[str, ...], Combination] = {}
+        """Kafka's version, and the values of the axes → what they make."""
+        self._rows = rows_of(self._by_axis) if is_enumerated(self._by_axis, workload.strength) else None
+        self._chosen: dict[tuple[str | None, ...], ChosenRows] = {}
+        """Why each row is invalid → what is chosen then: clusters of many kinds have the same cells."""
+
+    def choose(self, variant: Variant) -> tuple[ChosenRows, tuple[Combination, ...]]:
+        """Returns the values of the axes that the workload's strength asks for in such a cluster, and the combinations that
+        they make."""
+        workload = self._workload
+        nowhere = KINDS[workload.kind].why_not_here(variant)
+
+        def why_not(row: Mapping[str, str]) -> str | None:
+            combination = self._combination_of(row, variant)
+            excluded = (e.reason for e in workload.exclude if selects(e.when, combination.axes))
+            return next(excluded, None) or nowhere or why_invalid(combination, variant)
+
+        if self._rows is None:
+            chosen = choose(self._by_axis, workload.strength, why_not, seed=self._seed)
+        else:
+            whys = tuple(map(why_not, self._rows))
+            if whys not in self._chosen:
+                self._chosen[whys] = chosen_of(self._by_axis, workload.strength, self._rows, whys)
+            chosen = self._chosen[whys]
+        return chosen, tuple(self._combination_of(row, variant) for row in chosen.rows)
+
+    def _combination_of(self, row: Mapping[str, str], variant: Variant) -> Combination:
+        known = (variant.kafka_version, *row.values())  # a library's defaults are those of a version
+        if known not in self._combinations:
+            texts, kind = self._texts, self._workload.kind
+            chosen = {
+                key: value
+                for key, value in (self._base | {key: texts[key][text] for key, text in row.items()}).items()
+                if value != DEFAULT
+            }
+            values = implied(kind, chosen) | chosen
+            self._combinations[known] = _combination(kind, {**self._base_axes, **row}, values, self._made, variant)
+        return self._combinations[known]
 
 
 def exclusions_of(chosen: ChosenRows, workload: WorkloadSpec) -> tuple[Exclusion, ...]:
@@ -342,7 +378,13 @@ def _combination(
         fields["own"] = scope
     if any(key.startswith(f"{SCOPE}.") for key in values):
         fields["delivery"] = SCOPE
-    configured: dict[str, Any] = {field: _configured(scope, values, made) for field, scope in fields.items()}
+    of_scope: dict[str, dict[str, Any]] = {scope: {} for scope in fields.values()}
+    for key, value in values.items():
+        owner, name, is_property = _parts_of(key)
+        if owner in of_scope:
+            mine = of_scope[owner].setdefault("properties", {}) if is_property else of_scope[owner]
+            mine[name] = value
+    configured: dict[str, Any] = {field: _configured(scope, of_scope[scope], made) for field, scope in fields.items()}
     combination = Combination(axes=axes, **configured)
     own = combination.own
     if isinstance(own, GroupConfiguration) and own.defaults == "library":
@@ -360,16 +402,15 @@ def _combination(
     return combination.model_copy(update={"producer": producer})
 
 
-def _configured(scope: str, values: Mapping[str, Any], made: dict[str, Frozen]) -> Frozen:
-    """Makes the configurations of a combination. `made` holds those of earlier combinations, since many are the
-    same."""
-    mine: dict[str, Any] = {}
-    for key, value in values.items():
-        owner, _, name = key.partition(".")
-        if owner == scope and name.startswith(_PROPERTY):
-            mine.setdefault("properties", {})[name.removeprefix(_PROPERTY)] = value
-        elif owner == scope:
-            mine[name] = value
+@cache
+def _parts_of(key: str) -> tuple[str, str, bool]:
+    """Returns the scope of a key, its name there, and whether it is a property of Kafka's."""
+    scope, _, name = key.partition(".")
+    return scope, name.removeprefix(_PROPERTY), name.startswith(_PROPERTY)
+
+
+def _configured(scope: str, mine: dict[str, Any], made: dict[str, Frozen]) -> Frozen:
+    """Makes a configuration of a combination. `made` holds those of earlier combinations."""
     if (known := f"{scope} {mine!r}") not in made:
         made[known] = _validated(scope, mine)
     return made[known]

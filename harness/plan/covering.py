@@ -6,7 +6,7 @@ known exactly, and no row that is chosen can break a rule. `cover_wide`: a table
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -235,6 +235,13 @@ class ChosenRows:
             return list(map(dict, self.not_seen))
         return impossible(self.valid, self.values, self.size)
 
+    def reasons(self) -> Iterator[str]:
+        """Yields the reason of each invalid row; of a table that was searched, of each combination that no row has."""
+        if self.valid is None:
+            yield from map(self.why_impossible, self.impossible)
+        else:
+            yield from (why for _, why in self.excluded)
+
     def beyond(self) -> tuple[int, int]:
         """Returns how many combinations of one value more the rows have, and how many there are, valid or not."""
         size = self.size + 1
@@ -252,19 +259,33 @@ def choose(
 ) -> ChosenRows:
     """Returns the rows that are run: every valid row, or few that have every valid combination of `strength` values.
     `why_not` returns why a row is invalid. Coverage of full tables is counted in pairs."""
-    size = min(2 if strength == "full" else strength, len(values))
-    if strength != "full" and prod(map(len, values.values())) > ENUMERATED_MAX:
+    if strength != "full" and not is_enumerated(values, strength):
         return _searched(values, strength, why_not, seed=seed)
-    valid: list[dict[str, str]] = []
-    excluded: list[tuple[dict[str, str], str]] = []
-    for picked in product(*values.values()):
-        row = dict(zip(values, picked, strict=True))
-        if (why := why_not(row)) is None:
-            valid.append(row)
-        else:
-            excluded.append((row, why))
-    rows = valid if strength == "full" else [valid[n] for n in cover(valid, list(values), strength)]
-    return ChosenRows(values, size, tuple(rows), tuple(excluded), tuple(valid))
+    every = rows_of(values)
+    return chosen_of(values, strength, every, tuple(map(why_not, every)))
+
+
+def is_enumerated(values: Values, strength: Literal["full", 2, 3]) -> bool:
+    """Returns whether every row of the table is looked at; else it is searched."""
+    return strength == "full" or prod(map(len, values.values())) <= ENUMERATED_MAX
+
+
+def rows_of(values: Values) -> tuple[dict[str, str], ...]:
+    """Returns every row of the table, in the order of its axes."""
+    return tuple(dict(zip(values, picked, strict=True)) for picked in product(*values.values()))
+
+
+def chosen_of(
+    values: Values, strength: Literal["full", 2, 3], every: Sequence[dict[str, str]], whys: Sequence[str | None]
+) -> ChosenRows:
+    """Returns the rows that are run of a table that is enumerated. `whys`: of each row why it is invalid; None = it is
+    valid."""
+    size = min(2 if strength == "full" else strength, len(values))
+    known = list(zip(every, whys, strict=True))
+    valid = tuple(row for row, why in known if why is None)
+    excluded = tuple((row, why) for row, why in known if why is not None)
+    rows = valid if strength == "full" else tuple(valid[n] for n in cover(valid, list(values), strength))
+    return ChosenRows(values, size, rows, excluded, valid)
 
 
 def _searched(

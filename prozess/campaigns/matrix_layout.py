@@ -16,10 +16,10 @@ from prozess.harness import inputs
 from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.nearest import did_you_mean
-from prozess.harness.plan.axes import choose_cells, exclusions_of, expand
+from prozess.harness.plan.axes import CellTable, expand
 from prozess.harness.plan.checks import why_nobody
 from prozess.harness.plan.covering import ChosenRows, choose
-from prozess.harness.plan.plan import Exclusion, Plan
+from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects
 from prozess.harness.plan.trial import ControlSpec, Exclude, Share, Trial, WorkloadSpec
@@ -215,7 +215,6 @@ class CellCount:
 
     kind: str
     choice: ChosenRows
-    exclusions: tuple[Exclusion, ...]
     strength: Literal["full", 2, 3]
     per_trial: int | None
 
@@ -248,6 +247,10 @@ class MatrixLayout:
     able: RefuseImpossible = lambda plan: None
     _counts: dict[str, tuple[CellCount, ...]] = field(default_factory=dict)
     """Variant → the cells of each workload."""
+    _counts_of: dict[tuple[str, ...], tuple[CellCount, ...]] = field(default_factory=dict)
+    """The values of a choice → the same."""
+    _tables: dict[str, CellTable] = field(default_factory=dict)
+    """Workload → the table of its cells."""
     _refused: dict[str, str | None] = field(default_factory=dict)
     """Metadata mode and schedule → why the backend refuses it."""
     _sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -300,15 +303,21 @@ class MatrixLayout:
 
     def counts(self, row: Mapping[str, str]) -> tuple[CellCount, ...]:
         """Returns the cells of each workload for this choice. BadInput if a workload has no valid cell."""
-        # Neither racks nor feature levels make a cell valid or invalid.
-        key = self.matrix.variant(row).model_dump_json(exclude={"racks", "features"})
-        if key not in self._counts:
-            trial = self.matrix.trial(row)
-            self._counts[key] = tuple(self._count(trial, workload) for workload in trial.workloads)
-        return self._counts[key]
+        chosen = tuple(row.values())
+        if chosen not in self._counts_of:
+            # Neither racks nor feature levels make a cell valid or invalid.
+            key = self.matrix.variant(row).model_dump_json(exclude={"racks", "features"})
+            if key not in self._counts:
+                trial = self.matrix.trial(row)
+                self._counts[key] = tuple(self._count(trial, workload) for workload in trial.workloads)
+            self._counts_of[chosen] = self._counts[key]
+        return self._counts_of[chosen]
 
     def _count(self, trial: Trial, workload: WorkloadSpec) -> CellCount:
-        choice, cells = choose_cells(trial, workload)
+        key = workload.model_dump_json()
+        if key not in self._tables:
+            self._tables[key] = CellTable(trial.name, workload)
+        choice, cells = self._tables[key].choose(trial.variant)
         if not cells:
             raise BadInput(
                 f"{self.matrix.source} has no valid {workload.kind} cell with {trial.variant.metadata_mode} "
@@ -318,7 +327,6 @@ class MatrixLayout:
         return CellCount(
             kind=workload.kind,
             choice=choice,
-            exclusions=exclusions_of(choice, workload),
             strength=workload.strength,
             per_trial=self.matrix.spec.cells_per_trial.get(workload.kind),
         )

@@ -198,7 +198,7 @@ def _show_cells(out: Console, layout: MatrixLayout) -> None:
             out.print(f"{count.kind}: {done:,} of {there:,} {what} of values, valid or not, are in some cell")
     for count in counts:
         what = "combinations" if count.valid is not None else _MANY[count.choice.size]
-        _show_reasons(out, f"Excluded {what} of {count.kind} cells", (each.reason for each in count.exclusions))
+        _show_reasons(out, f"Excluded {what} of {count.kind} cells", count.choice.reasons())
 
 
 _MANY = {1: "values", 2: "pairs", 3: "triples", 4: "quadruples"}
