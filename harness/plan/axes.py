@@ -314,7 +314,10 @@ class CellTable:
         return chosen, tuple(self._combination_of(row, variant) for row in chosen.rows)
 
     def _combination_of(self, row: Mapping[str, str], variant: Variant) -> Combination:
-        known = (variant.kafka_version, *(row[axis] for axis in self._texts))  # a library's defaults are those of a version
+        known = (
+            variant.kafka_version,
+            *(row[axis] for axis in self._texts),
+        )  # a library's defaults are those of a version
         if known not in self._combinations:
             texts, kind = self._texts, self._workload.kind
             chosen = {
