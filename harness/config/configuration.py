@@ -180,11 +180,17 @@ class TopicConfiguration(Frozen):
     """The settings of one topic."""
 
     replication_factor: Int = 3
+    """How many replicas each partition has."""
     min_insync_replicas: Int = 1
+    """`min.insync.replicas`: how many replicas must be in sync for acks=all."""
     unclean_leader_election_enable: bool = False
+    """`unclean.leader.election.enable`: whether a replica that is not in sync may lead."""
     flush_messages: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    """`flush.messages`: after how many records the log is synced to the disk. None means when the system does."""
     cleanup_policy: Literal["delete", "compact"] = "delete"
+    """`cleanup.policy`."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `topic.properties.segment.ms`."""
 
     def kafka_properties(self) -> dict[str, str]:
         """Returns the properties as CreateTopics wants them."""
@@ -211,19 +217,28 @@ class ProducerConfiguration(Frozen):
     """The command line of a program that takes the options of Kafka's VerifiableProducer and prints what that prints, word
     by word. {python} is the interpreter that runs prozess. {{ and }} stand for braces."""
     client_version: ClientVersion | None = None
+    """The version of the client's library. None means that of prozess, or of the brokers for Java."""
     defaults: Literal["prozess", "library"] = "prozess"
     """Names whose defaults count for what the trial does not set. prozess: those below, which are written to the client.
     library: nothing is written, and the client's own library decides."""
     left_to_client: tuple[str, ...] = ()
     """The settings that are not written to the client. Their values here are those of its library. Made by the plan."""
     acks: Acks = "all"
+    """`acks`."""
     enable_idempotence: bool = False
+    """`enable.idempotence`."""
     retries: Retries = "max"
+    """`retries`: a number, or `max`."""
     max_in_flight: Int = 5
+    """`max.in.flight.requests.per.connection`."""
     delivery_timeout_ms: Int = 60_000
+    """`delivery.timeout.ms`."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    """`compression.type`."""
     linger_ms: PauseMs = 5
+    """`linger.ms`."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `producer.properties.batch.size`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -248,10 +263,13 @@ class Variant(Frozen):
     that are set here."""
 
     metadata_mode: MetadataMode = "kraft-isolated"
+    """Where the metadata is: controllers of their own, brokers that are controllers too, or ZooKeeper."""
     kafka_version: Text = NEWEST_VERSION
+    """The version of Kafka that every node runs, unless `versions` names it."""
     versions: dict[str, Text] = Field(default_factory=dict)
     """Name of a node → its version of Kafka, if that differs from `version`, as in the middle of an upgrade."""
     brokers: Annotated[int, Field(ge=1, le=9)] = 3
+    """How many brokers there are."""
     controllers: Annotated[int, Field(ge=1, le=5)] = 1
     """How many controllers a `kraft-isolated` cluster has."""
     zookeepers: Annotated[int, Field(ge=1, le=5)] = 1
@@ -315,6 +333,7 @@ class ComposeService(Frozen):
     """A service of your own Compose file that runs Kafka, as far as its labels and environment do not say it."""
 
     node_id: Annotated[int, Field(ge=0)] | None = None
+    """Kafka's node.id."""
     roles: str | None = None
     """The roles of the service: "broker", "controller", or "broker,controller"."""
     clients: str | None = None
@@ -334,9 +353,11 @@ class ComposeOptions(Frozen):
     """The image of Kafka, in which {version} stands for that of the variant. None means the official image, or the one
     that `prozess images build` built."""
     zookeeper_image: str | None = None
+    """The image of ZooKeeper, as `kafka_image`."""
     broker_heap: str | None = None
     """The JVM's memory options, such as "-Xms64m -Xmx512m". None means those of the local backend."""
     controller_heap: str | None = None
+    """The memory options of controllers, as `broker_heap`."""
     file: str | None = None
     """Your own Compose file, which is used as it is. Its path is relative to the trial's file."""
     services: dict[str, ComposeService] = Field(default_factory=dict)
@@ -389,7 +410,9 @@ class GroupConfiguration(Frozen):
     offsets."""
 
     client: Literal["librdkafka", "java"] = "librdkafka"
+    """Which client the members are."""
     client_version: ClientVersion | None = None
+    """The version of the client's library, as of producers."""
     defaults: Literal["prozess", "library"] = "prozess"
     """Names whose defaults count for what the trial does not set, as of producers."""
     left_to_client: tuple[str, ...] = ()
@@ -404,13 +427,18 @@ class GroupConfiguration(Frozen):
     processing; before and after: relative to processing the batch; on-revoke: only when partitions are taken away and
     at the end."""
     auto_commit_interval_ms: Int = 1_000
+    """`auto.commit.interval.ms`."""
     auto_offset_reset: Literal["earliest", "latest", "error"] = "earliest"
+    """`auto.offset.reset`; `error` is what Java calls `none`."""
     isolation_level: IsolationLevel = "read_committed"
+    """`isolation.level`."""
     static_membership: bool = False
+    """Whether each member has a `group.instance.id` (KIP-345)."""
     session_timeout_ms: Int = 6_000
     """The members' session timeout in the classic protocols. With KIP-848 it is the brokers'
     `group.consumer.session.timeout.ms`."""
     max_poll_interval_ms: Int = 300_000
+    """`max.poll.interval.ms`."""
     subscription: Literal["topics", "pattern"] = "topics"
     """How members subscribe. pattern: with a regular expression that late topics of the cell match, too."""
     failure_share: Annotated[float, Field(ge=0, lt=1)] = 0
@@ -423,14 +451,17 @@ class GroupConfiguration(Frozen):
     past it. retry-topic-unawaited: the same without waiting.
     """
     retry_after_ms: Int = 500
+    """How long a member waits before it processes a failed record again."""
     processing_ms: PauseMs = 0
     """How long it takes to process one record."""
     batch: Count = 100
     """How many records a poll returns at most."""
     members: Annotated[int, Field(ge=1, le=16)] = 2
+    """How many members the group has."""
     late_members: Annotated[int, Field(ge=0, le=15)] = 0
     """How many of the members (the last ones) start only when a step says so (`client`, do = "start")."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `group.properties.fetch.min.bytes`."""
 
     @property
     def hands_on(self) -> bool:
@@ -446,6 +477,7 @@ class CompactionConfiguration(Frozen):
     tombstone_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     """The share of records that are tombstones, which have a key and no value."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `compaction.properties.linger.ms`."""
 
 
 class ProvocationConfiguration(Frozen):
@@ -456,6 +488,7 @@ class ProvocationConfiguration(Frozen):
     every: Annotated[int, Field(ge=2)] = 10
     """Every n-th record is bad, if bad records cause the error."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `provocation.properties.linger.ms`."""
 
 
 Delivery = Literal["exactly-once", "at-least-once", "at-most-once"]
@@ -469,6 +502,7 @@ class CopierConfiguration(Frozen):
     client: Literal["librdkafka", "java"] = "librdkafka"
     """Which client copies. java: Kafka's TransactionalMessageCopier."""
     client_version: ClientVersion | None = None
+    """The version of the client's library, as of producers."""
     delivery: Delivery | Literal["transaction-alone"] = "exactly-once"
     """How the copier keeps its progress.
 
@@ -477,7 +511,9 @@ class CopierConfiguration(Frozen):
     acknowledged. at-most-once: offsets are committed before the copies are made.
     """
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
+    """How members share the partitions, as in `group`."""
     members: Annotated[int, Field(ge=1, le=16)] = 2
+    """How many members the group has."""
     batch: Count = 50
     """How many records a poll returns at most, and so how many a transaction has."""
     processing_ms: PauseMs = 0
@@ -487,8 +523,11 @@ class CopierConfiguration(Frozen):
     session_timeout_ms: Int = 6_000
     """The session timeout, as in `group`."""
     max_poll_interval_ms: Int = 300_000
+    """`max.poll.interval.ms`."""
     transaction_timeout_ms: Int = 10_000
+    """`transaction.timeout.ms`."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `copier.properties.fetch.min.bytes`."""
 
     @property
     def transactional(self) -> bool:
@@ -510,6 +549,7 @@ class ApplicationConfiguration(Frozen):
     delivery: Delivery = "at-least-once"
     """The delivery that the application promises. It is judged by this promise."""
     instances: Annotated[int, Field(ge=1, le=16)] = 1
+    """How many processes of it run."""
     input_carrier: Literal["value", "header"] = "header"
     """Where an input record carries its identity: in a binary value, or in a record header beside a value of JSON
     text."""
@@ -532,6 +572,7 @@ class TransactionConfiguration(Frozen):
     timeout_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The share of transactions that are left open past their timeout."""
     transaction_timeout_ms: Int = 10_000
+    """`transaction.timeout.ms`."""
     transactional_ids: Annotated[int, Field(ge=1, le=16)] = 2
     """How many producers work side by side, each with a transactional.id of its own."""
     rate_hz: Annotated[float, Field(gt=0)] = 10
@@ -543,3 +584,4 @@ class TransactionConfiguration(Frozen):
     """True means that each id has a second process, which does nothing until a step asks it to take the id over
     (`take_over`)."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Kafka's own properties that have no key here, such as `transaction.properties.linger.ms`."""

@@ -53,9 +53,11 @@ class SshNodeOptions(Frozen):
     id: Annotated[int, Field(ge=0)]
     """Kafka's node.id (broker.id)."""
     roles: tuple[Literal["broker", "controller"], ...] = ("broker",)
+    """What the server is."""
     host: Text
     """The host on which sshd runs."""
     port: Annotated[int, Field(ge=1, le=PORT_MAX)] = 22
+    """The port of sshd."""
     address: str | None = None
     """The address by which the other nodes know it, and at which it is cut off. None means `host`."""
     listener: Server | None = None
@@ -66,10 +68,15 @@ class SshNodeOptions(Frozen):
     """For a controller: its listener without encryption (PLAINTEXT). None means that brokers are asked which controller
     is active."""
     start: Text | None = None
+    """As in `[ssh]`."""
     stop: Text | None = None
+    """As in `[ssh]`."""
     pid_pattern: Text | None = None
+    """As in `[ssh]`."""
     log: str | None = None
+    """As in `[ssh]`."""
     data_directory: str | None = None
+    """As in `[ssh]`."""
 
     _servers = field_validator("listener", "observer", "controller")(lambda s: None if s is None else _checked(s))
 
@@ -90,6 +97,7 @@ class SshOptions(Frozen):
     {host} stand for those of the node."""
 
     nodes: Annotated[tuple[SshNodeOptions, ...], Field(min_length=1)]
+    """The machines, each with one server."""
     user: str | None = None
     """The user to log in as; None means the user that runs prozess."""
     key_file: str | None = None
@@ -112,6 +120,7 @@ class SshOptions(Frozen):
     """The server's log.dirs, which must be one directory. If it is None or not readable, replicas and controllers' logs
     cannot be read, and what they would report is unknown."""
     command_timeout_s: Limit = 30.0
+    """How long a command may take on a machine."""
     clock_skew_max_ms: Annotated[float, Field(gt=0, le=WAIT_MAX_S * 1000)] = 100.0
     """How far a controller's clock may differ from this machine's. From beyond it prozess takes no times of events."""
 
@@ -134,6 +143,7 @@ class AttachOptions(Frozen):
     """A cluster of which nothing is known except where it answers."""
 
     bootstrap_servers: Annotated[tuple[Server, ...], Field(min_length=1)]
+    """Where the cluster answers: HOST:PORT of some brokers."""
     client_properties: dict[str, str] = Field(default_factory=dict)
     """The properties with which the clients of a plan log in, as far as they may be written down."""
     withheld: tuple[str, ...] = ()

@@ -69,10 +69,13 @@ class AlertSpec(Frozen):
     """
 
     name: Annotated[str, Field(min_length=1)]
+    """What the report calls it."""
     expr: str
+    """The condition, in a part of PromQL ([nightly.md](nightly.md))."""
     during: tuple[str, ...] = ()
     """The names of steps that make a fault. "fault" means every fault."""
     silent: tuple[Period, ...] = ("before",)
+    """The periods in which it must not fire."""
     settle_s: NonNegativeFloat = 5.0
     """How long after the last fault the period `after` begins. Metrics come once a second, and a duration must run
     out."""

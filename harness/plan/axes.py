@@ -40,7 +40,7 @@ from prozess.harness.plan.work import OwnConfiguration
 from prozess.harness.plan.workloads.registry import KINDS
 from prozess.harness.values import Frozen
 
-_SCOPES: dict[str, type[Frozen]] = {
+SCOPE_MODELS: dict[str, type[Frozen]] = {
     "topic": TopicConfiguration,
     "producer": ProducerConfiguration,
     "group": GroupConfiguration,
@@ -52,7 +52,7 @@ _SCOPES: dict[str, type[Frozen]] = {
     "application": ApplicationConfiguration,
     "delivery": DeliveryBound,
 }
-SCOPES = tuple(_SCOPES)
+SCOPES = tuple(SCOPE_MODELS)
 
 
 DEFAULT = "default"
@@ -360,7 +360,7 @@ def _served_by(combination: Combination) -> str:
 
 
 def _check_key(key: str, kind: str) -> None:
-    scopes = {scope: _SCOPES[scope].model_fields for scope in (*KINDS[kind].scopes, SCOPE)}
+    scopes = {scope: SCOPE_MODELS[scope].model_fields for scope in (*KINDS[kind].scopes, SCOPE)}
     scope, _, name = key.partition(".")
     if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY) and scope in scopes:
         return _check_property(scope, name.removeprefix(_PROPERTY))
@@ -420,10 +420,10 @@ def _configured(scope: str, mine: dict[str, Any], made: dict[str, Frozen]) -> Fr
 
 
 def _validated(scope: str, mine: dict[str, Any]) -> Frozen:
-    for path, value in truths_for_numbers(_SCOPES[scope], mine):
+    for path, value in truths_for_numbers(SCOPE_MODELS[scope], mine):
         raise BadInput(explain_truth((scope, *path), value))
     try:
-        return _SCOPES[scope].model_validate(mine)
+        return SCOPE_MODELS[scope].model_validate(mine)
     except ValidationError as error:
         problem = error.errors()[0]
         key = f"{scope}.{problem['loc'][0]}"

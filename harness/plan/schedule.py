@@ -409,10 +409,13 @@ class Step(Frozen):
     """One step of a schedule. Without `at_s` and `after` it follows the previous step at once."""
 
     name: Annotated[str, Field(min_length=1)]
+    """What the report, and other steps, call it."""
     at_s: Pause | None = None
     """The step does not begin before this time on the trial's clock."""
     after: Condition | None = None
+    """The condition that must hold before it begins."""
     timeout_s: Limit = 30.0
+    """How long its condition may take. Then the run is over, and unknown, unless `may_miss`."""
     do: Action | None = None
     """What the step does. None means that it only waits."""
     may_miss: bool = False

@@ -31,6 +31,7 @@ class Traffic(Frozen):
     rate_hz: Annotated[float, Field(gt=0, le=1_000_000)] = 20.0
     """How many records per second each producer sends to each partition."""
     value_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 100
+    """How many bytes the value of each record has."""
     unacknowledged_max: Count = 5_000
     """How many records of one partition may wait for their acknowledgement. What exceeds it is withheld, so that a dead
     partition cannot starve the others."""
@@ -46,6 +47,7 @@ class Topics(Frozen):
     """The topics of every cell."""
 
     partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 2
+    """How many partitions each topic has when the trial begins."""
     placement: tuple[tuple[PositiveInt, ...], ...] = ()
     """The broker ids of partition 0, 1, … (repeated), preferred leader first. Empty means that partitions are spread
     over the brokers."""
@@ -60,46 +62,62 @@ class Limits(Frozen):
     """Says how long each part of a run may take."""
 
     ready_s: Limit = 90.0
+    """Until the cluster is up and every broker answers."""
     topics_s: Limit = 60.0
+    """Until all topics are there and have leaders."""
     warm_up_s: Limit = 90.0
+    """Until every client has done its work once, before the first step."""
     heal_s: Limit = 90.0
+    """Until everything is healed and every replica is in sync again."""
     drain_s: Limit = 75.0
+    """Until readers and members have read what is in the log."""
     audit_s: Limit = 90.0
+    """Until the audits have read every partition from its start to its end."""
 
 
 class Exclude(Frozen):
     """Combinations that the author of the trial does not want, and why."""
 
     when: Selector
+    """Which combinations: `{ "producer.acks" = "0" }`, a list of values, or several settings that must all agree."""
     reason: Annotated[str, Field(min_length=1)]
+    """Why they are left out. `prozess plan` prints it."""
 
 
 class ControlSpec(Frozen):
     """Cells that are expected to show an anomaly. They prove that the trial could have seen it."""
 
     anomaly: str
+    """The anomaly that these cells must show."""
     cells: Selector
+    """Which cells, by their settings. They must permit the anomaly."""
 
 
 class Share(Frozen):
     """One of several parts of a workload's cells, about equally large. Cells that one producer serves stay together."""
 
     part: Annotated[int, Field(ge=0)]
+    """Which part, counted from 0."""
     of: PositiveInt
+    """Into how many parts the cells are divided."""
 
 
 class WorkloadSpec(Frozen):
     """One kind of client activity, with its own matrix of cells. Axes are `scope.key` = list of values."""
 
     kind: str
+    """The kind of workload, such as `log`, `group`, `transactions`."""
     traffic: Traffic = Field(default_factory=Traffic)
+    """What the clients do while nobody stops them."""
     topics: Topics = Field(default_factory=Topics)
+    """The topics of every cell."""
     base: dict[str, Any] = Field(default_factory=dict)
     """The settings of every cell: `scope.key` = value."""
     axes: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     """The settings that vary: `scope.key` = list of values. The value "default" leaves the setting to Kafka, or to
     prozess."""
     exclude: tuple[Exclude, ...] = ()
+    """Combinations that are left out on purpose, beside those that Kafka refuses."""
     strength: Literal["full", 2, 3] = "full"
     """Which combinations of the axes become cells. full: every valid one; 2 or 3: as few as contain every valid pair,
     or triple, of values."""
@@ -117,25 +135,37 @@ class Trial(Frozen):
     level, with `workload` for its kind."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=100)]
+    """What runs of it are called. Lower case, digits and hyphens."""
     title: str
+    """What it shows, in one sentence."""
     scenarios: tuple[str, ...] = ()
+    """The numbers of the scenarios that it runs ([scenarios.md](scenarios.md))."""
     expects: Literal["held", "violated"] = "held"
     """The verdict that the author expects: "violated" for a trial that shows a known defect."""
     side_by_side: tuple[MetadataMode, ...] = ()
     """The metadata modes on each of which `prozess scenarios` runs the trial. Empty means only its own variant."""
     backend: str = "local"
+    """Where Kafka runs: `local`, `compose`, `ssh`, `attach`, or one of another package ([clusters.md](clusters.md))."""
     control: Literal["required", "optional"] = "optional"
+    """Whether the trial must have cells that show what the others are to be free of."""
     controls: tuple[ControlSpec, ...] = ()
+    """Those cells, by anomaly."""
     variant: Variant = Field(default_factory=Variant)
+    """The cluster: its version, metadata mode, brokers and their settings."""
     compose: ComposeOptions = Field(default_factory=ComposeOptions)
+    """Options that only the compose backend has."""
     limits: Limits = Field(default_factory=Limits)
+    """How long each part may take."""
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1)]
+    """What clients do, each kind with its own cells."""
     steps: tuple[Step, ...] = ()
+    """What happens, and when."""
     settle_s: Pause = 1.0
     """How long traffic goes on after the last step and the healing."""
     metrics: bool = True
     """True means that metrics of servers and clients are sampled while the trial runs."""
     alerts: tuple[AlertSpec, ...] = ()
+    """Alerts of yours that the recorded metrics are to fire, or not."""
     ssh: SshOptions | None = None
     """Options that only the ssh backend has."""
     attach: AttachOptions | None = None

@@ -59,7 +59,7 @@ def small_smoke():
 @pytest.mark.parametrize(
     ("trial", "cells", "lost"),
     [
-        pytest.param(small_smoke(), 4, 1, id="small"),
+        pytest.param(small_smoke(), 4, 1, id="small", marks=pytest.mark.long),
         pytest.param("smoke", 28, 0, marks=[pytest.mark.long, pytest.mark.alone]),
     ],
 )
