@@ -126,7 +126,7 @@ def tables(
     spark: "SparkSession", *locations: Path | str, since: date | None = None, until: date | None = None
 ) -> "dict[str, DataFrame]":
     """Returns tables over many runs by their names, as `prozess.tables` does: runs, cells, outcomes, findings, witnesses,
-    impacts, faults and server_errors. docs/run-tables.md has their columns.
+    impacts, faults, server_errors and controls. docs/run-tables.md has their columns.
 
     Where `--tables` wrote them, Spark reads the files itself, and only of the days that are wanted. Run directories
     are read by its tasks. Errors are those of `prozess.tables`.

@@ -5,7 +5,9 @@ are read by tasks in Python, as they are without Spark: a run is compared with i
 before.
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
 from pathlib import Path
@@ -15,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.errors import HistoryUnreadable, MissingTool, ProzessError
 from prozess.harness.history.readable import ABSENT, MASK_BITS, ReadableColumn, RunNames, names_of
 from prozess.harness.recording.metrics import MICRO
 from prozess.harness.schema import NONE
@@ -56,6 +58,8 @@ def collected(
     """Returns columns of a table over all runs of these sources, which Spark's workers read. HarnessFailed if they cannot."""
     try:
         return run_table(session, name, sources).select(*columns).toArrow()
+    except ProzessError:
+        raise
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         raise failure_of_workers(error, "read the runs", way_out="Leave --master out.") from error
 
@@ -70,7 +74,26 @@ def fields_with_comments(schema: pa.Schema) -> StructType:
 def _kept(session: "SparkSession", name: str, store: TablesLocation) -> "DataFrame":
     local = store.filesystem.type_name == "local"
     address = Path(store.directory).as_uri() if local else store.address
-    return session.read.schema(fields_with_comments(RUN_TABLES[name].schema)).parquet(f"{address}/{name}")
+    with missing_connector_named(address):
+        return session.read.schema(fields_with_comments(RUN_TABLES[name].schema)).parquet(f"{address}/{name}")
+
+
+@contextmanager
+def missing_connector_named(address: str) -> Iterator[None]:
+    """A context in which a session that cannot read an address itself is a MissingTool that says so."""
+    try:
+        yield
+    except Exception as error:  # py4j's, or Spark Connect's
+        if _NO_FILE_SYSTEM.search(str(error)) is None:
+            raise
+        raise MissingTool(
+            f"This session of Spark has no connector that reads {address}. For s3a:// it needs hadoop-aws in the version of "
+            "its Hadoop (docs/spark.md, with spark-submit). prozess itself reads it without one: prozess.tables, or no "
+            "--master."
+        ) from error
+
+
+_NO_FILE_SYSTEM = re.compile(r"ClassNotFoundException: Class org\.apache\.hadoop\.fs|No FileSystem for scheme")
 
 
 def _of_directories(session: "SparkSession", name: str, runs: Sequence[RunSource]) -> "DataFrame":

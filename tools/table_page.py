@@ -85,7 +85,7 @@ _RUN_HEAD = """\
 
 <!-- Made from harness/tables/definitions.py by `python -m tools.table_page`. Change that. -->
 
-Eight tables answer questions about any number of runs: what was lost with which settings, what a fault cost in each version,
+Nine tables answer questions about any number of runs: what was lost with which settings, what a fault cost in each version,
 what got worse. Arrow and Spark have the same names, types and comments. Each table has the run, its trial, seed and version,
 and the day on which it began.
 
@@ -147,6 +147,10 @@ files that nothing proves, and no verdict rests on them. Links in a run director
 
 ## Questions
 
+`prozess trends`, `prozess matrix`, `prozess scenarios` and the page of a campaign are queries on these tables, by Arrow, without a
+loop over runs. With `--master` the workers of a Spark cluster read the runs for `trends` and `matrix`. A run that is not `judged`
+is counted there as one without a verdict.
+
 {questions}
 ## How they change
 
@@ -164,6 +168,22 @@ select c.producer_acks, c.topic_min_insync_replicas, sum(o.count) as lost,
 from outcomes o join cells c on c.run = o.run and c.cell = o.cell
 where o.anomaly = 'lost' and o.outcome <> 'not judged'
 group by all order by lost desc""",
+    "What is each setting worth? (`prozess matrix`)": """\
+select setting, value, o.anomaly, count_if(o.outcome = 'held') as held, count_if(o.outcome = 'shown') as shown,
+       count_if(o.outcome = 'violated') as violated, count_if(o.outcome = 'unknown') as unknown,
+       sum(o.permitted) as permitted_records, sum(o.forbidden) as forbidden_records
+from outcomes o join cells c on c.run = o.run and c.cell = o.cell lateral view explode(c.axes) as setting, value
+where o.outcome <> 'not judged' group by setting, value, o.anomaly order by o.anomaly, setting, value""",
+    "What did each trial show last? (`prozess scenarios`)": """\
+select trial, metadata_mode, max_by(verdict, began) as verdict, max_by(longest_gap_s, began) as longest_gap_s
+from runs where state = 'judged' group by trial, metadata_mode order by trial, metadata_mode""",
+    "How many controls fired? (`prozess scenarios`)": """\
+select trial, anomaly, count_if(fired) as fired, count(*) as controls, sum(count) as seen
+from controls where required group by trial, anomaly order by trial, anomaly""",
+    "Why did runs not hold? (the page of a campaign)": """\
+select o.run, o.reason, sum(o.forbidden) as records, collect_set(o.anomaly) as anomalies, collect_set(c.name) as cells
+from outcomes o join cells c on c.run = o.run and c.cell = o.cell
+where o.outcome in ('violated', 'unknown') group by o.run, o.reason order by records desc""",
     "What did a kill cost, by version?": """\
 select version, kind, count(*) as strikes, median(after_fault_median_ms) as recovery_ms, max(longest_s) as longest_s
 from impacts group by version, kind order by version, kind""",
@@ -188,7 +208,7 @@ group by anomaly, incomplete order by findings desc""",
     "Which runs say nothing?": """\
 select run, state, problem, address from runs where state <> 'judged' order by run""",
 }
-"""Question → its answer in Spark SQL, over the eight tables as views."""
+"""Question → its answer in Spark SQL, over the nine tables as views."""
 
 
 def render_run_tables() -> str:

@@ -7,6 +7,7 @@ checks them, here or on Spark's workers, reads the parts of them that it needs f
 import hashlib
 import os
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -320,3 +321,17 @@ def files_in(filesystem: "fs.FileSystem", directory: str) -> list[tuple[str, str
 
     found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
     return sorted((info.base_name, info.path) for info in found if info.type == fs.FileType.File)
+
+
+def write_file(filesystem: "fs.FileSystem", path: str, content: "pa.Buffer | bytes") -> None:
+    """Writes a file, and the folder that it is in. It is there as a whole or not at all. Whoever lists the folder meanwhile
+    may see a name that begins with a point."""
+    folder, _, last = path.rpartition("/")
+    beside = filesystem.type_name in ("local", "hdfs")  # an object appears when it is whole
+    part = f"{folder}/.{last}.{uuid.uuid4().hex}.part" if beside else path
+    if beside:  # in an object store a folder would be an empty object, which some list as a file
+        filesystem.create_dir(folder, recursive=True)
+    with filesystem.open_output_stream(part) as stream:
+        stream.write(content)
+    if beside:
+        filesystem.move(part, path)

@@ -32,6 +32,7 @@ from prozess.harness.values import Frozen
 FORMAT = 1
 TEXT, INTEGER, NUMBER, TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 TIME, DAY, NAMES = pa.timestamp("us", tz="UTC"), pa.date32(), pa.list_(pa.string())
+NUMBERS = pa.list_(INTEGER)
 SETTINGS_MAP, COUNTS_MAP, SECONDS_MAP = pa.map_(TEXT, TEXT), pa.map_(TEXT, INTEGER), pa.map_(TEXT, NUMBER)
 PHASES = pa.list_(
     pa.struct(
@@ -113,6 +114,12 @@ RUNS = ManyRunsTable(
         ("name", TEXT, "name of the run directory"),
         ("address", TEXT, "where the run was when this row was made: its path or URI"),
         ("prozess", TEXT, "commit of the prozess that ran it, or else its version"),
+        ("scenarios", NAMES, "numbers of the scenarios that the trial runs"),
+        ("metadata_mode", TEXT, "what keeps the cluster's metadata, such as `kraft-isolated`"),
+        ("unknown_reasons", NAMES, "why parts are unknown, the worst first"),
+        ("longest_gap_s", NUMBER, "longest time in which a partition acknowledged nothing although clients sent to it, of "
+         "those that ended; null: there is none of a second or longer"),
+        ("open_gaps", INTEGER, "how many such times did not end; null: nobody measured the cost of the faults"),
     ),
 )  # fmt: skip
 SCOPES: dict[str, type[Frozen]] = {
@@ -273,7 +280,19 @@ SERVER_ERRORS = ManyRunsTable(
         ("example", TEXT, "the first line"),
     ),
 )
+CONTROLS = ManyRunsTable(
+    "controls",
+    "One row per run and control: cells that should show an anomaly, which proves that the trial can see it.",
+    _columns(
+        ("anomaly", TEXT, "name of the anomaly"),
+        ("cells", NUMBERS, "numbers of the cells that should show it"),
+        ("fired_in", NUMBERS, "numbers of the cells that did"),
+        ("fired", TRUTH, "whether at least one did"),
+        ("count", INTEGER, "how often it was seen there"),
+        ("required", TRUTH, "whether the trial passes only if it fired"),
+    ),
+)
 RUN_TABLES = {
     table.name: table
-    for table in (RUNS, CELLS, OUTCOMES, FINDINGS_OF_RUNS, WITNESSES_OF_RUNS, IMPACTS, FAULTS, SERVER_ERRORS)
+    for table in (RUNS, CELLS, OUTCOMES, FINDINGS_OF_RUNS, WITNESSES_OF_RUNS, IMPACTS, FAULTS, SERVER_ERRORS, CONTROLS)
 }

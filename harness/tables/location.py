@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from prozess.harness.checking.helper_process import HelperProcess
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable
-from prozess.harness.history.store import RUN_MARKS, Setting, StoredRun, location_of, runs_below, stored_run
+from prozess.harness.history.store import RUN_MARKS, Setting, StoredRun, location_of, runs_below, stored_run, write_file
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.tables.definitions import FORMAT, RUN_TABLES, RUNS
 from prozess.harness.tables.rows_of_run import tables_of
@@ -124,12 +124,12 @@ class TablesLocation:
             condition = one if condition is None else condition & one
         try:
             parts = ds.partitioning(pa.schema([schema.field("day")]), flavor="hive")
+            folder = f"{self.directory}/{table}"
+            files = self._files(folder)
             found = ds.dataset(
-                f"{self.directory}/{table}", schema, "parquet", self.filesystem, parts, exclude_invalid_files=False
+                files, schema, "parquet", self.filesystem, parts, partition_base_dir=folder, exclude_invalid_files=False
             )
             rows: pa.Table = found.to_table(columns=wanted, filter=condition)
-        except FileNotFoundError:  # no run was written yet
-            return schema.empty_table().select(wanted)
         except (OSError, pa.ArrowException) as error:
             raise HistoryUnreadable(
                 f"{self.address}/{table} cannot be read: {str(error).splitlines()[0]}. Write the run of that file again: "
@@ -137,22 +137,22 @@ class TablesLocation:
             ) from error
         return rows.cast(pa.schema([schema.field(name) for name in wanted]))
 
+    def _files(self, folder: str) -> list[str]:
+        """Returns the files of a table; none if no run was written yet. Some object stores list a folder as a file, too."""
+        from pyarrow import fs
+
+        found = self.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
+        names = [(info.path, info.base_name) for info in found if info.type == fs.FileType.File]
+        return sorted(path for path, name in names if name.endswith(".parquet") and not name.startswith("."))
+
     def _write_table(self, table: str, day: date | None, name: str, rows: pa.Table) -> None:
         stored = pa.BufferOutputStream()
         pq.write_table(rows.select(RUN_TABLES[table].stored.names), stored, compression="zstd")
         self._write(f"{table}/day={day or NO_DAY}/{name}.parquet", stored.getvalue())
 
     def _write(self, name: str, content: "pa.Buffer | bytes") -> None:
-        """Writes a file, which is there as a whole or not at all. Readers pass over a name that begins with a point."""
-        path, local = f"{self.directory}/{name}", self.filesystem.type_name in ("local", "hdfs")
-        folder, _, last = path.rpartition("/")
-        part = f"{folder}/.{last}.{os.getpid()}.part" if local else path
         try:
-            self.filesystem.create_dir(folder, recursive=True)
-            with self.filesystem.open_output_stream(part) as stream:
-                stream.write(content)
-            if local:
-                self.filesystem.move(part, path)
+            write_file(self.filesystem, f"{self.directory}/{name}", content)
         except (OSError, pa.ArrowException) as error:
             raise HarnessFailed(
                 f"{self.address}/{name} cannot be written: {str(error).splitlines()[0]}. Look at the address, at how to log "
@@ -213,7 +213,7 @@ def run_directories_below(folder: Path) -> list[Path]:
 
 PASSES = (
     ("impacts", "faults", "runs"),
-    ("cells", "outcomes"),
+    ("cells", "outcomes", "controls"),
     ("findings", "witnesses"),
     ("server_errors",),
 )

@@ -26,6 +26,7 @@ from prozess.harness.result_tables import FINDINGS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory, seconds_in_all
 from prozess.harness.tables.definitions import (
     CELLS,
+    CONTROLS,
     FAULTS,
     IMPACTS,
     KEYS,
@@ -96,7 +97,7 @@ def _keyed(files: RunFiles, table: ManyRunsTable, own: Sequence[pa.Array], count
 
 
 def _runs(files: RunFiles) -> pa.Table:
-    plan, verdict = files.plan, files.verdict
+    plan, verdict, impact = files.plan, files.verdict, files.impact
     cluster, versions = files.object_in("cluster.json"), files.object_in("versions.json").get("prozess")
     parts_s, logs = _seconds(files.run), _server_logs(files.run)
     program = versions if isinstance(versions, dict) else {}
@@ -123,6 +124,11 @@ def _runs(files: RunFiles) -> pa.Table:
         files.name.encode(errors="replace").decode(),
         files.address.encode(errors="replace").decode(),
         str(program.get("commit") or program.get("version") or "") or None,
+        plan and plan.scenarios,
+        plan and plan.variant.metadata_mode,
+        verdict and verdict.unknown_reasons,
+        max((w.end_s - w.begin_s for w in impact.windows if w.end_s is not None), default=None) if impact else None,
+        impact and impact.windows_open,
     )
     return _rows(files, RUNS, [row])
 
@@ -258,6 +264,14 @@ def _faults(files: RunFiles) -> pa.Table:
     return _rows(files, FAULTS, rows)
 
 
+def _controls(files: RunFiles) -> pa.Table:
+    rows = [
+        (of.anomaly, of.cells, of.fired_in, bool(of.fired_in), of.count, of.required)
+        for of in (files.verdict.controls if files.verdict else ())
+    ]
+    return _rows(files, CONTROLS, rows)
+
+
 def _server_logs(run: RunDirectory) -> list[Path]:
     """Returns the logs of servers, each of which is a file."""
     if run.logs.is_symlink() or not run.logs.is_dir():
@@ -288,4 +302,5 @@ _ROWS: dict[str, Callable[[RunFiles], pa.Table]] = {
     IMPACTS.name: _impacts,
     FAULTS.name: _faults,
     SERVER_ERRORS.name: _server_errors,
+    CONTROLS.name: _controls,
 }

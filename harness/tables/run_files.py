@@ -82,6 +82,7 @@ class PlanRead(PartRead):
     seed: int
     backend: str
     variant: Variant
+    scenarios: tuple[str, ...] = ()
     cells: tuple[CellPlanned, ...]
     partitions: tuple[PartitionNamed, ...]
 
@@ -121,6 +122,16 @@ class JudgedRead(PartRead):
     outcome: AnomalyOutcome | None = None
 
 
+class ControlRead(PartRead):
+    """What of a control the tables show."""
+
+    anomaly: str
+    cells: tuple[int, ...]
+    fired_in: tuple[int, ...]
+    count: int
+    required: bool
+
+
 class ApplicationRead(PartRead):
     """What a verdict says of an application."""
 
@@ -134,6 +145,8 @@ class VerdictRead(PartRead):
     sentence: str
     interrupted: bool = False
     cells: tuple[CellRead, ...]
+    controls: tuple[ControlRead, ...] = ()
+    unknown_reasons: tuple[str, ...] = ()
     faults: tuple[FaultShown, ...] = ()
     alerts: tuple[JudgedRead, ...] = ()
     application: ApplicationRead | None = None

@@ -77,6 +77,10 @@ def engine_name(text: str) -> EngineName:
     raise BadInput(f"--engine {text!r} is not known. Known: {', '.join(sorted(ENGINES))}.")
 
 
+NO_SETTINGS: Mapping[str, str] = {}
+"""No setting of Spark's."""
+
+
 def refuse_without_spark(what: str, instead: str = "") -> None:
     """Raises MissingTool if Spark is not installed. `what` needs Spark; `instead` is a sentence with another way."""
     if find_spec("pyspark") is None:

@@ -1,13 +1,16 @@
 """Tables over many runs: reading them in Python, and writing those of runs that are over."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from prozess.app.run_options import NO_SETTINGS, refuse_without_spark
 from prozess.app.trial_run import RunTable
 from prozess.harness.errors import BadInput
 from prozess.harness.tables.definitions import RUN_TABLES
@@ -27,9 +30,44 @@ if TYPE_CHECKING:
     from prozess.spark_checkers.session import DataFrame, SparkSession
 
 
+Read = Callable[[str, Sequence[str]], pa.Table]
+"""Reads columns of a table over many runs."""
+
+
+@contextmanager
+def opened_tables(
+    locations: Sequence[Path | str], *, master: str | None = None, conf: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[Read]:
+    """A context in which tables over many runs can be read, as `tables` returns them. `master`: the Spark cluster whose
+    workers read them, with Spark's settings `conf`; None: this machine does, without Spark, unless there are settings."""
+    if master is None and not conf:
+        found = tables(*locations)
+        yield lambda name, columns: found[name].to_arrow(columns)
+        return
+    refuse_without_spark("--master", "Without it, prozess reads the runs itself.")
+    from prozess.clusters.install.tools import find_java, spark_java_home
+    from prozess.spark_checkers.run_tables import collected
+    from prozess.spark_checkers.session import start_session
+
+    sources = sources_of(locations, lambda name: conf.get(f"spark.hadoop.{name}"))
+    spark = start_session(master=master, java_home=str(spark_java_home(find_java())), settings=conf)
+    try:
+        yield partial(collected, spark, sources=sources)
+    finally:
+        spark.stop()
+
+
+def by_run(table: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    """Returns id of the run → its rows, in their order; none for a run without rows."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in table.to_pylist():
+        found[row["run"]].append(row)
+    return found
+
+
 def tables(*locations: Path | str, since: date | None = None, until: date | None = None) -> dict[str, RunTable]:
-    """Returns tables over many runs by their names: runs, cells, outcomes, findings, witnesses, impacts, faults and
-    server_errors. docs/run-tables.md has their columns. Each is read when you ask for it, without Spark unless you ask for a
+    """Returns tables over many runs by their names: runs, cells, outcomes, findings, witnesses, impacts, faults,
+    server_errors and controls. docs/run-tables.md has their columns. Each is read when you ask for it, without Spark unless you ask for a
     DataFrame of it; run directories are read once.
 
     `locations`: where `--tables` wrote them, and directories of runs or of campaigns; paths or URIs. `since` and

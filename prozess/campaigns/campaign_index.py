@@ -2,26 +2,29 @@
 report."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from prozess.app.run_tables import Read, by_run, opened_tables
 from prozess.campaigns.campaign_plan import (
     BegunCampaign,
     CampaignDirectory,
     trials_in_all,
 )
-from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.engine import TrialAttempt, size_of
-from prozess.harness.errors import ProzessError
 from prozess.harness.plan import catalogue
 from prozess.harness.printable import printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
 from prozess.harness.run_directory import RunDirectory, write_whole
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, worst
+from prozess.harness.verdict import Verdict, worst
 
 CELLS_MAX = 2
 """At most this many cells are named with a reason; the report has them all."""
@@ -46,59 +49,79 @@ NO_FACTS = RunFacts("")
 
 @lru_cache(maxsize=10_000)
 def facts_of(path: Path) -> RunFacts:
-    """Reads the facts of a run that is over."""
-    run = RunSummary.at(path)
-    try:
+    """Returns the facts of a run that is over."""
+    with opened_tables([path]) as read:
+        return facts_in(read).get(path.name, NO_FACTS)
+
+
+def facts_in(read: Read) -> dict[str, RunFacts]:
+    """Returns name of the run → its facts, for all runs in these tables. Of a run that is not judged, where it ran is all."""
+    runs = read("runs", ["run", "name", "state", "backend", "metadata_mode", "version", "verdict", "by_known_defects",
+                         "unknown_reasons"])  # fmt: skip
+    outcomes = read("outcomes", ["run", "cell", "anomaly", "outcome", "forbidden", "permitted", "reason", "defects"])
+    named = read("cells", ["run", "cell", "name", "verdict"])
+    cells = named.filter(named["verdict"].is_valid())
+    counts = outcomes.group_by(["run", "anomaly"], use_threads=False)
+    counted = by_run(counts.aggregate([("forbidden", "sum"), ("permitted", "sum")]))
+    bad = outcomes.filter(pc.is_in(outcomes["outcome"], value_set=pa.array(["violated", "unknown"])))
+    where = pc.index_in(_cell_keys(bad), value_set=_cell_keys(cells).combine_chunks())
+    found = by_run(bad.append_column("name", cells["name"].take(where)))
+    sizes = by_run(cells.group_by("run").aggregate([("cell", "count")]))
+    facts = {}
+    for run in runs.to_pylist():
+        if run["backend"] not in catalogue.BACKENDS:  # there is no plan that can be read, or it is no trial's
+            continue
         # The version of a cluster that was already there is not known here.
-        only_reached = catalogue.BACKENDS.named(run.plan.backend).protocol_only
-        variant = run.plan.backend if only_reached else ", ".join((*run.cluster_kind, run.versions))
-    except ProzessError:
-        return NO_FACTS
-    if (verdict := run.readable_verdict) is None:
-        return RunFacts(variant)
-    return RunFacts(
-        variant,
-        forbidden=tuple(run.counts("forbidden").items()),
-        permitted=tuple(run.counts("permitted").items()),
-        why=tuple(reasons_of(verdict)),
-        by_defects=run.by_known_defects,
-    )
+        only_reached = catalogue.BACKENDS[run["backend"]].protocol_only
+        variant = run["backend"] if only_reached else ", ".join(run[c] for c in ("backend", "metadata_mode", "version"))
+        facts[run["name"]] = RunFacts(variant)
+        if run["state"] == "judged":
+            own, size = counted[run["run"]], sum(row["cell_count"] for row in sizes[run["run"]])
+            facts[run["name"]] = RunFacts(
+                variant,
+                forbidden=tuple((row["anomaly"], row["forbidden_sum"]) for row in own if row["forbidden_sum"]),
+                permitted=tuple((row["anomaly"], row["permitted_sum"]) for row in own if row["permitted_sum"]),
+                why=tuple(reasons_of(run["verdict"], run["unknown_reasons"], found[run["run"]], size)),
+                by_defects=run["by_known_defects"],
+            )
+    return facts
 
 
-def reasons_of(verdict: TrialVerdict) -> Iterator[str]:
-    """Yields a sentence for each reason: what was violated, and in which cells; else why it is unknown."""
-    if verdict.verdict is Verdict.VIOLATED:
-        yield from _by_reason(verdict, AnomalyOutcome.VIOLATED)
-    elif verdict.verdict is Verdict.UNKNOWN:
-        of_cells = list(_by_reason(verdict, AnomalyOutcome.UNKNOWN))
-        known = {a.reason.rstrip(".").casefold() for _, a in _those(verdict, AnomalyOutcome.UNKNOWN)}
-        yield from of_cells
-        for reason in verdict.unknown_reasons:
+def _cell_keys(table: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(table["run"], table["cell"].cast(pa.string()), "\0")
+
+
+Row = Mapping[str, Any]
+"""A row of a table over many runs."""
+
+
+def reasons_of(verdict: str, unknown_reasons: Sequence[str], rows: Sequence[Row], cells: int) -> Iterator[str]:
+    """Yields a sentence for each reason: what was violated, and in which cells; else why it is unknown. `rows`: the outcomes
+    that are violated or unknown, with the names of their cells, of which there are `cells` in all."""
+    if verdict == "violated":
+        yield from _by_reason(rows, "violated", cells)
+    elif verdict == "unknown":
+        known = {row["reason"].rstrip(".").casefold() for row in rows if row["outcome"] == "unknown"}
+        yield from _by_reason(rows, "unknown", cells)
+        for reason in unknown_reasons:
             if not any(reason_given and reason_given in reason.casefold() for reason_given in known):
                 yield reason[:1].upper() + reason[1:] + "."
 
 
-def _those(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[tuple[CellVerdict, CellAnomaly]]:
-    for cell in verdict.cells:
-        for anomaly in cell.anomalies.values():
-            if anomaly.outcome is outcome:
-                yield cell, anomaly
-
-
-def _by_reason(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[str]:
+def _by_reason(rows: Sequence[Row], outcome: str, cells: int) -> Iterator[str]:
     """Yields each reason once, although it may explain many anomalies of many cells."""
-    grouped: dict[tuple[str, ...], list[tuple[CellVerdict, CellAnomaly]]] = defaultdict(list)
-    for cell, anomaly in _those(verdict, outcome):
-        own = (anomaly.anomaly,) if outcome is AnomalyOutcome.VIOLATED else ()
-        grouped[(anomaly.reason, *anomaly.defects, *own)].append((cell, anomaly))
+    grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["outcome"] == outcome:
+            own = (row["anomaly"],) if outcome == "violated" else ()
+            grouped[(row["reason"], *row["defects"], *own)].append(row)
     for found in grouped.values():
-        cells = list(dict.fromkeys(cell.name for cell, _ in found))
-        _, first = found[0]
-        names = list(dict.fromkeys(anomaly.anomaly for _, anomaly in found))
-        what = _what(names, sum(anomaly.forbidden for _, anomaly in found))
-        unstated = [defect for defect in first.defects if defect not in first.reason]
+        names, first = list(dict.fromkeys(row["anomaly"] for row in found)), found[0]
+        what = _what(names, sum(row["forbidden"] for row in found))
+        unstated = [defect for defect in first["defects"] if defect not in first["reason"]]
         known = f" Known: {'; '.join(unstated)}." if unstated else ""
-        yield f"{what} in {_cells(cells, len(verdict.cells))}: {first.reason}{known}"
+        where = _cells(list(dict.fromkeys(row["name"] for row in found)), cells)
+        yield f"{what} in {where}: {first['reason']}{known}"
 
 
 def _what(names: Sequence[str], count: int) -> str:
@@ -221,10 +244,10 @@ class Overview:
         return worst(self.counts)
 
 
-def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) -> Overview:
-    """Makes the page from the attempts and the files of their runs."""
+def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt], runs: str | None = None) -> Overview:
+    """Makes the page from the attempts and the tables over their runs, which are in the directory, or at the URI `runs`."""
     drawn_again = Counter(attempt.job.number for attempt in attempts)
-    facts = [NO_FACTS if a.run is None else facts_of(directory.runs / a.run) for a in attempts]
+    facts = list(_facts(directory, attempts, runs))
     by_settings = {_settings(a): f.variant for a, f in zip(attempts, facts, strict=True) if f.variant}
     lines = []
     for attempt, own in zip(attempts, facts, strict=True):
@@ -253,9 +276,22 @@ def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) 
     )
 
 
-def write_index(directory: CampaignDirectory, begun: BegunCampaign, attempts: Sequence[TrialAttempt]) -> Path:
-    """Writes index.html and returns its path."""
-    overview = overview_of(directory, attempts)
+def _facts(directory: CampaignDirectory, attempts: Sequence[TrialAttempt], runs: str | None) -> Iterator[RunFacts]:
+    if runs is not None and any(attempt.run is not None for attempt in attempts):
+        with opened_tables([runs]) as read:
+            known = facts_in(read)
+        yield from (known.get(attempt.run or "", NO_FACTS) for attempt in attempts)
+        return
+    for attempt in attempts:
+        run = None if attempt.run is None else directory.runs / attempt.run
+        yield facts_of(run) if run is not None and run.is_dir() else NO_FACTS
+
+
+def write_index(
+    directory: CampaignDirectory, begun: BegunCampaign, attempts: Sequence[TrialAttempt], runs: str | None = None
+) -> Path:
+    """Writes index.html and returns its path. `runs`: the URI of the runs, if they are not in the directory."""
+    overview = overview_of(directory, attempts, runs)
     text = (
         environment("prozess.campaigns")
         .get_template("campaign.html.j2")

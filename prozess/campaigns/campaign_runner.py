@@ -1,6 +1,7 @@
 """Runs a campaign: trial after trial, each by `prozess run` in a process of its own, so that nothing of one stays in
 the next."""
 
+import itertools
 import shlex
 import sys
 from collections import Counter
@@ -40,7 +41,7 @@ from prozess.campaigns.engine import (
     refuse_strangers,
     tidy,
 )
-from prozess.campaigns.on_spark import SparkTrials, opened_results, run_on_spark
+from prozess.campaigns.on_spark import SparkCluster, SparkTrials, opened_results, run_on_spark, runs_of
 from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
@@ -177,10 +178,10 @@ def _print_attempt(done: TrialAttempt, where: str = "") -> None:
     sys.stdout.flush()
 
 
-def print_known(what: str, location: Path | str, attempts: Sequence[TrialAttempt], planned: int) -> None:
-    """Prints where trials are run, and how many of them are over already."""
-    known = len({attempt.job.number for attempt in attempts})
-    sys.stdout.write(f"{what:10} {location}: {known} of {planned} trials were run before\n")
+def print_known(what: str, location: Path | str, attempts: Sequence[TrialAttempt], planned: int | None) -> None:
+    """Prints where trials are run, and how many of them are over already. `planned` None: there is no end."""
+    known, of = len({attempt.job.number for attempt in attempts}), "" if planned is None else f" of {planned}"
+    sys.stdout.write(f"{what:10} {location}: {known}{of} trials were run before\n")
     sys.stdout.flush()
 
 
@@ -247,27 +248,24 @@ def _campaign_on_spark(asked: CampaignRequest, master: str) -> int:
     exit code."""
     if asked.each.options:
         raise BadInput(f"With --master each machine checks its trials by threads. Leave {asked.each.options[0]} out.")
-    if asked.duration is not None or asked.resume is not None or asked.shard is not None:
-        raise BadInput("--master shares the trials of all --rounds out itself. Leave --for, --resume and --shard out.")
+    if asked.resume is not None or asked.shard is not None:
+        raise BadInput("--master shares the trials of all --rounds out itself. Leave --resume and --shard out.")
     found, runs, webhook = _wanted_campaign(asked), asked.runs, asked.webhook
-    if trials_in_all(found) is None:
-        raise BadInput(
-            f"--master runs trials at once, so {asked.name} needs an end that is no time: give --rounds, such as --rounds 10."
-        )
+    if trials_in_all(found) is None and asked.duration is None:
+        raise BadInput(f"{asked.name} has no end: give --rounds, such as --rounds 10, or --for, such as --for 8h.")
     begun = BegunCampaign(campaign=found, seed=asked.seed)
     begin_shared(runs, {CAMPAIGN_FILE: begun})
     done = run_shared(
         "campaign",
         runs,
         JobList.of(begun),
-        master=master,
-        cores=asked.cores,
+        cluster=SparkCluster(master, asked.cores, None if asked.duration is None else parse_duration(asked.duration)),
         plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed),
         webhook=webhook,
     )
     with opened_results(runs) as directory:
         attempts = directory.attempts()
-        write_index(directory, begun, attempts)
+        write_index(directory, begun, attempts, runs_of(runs))
         index = f"{SharedResults.at(runs).address}/{directory.index.name}"
         sys.stdout.write(f"trials     {summary(attempts)}\nindex      {index}\n")
         code = int(exit_code(attempts) if done else ExitCode.UNKNOWN)
@@ -300,19 +298,18 @@ def run_shared(
     location: str,
     jobs: JobList,
     *,
-    master: str,
-    cores: int,
+    cluster: SparkCluster,
     plan_of: Callable[[TrialJob], Plan],
     webhook: Webhook | None,
 ) -> bool:
-    """Runs the trials that were not run before, each as a task of Spark; returns whether all are over: false if somebody
-    interrupted. `what` they are: "campaign". `plan_of`: the plan of a trial. `webhook`: gets each violation."""
-    assert jobs.count is not None, "trials that run at once have an end"
+    """Runs the trials that were not run before, each as a task of Spark. Returns false if somebody interrupted. `what` they
+    are: "campaign". `plan_of`: the plan of a trial. `webhook`: gets each violation."""
     shared = SharedResults.at(location)
     with opened_results(location) as directory:
         begun, before = directory.begun(), directory.attempts()
     print_known(what, shared.address, before, jobs.count)
     known = {attempt.job.number for attempt in before}
+    numbers = itertools.count() if jobs.count is None else range(jobs.count)
 
     def over(attempt: TrialAttempt, host: str) -> None:
         _print_attempt(attempt, f" on {host}")
@@ -320,9 +317,9 @@ def run_shared(
 
     return run_on_spark(
         SparkTrials.of(begun.campaign, shared),
-        [jobs.job(number) for number in range(jobs.count) if number not in known],
-        master=master,
-        cores=cores,
+        (jobs.job(number) for number in numbers if number not in known),
+        planned=jobs.count,
+        cluster=cluster,
         plan_of=plan_of,
         on_attempt=over,
     )

@@ -10,6 +10,7 @@ from prozess.app.commands.options import (
     RUNS,
     BackendOption,
     ClientConfigOption,
+    ConfOption,
     CoresOption,
     DecideOption,
     EngineOption,
@@ -34,6 +35,7 @@ from prozess.app.commands.options import (
     decided_by,
     load_plan,
     overrides,
+    spark_settings,
     use_login,
     webhook_of,
 )
@@ -296,31 +298,15 @@ def trends(
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("trends.html"),
     master: MasterOption = None,
+    conf: ConfOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if anything got worse.")] = False,
 ) -> None:
     """Compare many nights of runs, and name what got worse. It compares verdicts, anomalies and recovery times."""
-    from functools import partial
-
-    from prozess.app.run_tables import tables as tables_over
+    from prozess.app.run_tables import opened_tables
     from prozess.campaigns.comparing.trends import report_trends
 
-    if master is None:
-        read = tables_over(*directories)
-        raise typer.Exit(report_trends(lambda name, columns: read[name].to_arrow(columns), out, strict=strict))
-    from prozess.app.run_options import refuse_without_spark
-    from prozess.clusters.install.tools import find_java, spark_java_home
-
-    refuse_without_spark("--master", "Without it, prozess reads the runs itself.")
-    from prozess.harness.tables.location import sources_of
-    from prozess.spark_checkers.run_tables import collected
-    from prozess.spark_checkers.session import start_session
-
-    sources = sources_of(directories)
-    spark = start_session(master=master, java_home=str(spark_java_home(find_java())))
-    try:
-        raise typer.Exit(report_trends(partial(collected, spark, sources=sources), out, strict=strict))
-    finally:
-        spark.stop()
+    with opened_tables(directories, master=master, conf=spark_settings(conf or [])) as read:
+        raise typer.Exit(report_trends(read, out, strict=strict))
 
 
 @app.command(rich_help_panel=RUN)
@@ -348,9 +334,12 @@ def matrix(  # noqa: PLR0913 - the options of a command
     master: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Run the trials as tasks of this Spark cluster (spark://host:port), one an executor."
+            metavar="URL",
+            help="Run the trials as tasks of this Spark cluster (spark://host:port), one an executor. Its workers also read "
+            "the results.",
         ),
     ] = None,
+    conf: ConfOption = None,
     cores: Annotated[
         int,
         typer.Option("--cores-per-trial", min=1, help="With --master: how many cores an executor and its trial have."),
@@ -370,5 +359,7 @@ def matrix(  # noqa: PLR0913 - the options of a command
     hook = webhook_of(webhook)
     if webhook is not None and run is None:
         raise BadInput("--webhook says what happens in trials, so it needs --run DIRECTORY.")
-    asked = MatrixRequest(name, merged or (), run, diff, duration, shard, master, cores, as_json, hook)
+    asked = MatrixRequest(
+        name, merged or (), run, diff, duration, shard, master, cores, as_json, hook, spark_settings(conf or [])
+    )
     raise typer.Exit(carry_out(asked))

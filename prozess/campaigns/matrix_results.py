@@ -4,30 +4,28 @@ what is unknown.
 A trial without a whole verdict is counted as such, and never as held.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
-from prozess.campaigns.campaign_plan import ALL_TRIALS, CampaignDirectory
-from prozess.campaigns.comparing import RunSummary
-from prozess.campaigns.engine import TrialAttempt, exit_code_of
-from prozess.campaigns.matrix_layout import MatrixTrial, read_matrix_file
+from prozess.campaigns.engine import exit_code_of
+from prozess.campaigns.matrix_layout import MatrixTrial
 from prozess.harness.console import console
-from prozess.harness.errors import ExitCode, HistoryUnreadable
+from prozess.harness.errors import ExitCode
 from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 from prozess.harness.run_directory import write_whole
 from prozess.harness.values import Frozen
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
+from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-_WORTH_A_LOOK = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+WORTH_A_LOOK = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
 """The outcomes that pages name, the worst first."""
-_WORSE = (*_WORTH_A_LOOK, AnomalyOutcome.PERMITTED, AnomalyOutcome.HELD, AnomalyOutcome.NOT_JUDGED)
+WORSE = (*WORTH_A_LOOK, AnomalyOutcome.PERMITTED, AnomalyOutcome.HELD, AnomalyOutcome.NOT_JUDGED)
 _MUCH = 10
 """A change is reported if so many times as many permitted records were seen as before."""
 
@@ -50,7 +48,7 @@ class CellTally(Frozen):
     @property
     def worst(self) -> AnomalyOutcome:
         """The worst outcome: violated before unknown before seen before held."""
-        for outcome in (*_WORTH_A_LOOK, AnomalyOutcome.HELD):
+        for outcome in (*WORTH_A_LOOK, AnomalyOutcome.HELD):
             if getattr(self, outcome.name.lower()):
                 return outcome
         return AnomalyOutcome.PERMITTED if self.permitted else AnomalyOutcome.NOT_JUDGED
@@ -132,160 +130,6 @@ class Results(Frozen):
         return exit_code_of(trial.verdict for trial in self.trials)
 
 
-def read_results(directory: CampaignDirectory) -> Results:
-    """Reads the results of a matrix, or of one share of it, from its directory. BadInput if it is none."""
-    begun, shard = read_matrix_file(directory.path), directory.begun().shard
-    last = {attempt.job.number: attempt for attempt in directory.attempts()}
-    lines, verdicts, notes = [], {}, []
-    for planned_trial in begun.trials:
-        line = MatrixTrialLine.model_validate(planned_trial.model_dump())
-        if not shard.has(line.number):
-            continue
-        attempt = last.get(line.number)
-        if attempt is not None:
-            line, verdict, note = _line(line, attempt, directory.runs)
-            notes += [note] if note else []
-            if verdict is not None:
-                verdicts[line.number] = verdict
-        lines.append(line)
-    share = "" if shard == ALL_TRIALS else f" (share {shard.number} of {shard.of})"
-    return gather_results(begun.name, f"{begun.title}{share}", lines, verdicts, notes)
-
-
-def _line(
-    line: MatrixTrialLine, attempt: TrialAttempt, runs: Path
-) -> tuple[MatrixTrialLine, TrialVerdict | None, str | None]:
-    made = line.model_copy(
-        update={"run": attempt.run, "took_s": attempt.took_s, "cpu_s": attempt.cpu_s, "sentence": attempt.reason}
-    )
-    if attempt.run is None or attempt.verdict is None:
-        return made, None, f"trial {line.number} has no verdict: {attempt.reason or 'it ended before it had one'}"
-    try:
-        verdict, reason = RunSummary.at(runs / attempt.run).verdict, "it is missing"
-    except HistoryUnreadable as error:
-        verdict, reason = None, str(error).splitlines()[0]
-    if verdict is None:
-        return (
-            made,
-            None,
-            f"trial {line.number}: the verdict of {attempt.run} cannot be read ({reason}). Check the run again",
-        )
-    update = {
-        "verdict": verdict.verdict,
-        "sentence": verdict.sentence,
-        "cells": len(verdict.cells),
-        "controls_fired": tuple(dict.fromkeys(c.anomaly for c in verdict.controls if c.fired)),
-        "controls_silent": tuple(dict.fromkeys(c.anomaly for c in verdict.controls if not c.fired)),
-    }
-    return made.model_copy(update=update), verdict, None
-
-
-def gather_results(
-    name: str,
-    title: str,
-    lines: Sequence[MatrixTrialLine],
-    verdicts: Mapping[int, TrialVerdict],
-    notes: Iterable[str] = (),
-) -> Results:
-    """Summarizes all verdicts. `verdicts`: number of the trial → its verdict."""
-    varying = _varying(verdicts.values())
-    rows = {line.number: (line.row if len(lines) > 1 else {}) for line in lines}
-    settings: dict[str, dict[str, Tallies]] = defaultdict(lambda: defaultdict(dict))
-    together: dict[str, CellTally] = {}
-    configurations: dict[str, ConfigurationResult] = {}
-    problems: list[Problem] = []
-    for line in lines:
-        verdict = verdicts.get(line.number)
-        if verdict is None or line.run is None:
-            continue
-        for cell in verdict.cells:
-            mine = {axis: value for axis, value in cell.axes.items() if axis in varying[cell.workload]}
-            tallies = {
-                a.anomaly: tally_of(a) for a in cell.anomalies.values() if a.outcome != AnomalyOutcome.NOT_JUDGED
-            }
-            _add(together, tallies)
-            for axis, value in ({"workload": cell.workload} | mine | rows[line.number]).items():
-                _add(settings[axis][value], tallies)
-            new = ConfigurationResult(workload=cell.workload, axes=mine, tallies={})
-            configuration = configurations.setdefault(new.key, new)
-            for anomaly, tally in tallies.items():
-                before = configuration.tallies.get(anomaly, CellTally())
-                if tally.worst in _WORTH_A_LOOK and _WORSE.index(tally.worst) < _WORSE.index(before.worst):
-                    configuration.runs[anomaly] = line.run
-            _add(configuration.tallies, tallies)
-        problems += _problems(line, verdict)
-    return Results(
-        name=name,
-        title=title,
-        planned=len(lines),
-        trials=tuple(lines),
-        guarantees=together,
-        settings={axis: dict(values) for axis, values in settings.items()},
-        configurations=tuple(configurations.values()),
-        problems=tuple(sorted(problems, key=lambda p: (p.outcome != AnomalyOutcome.VIOLATED, p.anomaly, p.trial))),
-        notes=tuple(notes),
-    )
-
-
-def _varying(verdicts: Iterable[TrialVerdict]) -> dict[str, set[str]]:
-    """Returns workload → the axes in which its cells differ."""
-    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for verdict in verdicts:
-        for cell in verdict.cells:
-            for axis, value in cell.axes.items():
-                values[cell.workload][axis].add(value)
-    return {w: {axis for axis, seen in axes.items() if len(seen) > 1} for w, axes in values.items()}
-
-
-def tally_of(anomaly: CellAnomaly) -> CellTally:
-    """Returns the tally of one guarantee in one cell."""
-    return CellTally(
-        **{anomaly.outcome.name.lower(): 1},
-        proven=int(anomaly.outcome is AnomalyOutcome.HELD and anomaly.proven is True),
-        witnesses_permitted=anomaly.permitted,
-        witnesses_forbidden=anomaly.forbidden,
-        defects=anomaly.defects if anomaly.by_known_defects else (),
-    )
-
-
-def _add(into: dict[str, CellTally], tallies: Mapping[str, CellTally]) -> None:
-    for anomaly, tally in tallies.items():
-        into[anomaly] = into[anomaly] + tally if anomaly in into else tally
-
-
-def _problems(line: MatrixTrialLine, verdict: TrialVerdict) -> Iterator[Problem]:
-    """Yields each violation, and what is unknown by its reason."""
-    assert line.run is not None
-    number, run = line.number, line.run
-    unknown: dict[str, list[tuple[str, CellAnomaly]]] = defaultdict(list)
-    for cell in verdict.cells:
-        for a in cell.anomalies.values():
-            if a.outcome is AnomalyOutcome.UNKNOWN:
-                unknown[a.reason].append((cell.name, a))
-            elif a.outcome is AnomalyOutcome.VIOLATED:
-                yield Problem(
-                    trial=number,
-                    run=run,
-                    cell=cell.name,
-                    anomaly=a.anomaly,
-                    outcome=a.outcome,
-                    count=a.forbidden,
-                    reason=a.reason,
-                    defects=a.defects if a.by_known_defects else (),
-                )
-    for reason, concerned in unknown.items():
-        yield Problem(
-            trial=number,
-            run=run,
-            cell=concerned[0][0],
-            cells=len({name for name, _ in concerned}),
-            anomaly=", ".join(dict.fromkeys(a.anomaly for _, a in concerned)),
-            outcome=AnomalyOutcome.UNKNOWN,
-            count=sum(a.count for _, a in concerned),
-            reason=reason,
-        )
-
-
 class ResultChange(Frozen):
     """One guarantee of one configuration, or of the whole matrix, whose result changed."""
 
@@ -330,7 +174,7 @@ def _changes(key: str, before: ConfigurationResult, after: ConfigurationResult) 
     for anomaly in {**before.tallies, **after.tallies}:
         was, now = before.tallies.get(anomaly, CellTally()), after.tallies.get(anomaly, CellTally())
         change = ResultChange(what=key, anomaly=anomaly, before=_words(was), after=_words(now))
-        bad_before, bad_after = (_WORSE.index(tally.worst) for tally in (was, now))
+        bad_before, bad_after = (WORSE.index(tally.worst) for tally in (was, now))
         gone = was.worst is not AnomalyOutcome.NOT_JUDGED and now.worst is AnomalyOutcome.NOT_JUDGED
         if gone or (bad_after <= 1 and bad_after < bad_before):
             yield 1, change
@@ -445,8 +289,8 @@ def _known(results: Results, anomaly: str) -> str:
 
 def guarantee_columns(results: Results) -> list[str]:
     """Returns the guarantees with an outcome other than held, the worst first."""
-    some = [name for name, tally in results.guarantees.items() if tally.worst in _WORTH_A_LOOK]
-    return sorted(some, key=lambda name: _WORSE.index(results.guarantees[name].worst))
+    some = [name for name, tally in results.guarantees.items() if tally.worst in WORTH_A_LOOK]
+    return sorted(some, key=lambda name: WORSE.index(results.guarantees[name].worst))
 
 
 def _show_guarantees(out: Console, results: Results) -> None:

@@ -10,8 +10,8 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -40,8 +40,9 @@ from prozess.campaigns.matrix_layout import (
     read_matrix_file,
 )
 from prozess.campaigns.matrix_merge import merge
-from prozess.campaigns.matrix_results import compare, read_results, show_difference, show_results, write_page
-from prozess.campaigns.on_spark import opened_results
+from prozess.campaigns.matrix_query import read_results
+from prozess.campaigns.matrix_results import Results, compare, show_difference, show_results, write_page
+from prozess.campaigns.on_spark import SparkCluster, opened_results, runs_of
 from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
@@ -92,12 +93,9 @@ def run_matrix(
     return run_campaign(directory, clock=clock, options=OPTIONS, jobs=jobs, limit_s=limit_s, webhook=webhook)
 
 
-def run_matrix_on_spark(
-    layout: MatrixLayout, location: str, *, master: str, cores: int, webhook: Webhook | None = None
-) -> int:
+def run_matrix_on_spark(layout: MatrixLayout, location: str, asked: "MatrixRequest", master: str) -> int:
     """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `location`: a directory that they
-    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: what gets
-    each violation."""
+    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted."""
     matrix, trials = layout.matrix, layout.trials
     begun, campaign = _begun(layout, ALL_TRIALS)
     begin_shared(location, {MATRIX_FILE: begun, CAMPAIGN_FILE: campaign})
@@ -105,10 +103,11 @@ def run_matrix_on_spark(
         "matrix",
         location,
         JobList(len(trials), lambda n: TrialJob(number=n, trial=f"{matrix.name}-{n:03}", seed=trials[n].seed)),
-        master=master,
-        cores=cores,
+        cluster=SparkCluster(
+            master, asked.cores, None if asked.duration is None else parse_duration(asked.duration), asked.conf
+        ),
         plan_of=lambda job: layout.plan(trials[job.number]),
-        webhook=webhook,
+        webhook=asked.webhook,
     )
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
 
@@ -267,6 +266,8 @@ class MatrixRequest:
     cores: int = 2
     as_json: bool = False
     webhook: Webhook | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark."""
 
 
 def matrix(asked: MatrixRequest) -> int:
@@ -278,27 +279,27 @@ def matrix(asked: MatrixRequest) -> int:
     name, run, as_json = asked.name, asked.run, asked.as_json
     _refuse_contradictions(asked)
     if asked.diff is not None:
-        return _compare(*asked.diff, as_json=as_json)
+        return _compare(*asked.diff, asked)
     if name is None:
         raise BadInput("Give the name or file of a matrix, a directory of its results, or --diff OLD NEW.")
     if name == MERGE:
         if not asked.merged:
             raise BadInput("`prozess matrix merge` needs a new directory, and then the shares.")
         merge(asked.merged[0], asked.merged[1:])
-        return _print_results(asked.merged[0], as_json=as_json)
-    if Path(name).is_dir() or not isinstance(location_of(name), Path):
+        return _print_results(asked.merged[0], asked)
+    if _has_results(name):
         if run is not None:
             raise BadInput(
                 f"{name} is a directory of results. --run needs the matrix itself: prozess matrix FILE --run {name}."
             )
-        return _print_results(name, as_json=as_json)
+        return _print_results(name, asked)
     layout = MatrixLayout(load_matrix(name), able=_able)
     if run is None:
         _say(layout, as_json=as_json)
         return int(ExitCode.HELD)
     if asked.master is not None:
-        code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores, webhook=asked.webhook)
-        code = max(code, _print_results(run, as_json=as_json))
+        code = run_matrix_on_spark(layout, run, asked, asked.master)
+        code = max(code, _print_results(run, asked))
         if (webhook := asked.webhook) is not None:
             webhook.post(trials_message(layout.matrix.name, code, "the matrix is over", run, webhook.host))
         return code
@@ -308,7 +309,7 @@ def matrix(asked: MatrixRequest) -> int:
     code = run_matrix(
         layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard, webhook=asked.webhook
     )
-    return max(code, _print_results(run, as_json=as_json))
+    return max(code, _print_results(run, asked))
 
 
 def _refuse_contradictions(asked: MatrixRequest) -> None:
@@ -318,16 +319,22 @@ def _refuse_contradictions(asked: MatrixRequest) -> None:
     if asked.merged and asked.name != MERGE:
         raise BadInput(f"One matrix at a time: leave {asked.merged[0]} out, or merge shares by `prozess matrix merge`.")
     if asked.run is None:
-        for option, value in (("--for", asked.duration), ("--shard", asked.shard), ("--master", asked.master)):
+        for option, value in (("--for", asked.duration), ("--shard", asked.shard)):
             if value is not None:
                 raise BadInput(f"{option} says how to run a matrix, so it needs --run DIRECTORY.")
+        if asked.master is not None and asked.name not in (None, MERGE) and not _has_results(str(asked.name)):
+            raise BadInput(
+                "--master runs a matrix, which needs --run DIRECTORY, or reads results: give their directory."
+            )
     elif asked.master is None and not isinstance(location_of(asked.run), Path):
         raise BadInput(
             f"--run {asked.run}: one machine runs a matrix into a directory. A URI is for --master, whose machines write "
             "there."
         )
-    if asked.master is not None and (asked.shard is not None or asked.duration is not None):
-        raise BadInput("--master shares the trials out itself, and runs all of them. Leave --shard and --for out.")
+    if asked.master is not None and asked.shard is not None:
+        raise BadInput("--master shares the trials out itself. Leave --shard out.")
+    if asked.conf and asked.master is None:
+        raise BadInput(f"--conf {next(iter(asked.conf))} is a setting of Spark, so it needs --master.")
 
 
 def _able(plan: Plan) -> None:
@@ -366,11 +373,21 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
-def _print_results(location: Path | str, *, as_json: bool) -> int:
+def _has_results(name: str) -> bool:
+    """Returns whether an argument is a place of results, and not the name or the file of a matrix."""
+    return Path(name).is_dir() or not isinstance(location_of(name), Path)
+
+
+def _results(location: Path | str, directory: CampaignDirectory, asked: MatrixRequest) -> Results:
+    """Reads the results of a directory, whose runs are below a location."""
+    return read_results(directory, runs_of(location), master=asked.master, conf=asked.conf)
+
+
+def _print_results(location: Path | str, asked: MatrixRequest) -> int:
     with opened_results(location) as directory:
-        results = read_results(directory)
+        results = _results(location, directory, asked)
         pages = [page.name for page in write_page(directory.path, results)]
-    if as_json:
+    if asked.as_json:
         sys.stdout.write(results.model_dump_json(indent=1) + "\n")
     else:
         show_results(results)
@@ -378,11 +395,11 @@ def _print_results(location: Path | str, *, as_json: bool) -> int:
     return int(results.exit_code)
 
 
-def _compare(old: str, new: str, *, as_json: bool) -> int:
+def _compare(old: str, new: str, asked: MatrixRequest) -> int:
     with opened_results(old) as one, opened_results(new) as other:
-        before, after = read_results(one), read_results(other)
+        before, after = _results(old, one, asked), _results(new, other, asked)
     difference = compare(before, after)
-    if as_json:
+    if asked.as_json:
         sys.stdout.write(difference.model_dump_json(indent=1) + "\n")
     else:
         show_difference(difference)

@@ -8,11 +8,13 @@ begun/N.json         trial N was begun, where and when
 jobs/N.json          what is to be run as trial N
 plans/N.json         the plan of trial N
 owners/ID.json       the command that works here (`prozess.campaigns.shared_results`)
+closed.json          the time of --for is over: a task that has not begun its trial leaves it for the next command
 
 A task that Spark begins again, because a machine was lost, runs its trial from the start. If another task ended the same
 trial meanwhile, the first entry counts.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -22,10 +24,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -43,10 +46,15 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import printable
 from prozess.harness.values import Frozen
 
+if TYPE_CHECKING:
+    from prozess.spark_checkers.session import SparkSession
+
 LOOK_S = 2.0
 """How often the command looks for trials that are over."""
 AT_ONCE_MAX = 256
-"""How many trials one job of Spark has: their plans are written before it begins."""
+"""How many trials one job of Spark has: their plans are written before it begins. The next job begins before a machine is
+without a trial."""
+CLOSED = "closed.json"
 _SCRATCH = "prozess-trial-"
 _ABANDONED_S = 3600.0
 """A scratch directory without a trial is abandoned when it is older than this: a task writes its first file at once."""
@@ -58,9 +66,6 @@ import json
 from prozess.harness.code_identity import code_identity, trials_identity
 print(json.dumps({**code_identity(), "trials": trials_identity()}))
 """
-_SUMMARY = ("plan.json", "verdict.json", "impact.json", "manifest.json", "seconds.json")
-"""The files of a run that tables of many runs read."""
-
 
 OnAttempt = Callable[[TrialAttempt, str], None]
 """Gets the last attempt at each trial that is over, and the name of the machine where it ran."""
@@ -78,6 +83,27 @@ class BegunTrial(Frozen):
 
     host: str
     began_s: float
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """Where trials run, and for how long."""
+
+    master: str
+    cores: int
+    """How many cores of an executor a trial has. An executor has as many, so that it runs one trial at a time."""
+    seconds: float | None = None
+    """After so many no further trial begins. None: all of them run."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Returns all settings of Spark."""
+        cores = str(self.cores)
+        settings = {"spark.executor.cores": cores, "spark.task.cpus": cores, "spark.speculation": "false"}
+        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}
+        return settings | dict(self.conf)
 
 
 @dataclass(frozen=True)
@@ -99,9 +125,11 @@ class SparkTrials:
         return SparkTrials(results, campaign.keep, campaign.retries, campaign.trial_timeout_s, code)
 
     def run_here(self, number: int) -> None:
-        """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Copies the run, and then its
-        entry, to the shared location. HarnessFailed if these cannot be written."""
+        """Runs one trial on this machine, which is a worker of Spark's, unless it is over or no further one is to begin.
+        Copies the run, and then its entry, to the shared location. HarnessFailed if these cannot be written."""
         if any(name.startswith(f"{number:06}-") for name in self.results.names("entries")):
+            return
+        if self.results.read(CLOSED) is not None:
             return
         self._refuse_other_installation()
         clock, host = SystemClock(), socket.gethostname()
@@ -170,49 +198,70 @@ def remove_abandoned_trials(parent: Path, *, now_s: float) -> None:
 
 def run_on_spark(
     trials: SparkTrials,
-    jobs: Sequence[TrialJob],
+    jobs: Iterable[TrialJob],
     *,
-    master: str,
-    cores: int,
+    planned: int | None,
+    cluster: SparkCluster,
     plan_of: Callable[[TrialJob], Plan],
     on_attempt: OnAttempt,
 ) -> bool:
-    """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
-    interrupted. BadInput if another command works on the same location.
+    """Runs all jobs that have no entry yet on a cluster. Returns false if somebody interrupted. BadInput if another command
+    works on the same location.
 
-    `cores`: how many cores of an executor a trial has; an executor has as many, so that it runs one trial at a time.
-    `plan_of` returns the plan of a job. `on_attempt` gets each trial that is over. Raises what `start_session` raises, and
-    HarnessFailed if Spark gives a trial up.
+    `planned`: how many jobs there are; None: there is no end. `plan_of` returns the plan of a job. `on_attempt` gets each
+    trial that is over. Raises what `start_session` raises, and HarnessFailed if Spark gives a trial up.
     """
     refuse_without_spark("--master")
     with owned(trials.results) as ownership:
         from prozess.spark_checkers.session import start_session
 
-        view = _View(trials.results, on_attempt, len(jobs))
+        trials.results.remove(CLOSED)
+        view = _View(trials.results, on_attempt, planned)
         view.look()
-        pending = [job for job in jobs if job.number not in view.over]
-        if not pending:
+        left = (job for job in jobs if job.number not in view.over)
+        if (first := next(left, None)) is None:
             return True
-        settings = {"spark.executor.cores": str(cores), "spark.task.cpus": str(cores), "spark.speculation": "false"}
-        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}
-        session = start_session(master=master, settings=settings)
+        waiting = itertools.chain([first], left)
+
+        def begin() -> list[int]:
+            """Writes what the next trials need."""
+            some = list(itertools.islice(waiting, AT_ONCE_MAX))
+            for job in some:
+                trials.results.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
+                trials.results.write(f"plans/{job.number:06}.json", plan_of(job).model_dump_json().encode())
+            ownership.ensure()
+            return [job.number for job in some]
+
+        session = start_session(master=cluster.master, settings=cluster.settings)
         try:
             with listening() as stop:
-                for begin in range(0, len(pending), AT_ONCE_MAX):
-                    wave = pending[begin : begin + AT_ONCE_MAX]
-                    for job in wave:
-                        trials.results.write(f"jobs/{job.number:06}.json", job.model_dump_json().encode())
-                        plan = plan_of(job).model_dump_json().encode()
-                        trials.results.write(f"plans/{job.number:06}.json", plan)
-                    ownership.ensure()
-                    _run_wave(trials, [job.number for job in wave], session, view, stop)
-                    if stop.asked:
-                        return False
+                done = _follow(_SparkJobs(trials, session, view), cluster, begin, stop)
         finally:
             session.stop()
-        ownership.ensure()
-        _remove_unnoted(trials.results)
-        return True
+        if done:
+            ownership.ensure()
+            trials.results.remove(CLOSED)
+            _remove_unnoted(trials.results)
+        return done
+
+
+def _follow(jobs: "_SparkJobs", cluster: SparkCluster, begin: Callable[[], list[int]], stop: StopRequest) -> bool:
+    """Hands trials to Spark until all are over, or the time is. Returns false if somebody interrupted. `begin`: prepares the
+    next trials, and returns their numbers; none if there is none."""
+    clock, open_ = SystemClock(), True
+    over_ns = None if cluster.seconds is None else clock.monotonic_ns() + round(cluster.seconds * NS_PER_S)
+    while not stop.asked:
+        if open_ and over_ns is not None and clock.monotonic_ns() >= over_ns:
+            open_ = False
+            jobs.close()
+        while open_ and jobs.has_room(cluster.cores):
+            open_ = bool(numbers := begin())
+            if numbers:
+                jobs.begin(numbers)
+        if not jobs.wait(LOOK_S):
+            return True
+    jobs.cancel()
+    return False
 
 
 def _remove_unnoted(results: SharedResults) -> None:
@@ -229,7 +278,7 @@ class _View:
 
     results: SharedResults
     on_attempt: OnAttempt
-    planned: int
+    planned: int | None
 
     def __post_init__(self) -> None:
         self.over: dict[int, FinishedTrial] = {}
@@ -243,7 +292,8 @@ class _View:
             self.on_attempt(new[number].attempts[-1], new[number].host)
         running = [name.removesuffix(".json") for name in self.results.names("begun")]
         numbers = [str(int(n)) for n in running if n.isdigit() and int(n) not in self.over]
-        line = f"{len(self.over)} of {self.planned} trials are over"
+        of = "" if self.planned is None else f" of {self.planned}"
+        line = f"{len(self.over)}{of} trials are over"
         if numbers:
             line += f"; trials {', '.join(numbers)} run" if len(numbers) > 1 else f"; trial {numbers[0]} runs"
         if line != self._last:
@@ -252,44 +302,80 @@ class _View:
             sys.stderr.flush()
 
 
-def _run_wave(trials: SparkTrials, numbers: Sequence[int], session: object, view: _View, stop: StopRequest) -> None:
-    """Runs one job of Spark, with a task for each of these trials. Waits until all are over, or somebody interrupts.
-    HarnessFailed if Spark gives up."""
-    from prozess.spark_checkers.session import SparkSession, last_line, map_numbers
+class _SparkJobs:
+    """The jobs of Spark that run trials, a task for each. Spark begins the tasks of a later job where those of an earlier
+    one leave a machine free."""
 
-    assert isinstance(session, SparkSession)
-    failed: list[Exception] = []
-    ended = threading.Event()
-    schema = pa.schema([("number", pa.int64())])
+    def __init__(self, trials: SparkTrials, session: "SparkSession", view: _View) -> None:
+        self._trials, self._session, self._view = trials, session, view
+        self._begun: set[int] = set()
+        self._failed: list[Exception] = []
+        self._threads: list[threading.Thread] = []
+        self._one_ended = threading.Event()
 
-    def work(mine: Iterator[int]) -> Iterator[pa.RecordBatch]:
-        for position in mine:
-            trials.run_here(numbers[position])
-            yield pa.RecordBatch.from_pydict({"number": [numbers[position]]}, schema)
+    @property
+    def _left(self) -> set[int]:
+        """The trials that were handed to Spark and are not over."""
+        return self._begun - self._view.over.keys()
 
-    def wait() -> None:
-        try:
-            map_numbers(session, len(numbers), work, schema, tasks=len(numbers)).toArrow()
-        except Exception as error:  # noqa: BLE001 - handed to the thread that waits
-            failed.append(error)
-        finally:
-            ended.set()
+    def has_room(self, cores: int) -> bool:
+        """Returns whether so few trials are left that a machine may soon have none."""
+        from prozess.spark_checkers.session import parallelism_of
 
-    thread = threading.Thread(target=wait, name="trials-on-spark", daemon=True)
-    thread.start()
-    while not ended.wait(LOOK_S) and not stop.asked:
-        view.look()
-    if stop.asked:
-        session.sparkContext.cancelAllJobs()
-        if not ended.wait(END_TIMEOUT_S):
-            raise NotReady(awaited="the end of Spark's tasks", timeout_s=END_TIMEOUT_S, last_seen="some still run")
-    view.look()
-    if failed and not stop.asked:
-        missing = [number for number in numbers if number not in view.over]
-        raise HarnessFailed(
-            f"Spark gave up: {printable(last_line(failed[0]))}. {len(missing)} of these trials are not over. The same "
-            "command continues with them."
-        )
+        return len(self._left) < max(AT_ONCE_MAX, 2 * parallelism_of(self._session) // cores)
+
+    def close(self) -> None:
+        """Says to all tasks that no further trial begins."""
+        self._trials.results.write(CLOSED, b"{}")
+
+    def begin(self, numbers: Sequence[int]) -> None:
+        """Hands these trials to Spark."""
+        from prozess.spark_checkers.session import map_numbers
+
+        trials, schema = self._trials, pa.schema([("number", pa.int64())])
+
+        def work(mine: Iterator[int]) -> Iterator[pa.RecordBatch]:
+            for position in mine:
+                trials.run_here(numbers[position])
+                yield pa.RecordBatch.from_pydict({"number": [numbers[position]]}, schema)
+
+        def wait() -> None:
+            try:
+                map_numbers(self._session, len(numbers), work, schema, tasks=len(numbers)).toArrow()
+            except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+                self._failed.append(error)
+            finally:
+                self._one_ended.set()
+
+        self._begun |= set(numbers)
+        self._threads.append(threading.Thread(target=wait, name="trials-on-spark", daemon=True))
+        self._threads[-1].start()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until a job ends, at most so long, and looks what is over. Returns whether a job still runs. HarnessFailed if
+        Spark gave up."""
+        if any(thread.is_alive() for thread in self._threads):
+            self._one_ended.wait(seconds)
+            self._one_ended.clear()
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._view.look()
+        if self._failed:
+            from prozess.spark_checkers.session import last_line
+
+            raise HarnessFailed(
+                f"Spark gave up: {printable(last_line(self._failed[0]))}. {len(self._left)} of these trials are not over. "
+                "The same command continues with them."
+            )
+        return bool(self._threads)
+
+    def cancel(self) -> None:
+        """Ends every job. NotReady if that takes too long."""
+        self._session.sparkContext.cancelAllJobs()
+        for thread in self._threads:
+            thread.join(END_TIMEOUT_S)
+            if thread.is_alive():
+                raise NotReady(awaited="the end of Spark's tasks", timeout_s=END_TIMEOUT_S, last_seen="some still run")
+        self._view.look()
 
 
 def read_entries(results: SharedResults, known: Mapping[int, object] | None = None) -> dict[int, FinishedTrial]:
@@ -309,8 +395,9 @@ def read_entries(results: SharedResults, known: Mapping[int, object] | None = No
 def opened_results(results: Path | str) -> Iterator[CampaignDirectory]:
     """A context in which the results of a campaign or a matrix can be read as those of one machine, wherever they are.
 
-    For a directory, the entries become lines of its entries.jsonl. For a URI, the small files are copied to a directory here,
-    and pages that are written into that are copied back. BadInput if nothing was begun there.
+    For a directory, the entries become lines of its entries.jsonl. For a URI, a directory here has what was begun and the
+    entries, and pages that are written into that are copied back; the runs stay where they are. BadInput if nothing was
+    begun there.
     """
     found = location_of(results)
     shared = SharedResults.at(results)
@@ -328,15 +415,16 @@ def opened_results(results: Path | str) -> Iterator[CampaignDirectory]:
         if not directory.is_there:
             raise BadInput(f"{shared.address} holds no campaign and no matrix. Give a location that --run made.")
         _absorb(shared, directory)
-        for attempt in directory.attempts():
-            for name in _SUMMARY if attempt.run is not None else ():
-                if (content := shared.read(f"runs/{attempt.run}/{name}")) is not None:
-                    (directory.runs / str(attempt.run)).mkdir(exist_ok=True)
-                    (directory.runs / str(attempt.run) / name).write_bytes(content)
         yield directory
         for page in ("matrix.html", "result.json", "index.html"):
             if (directory.path / page).is_file():
                 shared.write(page, (directory.path / page).read_bytes())
+
+
+def runs_of(results: Path | str) -> str | None:
+    """Returns the URI of the runs of results that are at a URI; None: they are in the directory."""
+    found = location_of(results)
+    return None if isinstance(found, Path) else f"{found.rstrip('/')}/runs"
 
 
 def _absorb(shared: SharedResults, directory: CampaignDirectory) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from prozess.campaigns.comparing import RunSummary
+from prozess.app.run_tables import by_run, opened_tables
 from prozess.campaigns.comparing.measured import MedianAndWorst, markdown_table, write_between
 from prozess.campaigns.engine import (
     JobDirectory,
@@ -23,15 +24,16 @@ from prozess.campaigns.engine import (
     tidy,
 )
 from prozess.harness.clock import SystemClock
-from prozess.harness.errors import BadInput, ExitCode, ProzessError
-from prozess.harness.impact.cost import FaultImpact
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.impact.cost import RecoveryShown
 from prozess.harness.ledger import begin
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.tables.definitions import RUNS
 from prozess.harness.verdict import Verdict
 
-# The results of a run about its scenarios, read from its own files: verdict, controls, and Kafka's reactions.
+# The results of runs about their scenarios, from the tables over many runs: verdict, controls, and Kafka's reactions.
 
 
 _LOSING = ("kill", "stop", "pause", "partition", "half-open", "power-loss", "disk-full", "disk-error", "wipe")
@@ -50,25 +52,79 @@ _COUNTED = (
 """At most this many findings are in a line."""
 
 
-def judged_runs(path: Path) -> list[RunSummary]:
-    """Returns every judged run directly in a directory, the oldest first. Those whose files cannot be read are left out."""
-    runs = [RunSummary.at(plan.parent) for plan in sorted(path.glob("*/plan.json"))]
-    return sorted(filter(is_judged, runs), key=lambda run: run.began)
+Row = Mapping[str, Any]
+"""A row of a table over many runs (docs/run-tables.md)."""
 
 
-def is_judged(run: RunSummary) -> bool:
-    """Returns whether a run has a plan, a verdict and the cost of its faults, and all of them can be read."""
-    try:
-        return bool(run.plan) and run.verdict is not None and run.impact is not None
-    except ProzessError:
-        return False
+@dataclass(frozen=True)
+class ScenarioRun:
+    """One judged run, as the tables over many runs have it."""
+
+    row: Row
+    """Its row in `runs`."""
+    controls: Sequence[Row]
+    impacts: Sequence[Row]
+    """What each fault cost."""
+    steps: Mapping[int, str]
+    """Fault → name of the step that made it."""
+    counts: Sequence[Row]
+    """Anomaly → how many witnesses are permitted and forbidden in all cells."""
+    defects: Sequence[str]
+    """The known defects whose signature was seen."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The trial and the metadata mode."""
+        return self.row["trial"], self.row["metadata_mode"]
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(self.row["verdict"])
 
 
-def new_leader_s(faults: Iterable[FaultImpact]) -> MedianAndWorst:
+def judged_runs(path: Path) -> list[ScenarioRun]:
+    """Returns every judged run directly in a directory, the oldest first. Those whose files are not what their manifests say
+    are left out, and so are those whose faults nobody measured."""
+    return runs_at([plan.parent for plan in sorted(path.glob("*/plan.json"))])
+
+
+def runs_at(paths: Sequence[Path]) -> list[ScenarioRun]:
+    """Returns the judged runs among these directories, the oldest first."""
+    if not paths:
+        return []
+    with opened_tables(paths) as read:
+        runs = [run for run in read("runs", RUNS.schema.names).to_pylist() if run["state"] == "judged"]
+        controls = by_run(read("controls", ["run", "anomaly", "fired", "count", "required"]))
+        impacts = by_run(read("impacts", ["run", "fault", "what", "effect", "longest_s", "decided_median_ms",
+                                          "decided_slowest_ms"]))  # fmt: skip
+        steps = by_run(read("faults", ["run", "fault", "step"]))
+        outcomes = read("outcomes", ["run", "anomaly", "permitted", "forbidden", "defects"])
+    sums = outcomes.group_by(["run", "anomaly"], use_threads=False).aggregate(
+        [("permitted", "sum"), ("forbidden", "sum")]
+    )
+    counts, defects = by_run(sums), by_run(outcomes.select(["run", "defects"]))
+    found = [
+        ScenarioRun(
+            run,
+            controls[run["run"]],
+            impacts[run["run"]],
+            {row["fault"]: row["step"] for row in steps[run["run"]]},
+            counts[run["run"]],
+            list(dict.fromkeys(defect for row in defects[run["run"]] for defect in row["defects"])),
+        )
+        for run in runs
+        if run["open_gaps"] is not None
+    ]
+    return sorted(found, key=lambda run: str(run.row["began"] or ""))
+
+
+def new_leader_s(impacts: Iterable[Row]) -> MedianAndWorst:
     """Returns the seconds until another node led, over those of these faults that were seen to work and should depose a
     leader. A leader that only came back is not counted."""
-    reactions = [fault.reaction for fault in faults if fault.reaction is not None and fault.reaction.effect == "yes"]
-    return MedianAndWorst.seconds_of(r.decided for r in reactions if r.what.split()[0] in _LOSING)
+    own = [row for row in impacts if row["effect"] == "yes" and row["what"].split()[0] in _LOSING]
+    return MedianAndWorst.seconds_of(
+        RecoveryShown(median_ms=row["decided_median_ms"], slowest_ms=row["decided_slowest_ms"]) for row in own
+    )
 
 
 # The table of scenarios in Markdown: a line per trial, from the files of its run.
@@ -79,99 +135,93 @@ BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 _HEADINGS = "scenarios | trial | where | verdict | control | s | longest gap | new leader | lost and other costs"
 
 
-def table_text(runs: Iterable[RunSummary]) -> str:
+def table_text(runs: Iterable[ScenarioRun]) -> str:
     """Returns a line per judged run, in the order of its first scenario; then the trials with several metadata modes, side by
     side.
     """
     ordered = sorted(runs, key=_order)
-    alike = {run.plan.trial: [other for other in ordered if other.plan.trial == run.plan.trial] for run in ordered}
+    alike = {run.key[0]: [other for other in ordered if other.key[0] == run.key[0]] for run in ordered}
     compared = [side_by_side(several) for several in alike.values() if len(several) > 1]
     return "\n\n".join([markdown_table(_HEADINGS, map(cells, ordered)), *compared]) + "\n"
 
 
-def cells(run: RunSummary) -> tuple[str, ...]:
+def cells(run: ScenarioRun) -> tuple[str, ...]:
     """Returns the texts of the columns."""
-    plan, verdict = run.plan, run.judged
-    known = ", by a known defect" if verdict.verdict is Verdict.VIOLATED and verdict.by_known_defects else ""
+    row = run.row
+    known = ", by a known defect" if run.verdict is Verdict.VIOLATED and row["by_known_defects"] else ""
     return (
-        " ".join(plan.scenarios),
-        plan.trial + (f" (seed {plan.seed})" if plan.seed != 1 else ""),
-        f"{plan.backend}, {plan.variant.metadata_mode} {run.versions}",
-        f"{verdict.verdict}{known}",
+        " ".join(row["scenarios"]),
+        row["trial"] + (f" (seed {row['seed']})" if row["seed"] != 1 else ""),
+        f"{row['backend']}, {row['metadata_mode']} {row['version']}",
+        f"{run.verdict}{known}",
         _control(run),
-        "–" if run.took_s is None else f"{run.took_s:.0f}",
+        "–" if row["took_s"] is None else f"{row['took_s']:.0f}",
         _gap(run),
-        _leader(new_leader_s(_impacts(run))),
+        _leader(new_leader_s(run.impacts)),
         _costs(run),
     )
 
 
-def line_of(run: RunSummary) -> str:
+def line_of(run: ScenarioRun) -> str:
     """Returns one line for the terminal after the run."""
-    plan, verdict = run.plan, run.judged
-    what = f"{plan.trial}, {plan.variant.metadata_mode}, seed {plan.seed}: {verdict.verdict}; control {_control(run)}"
-    took = f"longest gap {_gap(run)}; new leader {_leader(new_leader_s(_impacts(run)))}"
-    why = f"; {verdict.unknown_reasons[0]}" if verdict.unknown_reasons else ""
+    row = run.row
+    what = f"{row['trial']}, {row['metadata_mode']}, seed {row['seed']}: {run.verdict}; control {_control(run)}"
+    took = f"longest gap {_gap(run)}; new leader {_leader(new_leader_s(run.impacts))}"
+    why = f"; {row['unknown_reasons'][0]}" if row["unknown_reasons"] else ""
     return f"{what}; {took}; {_costs(run)}{why}"
 
 
-def write_table(path: Path, runs: Iterable[RunSummary]) -> None:
+def write_table(path: Path, runs: Iterable[ScenarioRun]) -> None:
     """Replaces the table between its marks. BadInput if the file has none."""
     write_between(path, BEGIN, END, table_text(runs))
 
 
-def side_by_side(runs: Sequence[RunSummary]) -> str:
+def side_by_side(runs: Sequence[ScenarioRun]) -> str:
     """Returns a table of one trial on several metadata modes: a line per fault and for the whole run, a column per mode."""
     costs = [_cost_by_step(run) for run in runs]
     lines = [(step, *(cost.get(step, "not struck") for cost in costs)) for step in dict.fromkeys(chain(*costs))]
-    for what, text_of in (("verdict", lambda run: str(run.judged.verdict)), ("control", _control), ("costs", _costs)):
+    for what, text_of in (("verdict", lambda run: str(run.verdict)), ("control", _control), ("costs", _costs)):
         lines.append((what, *map(text_of, runs)))
-    modes = [f"{run.plan.variant.metadata_mode} {run.versions}" for run in runs]
-    return markdown_table(" | ".join([runs[0].plan.trial, *modes]), lines)
+    modes = [f"{run.row['metadata_mode']} {run.row['version']}" for run in runs]
+    return markdown_table(" | ".join([runs[0].key[0], *modes]), lines)
 
 
-def _cost_by_step(run: RunSummary) -> dict[str, str]:
+def _cost_by_step(run: ScenarioRun) -> dict[str, str]:
     """Returns what the first fault of each step cost."""
-    steps = {fault.number: fault.step for fault in run.judged.faults}
     found: dict[str, str] = {}
-    for fault in _impacts(run):
-        if fault.fault in steps:
-            gap = "gap under 1 s" if fault.longest_s is None else f"gap {fault.longest_s:.1f} s"
-            took_s = new_leader_s([fault])
+    for impact in run.impacts:
+        if impact["fault"] in run.steps:
+            longest_s, took_s = impact["longest_s"], new_leader_s([impact])
+            gap = "gap under 1 s" if longest_s is None else f"gap {longest_s:.1f} s"
             led = "" if took_s.median is None else f"new leader {_leader(took_s)}; "
-            found.setdefault(steps[fault.fault], led + gap)
+            found.setdefault(run.steps[impact["fault"]], led + gap)
     return found
 
 
-def _impacts(run: RunSummary) -> Sequence[FaultImpact]:
-    return run.impact.faults if run.impact else ()
-
-
-def _order(run: RunSummary) -> tuple[int, str, str]:
+def _order(run: ScenarioRun) -> tuple[int, str, str]:
     numbers = list(SCENARIOS)
-    indices = [numbers.index(number) for number in run.plan.scenarios if number in SCENARIOS]
-    return min(indices, default=len(numbers)), run.plan.trial, run.plan.variant.metadata_mode
+    indices = [numbers.index(number) for number in run.row["scenarios"] if number in SCENARIOS]
+    return min(indices, default=len(numbers)), *run.key
 
 
-def _control(run: RunSummary) -> str:
+def _control(run: ScenarioRun) -> str:
     """Returns how many of the required controls fired, and how often each anomaly was shown."""
-    named = [control for control in run.judged.controls if control.required]
+    named = [control for control in run.controls if control["required"]]
     if not named:
         return "none named"
     shown: Counter[str] = Counter()
     for control in named:
-        shown[control.anomaly] += control.count
-    text = f"{sum(control.fired for control in named)} of {len(named)} fired"
+        shown[control["anomaly"]] += control["count"]
+    text = f"{sum(control['fired'] for control in named)} of {len(named)} fired"
     return f"{text}: {_counted(+shown)}" if +shown else text
 
 
-def _gap(run: RunSummary) -> str:
+def _gap(run: ScenarioRun) -> str:
     """Returns the longest time in which a partition that records were sent to acknowledged nothing, and how many partitions
     acknowledged nothing until the end."""
-    assert run.impact is not None, "only judged runs are in the table"
-    ended_s = [window.end_s - window.begin_s for window in run.impact.windows if window.end_s is not None]
-    text = f"{max(ended_s):.1f} s" if ended_s else "under 1 s"
-    return f"{text}, {run.impact.windows_open} to the end" if run.impact.windows_open else text
+    longest_s, still = run.row["longest_gap_s"], run.row["open_gaps"]
+    text = "under 1 s" if longest_s is None else f"{longest_s:.1f} s"
+    return f"{text}, {still} to the end" if still else text
 
 
 def _leader(took_s: MedianAndWorst) -> str:
@@ -180,16 +230,17 @@ def _leader(took_s: MedianAndWorst) -> str:
     return f"{took_s.median:.1f} s" + (f", slowest {took_s.worst:.1f} s" if took_s.worst != took_s.median else "")
 
 
-def _costs(run: RunSummary) -> str:
+def _costs(run: ScenarioRun) -> str:
     """Returns what was found, and the known defects that are proven to have caused everything forbidden."""
-    permitted, forbidden = run.counts("permitted"), run.counts("forbidden")
-    seen = {name: permitted[name] for name in _COUNTED if name in permitted}
-    bad = {name: forbidden[name] for name in (*_COUNTED, *forbidden) if name in forbidden}
+    permitted, forbidden = (
+        {row["anomaly"]: row[f"{of}_sum"] for row in run.counts} for of in ("permitted", "forbidden")
+    )
+    seen = {name: permitted[name] for name in _COUNTED if permitted.get(name)}
+    bad = {name: forbidden[name] for name in (*_COUNTED, *forbidden) if forbidden.get(name)}
     parts = [f"permitted: {_counted(seen)}"] if seen else []
     parts += [f"**forbidden: {_counted(bad)}**"] if bad else []
-    if run.judged.by_known_defects:
-        named = (d for cell in run.judged.cells for anomaly in cell.anomalies.values() for d in anomaly.defects)
-        parts += [f"known defect: {defect}" for defect in dict.fromkeys(named)]
+    if run.row["by_known_defects"]:
+        parts += [f"known defect: {defect}" for defect in run.defects]
     return "; ".join(parts) or "nothing"
 
 
@@ -233,29 +284,29 @@ def scenarios(
             _run(wanted, working)
             interrupted = working.stop.asked
     last = newest(judged_runs(runs))
-    shown = [run for run in last.values() if not names or run.plan.trial in names]
+    shown = [run for run in last.values() if not names or run.key[0] in names]
     sys.stdout.write(table_text(shown))
     if table is not None:
         write_table(table, last.values())
         sys.stdout.write(f"\ntable  {table}\n")
     if interrupted:
         return int(ExitCode.UNKNOWN)
-    return int(exit_code_of(_as_expected(key[0], last[key].judged.verdict) if key in last else None for key in wanted))
+    return int(exit_code_of(_as_expected(key[0], last[key].verdict) if key in last else None for key in wanted))
 
 
-def newest(runs: Iterable[RunSummary]) -> dict[tuple[str, str], RunSummary]:
+def newest(runs: Iterable[ScenarioRun]) -> dict[tuple[str, str], ScenarioRun]:
     """Returns (trial, metadata mode) → its last run."""
-    return {(run.plan.trial, run.plan.variant.metadata_mode): run for run in runs}
+    return {run.key: run for run in runs}
 
 
-def next_seed(runs: Sequence[RunSummary], trial: str, mode: str) -> int | None:
+def next_seed(runs: Sequence[ScenarioRun], trial: str, mode: str) -> int | None:
     """Returns the seed with which to run the trial now; None if it has its verdict, or was unknown often enough."""
-    own = [run for run in runs if (run.plan.trial, run.plan.variant.metadata_mode) == (trial, mode)]
+    own = [run for run in runs if run.key == (trial, mode)]
     if not own:
         return FIRST_SEED
-    if own[-1].judged.verdict is not Verdict.UNKNOWN or len(own) >= TRIES:
+    if own[-1].verdict is not Verdict.UNKNOWN or len(own) >= TRIES:
         return None
-    return own[-1].plan.seed + 1
+    return int(own[-1].row["seed"]) + 1
 
 
 def _wanted(names: Sequence[str]) -> list[str]:
@@ -296,15 +347,15 @@ def _run(wanted: Sequence[tuple[str, str]], engine: TrialEngine) -> None:
         return None
 
     def over(done: TrialAttempt) -> None:
-        run = RunSummary.at(runs / done.run) if done.run is not None else None
-        if run is None or not is_judged(run):
+        found = runs_at([runs / done.run]) if done.run is not None else []
+        if not found:
             mode = done.job.variant or load_trial(done.job.trial).variant.metadata_mode
             gave_none.add((done.job.trial, mode))
             what = f"{done.job.trial}, {mode}, seed {done.job.seed}: no verdict (exit {done.exit_code}): {done.why}"
         else:
             tidy(runs, done, KEEP)
-            judged.append(run)
-            what = line_of(run)
+            judged.extend(found)
+            what = line_of(found[0])
         sys.stdout.write(f"{what}\n")
         sys.stdout.flush()
 

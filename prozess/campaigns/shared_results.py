@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import BadInput, HarnessFailed
-from prozess.harness.history.store import files_in, location_of, stored_run
+from prozess.harness.history.store import files_in, location_of, stored_run, write_file
 from prozess.harness.values import Frozen
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class SharedResults:
     def names(self, folder: str) -> list[str]:
         """Returns the names of the files in a folder, in order; none if it is not there."""
         with self._as_one_sentence("read"):
-            return [name for name, _ in files_in(self.filesystem, f"{self.directory}/{folder}")]
+            found = files_in(self.filesystem, f"{self.directory}/{folder}")
+            return [name for name, _ in found if not name.startswith(".")]
 
     def folders(self, folder: str) -> list[str]:
         """Returns the names of the folders in a folder, in order; none if it is not there."""
@@ -83,7 +84,11 @@ class SharedResults:
         with self._as_one_sentence("read"):
             below = fs.FileSelector(f"{self.directory}/{folder}", allow_not_found=True)
             found = self.filesystem.get_file_info(below)
-            return {info.base_name: info.mtime_ns / NS_PER_S for info in found if info.type == fs.FileType.File}
+            return {
+                info.base_name: info.mtime_ns / NS_PER_S
+                for info in found
+                if info.type == fs.FileType.File and not info.base_name.startswith(".")
+            }
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of a file; None if it is not there."""
@@ -98,12 +103,9 @@ class SharedResults:
                 return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file. Anyone who reads it meanwhile may find a part of it."""
+        """Writes a file, which is there as a whole or not at all."""
         with self._as_one_sentence("written"):
-            path = f"{self.directory}/{name}"
-            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-            with self.filesystem.open_output_stream(path) as stream:
-                stream.write(content)
+            write_file(self.filesystem, f"{self.directory}/{name}", content)
 
     def send(self, folder: Path, name: str) -> None:
         """Copies a folder of this machine, with everything in it, to where the name says."""

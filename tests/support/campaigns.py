@@ -12,8 +12,11 @@ from prozess.campaigns.campaign_plan import BegunCampaign, Campaign, CampaignDir
 from prozess.campaigns.campaign_runner import run_campaign
 from prozess.campaigns.engine import TrialAttempt
 from prozess.harness.clock import SystemClock
+from prozess.harness.history.manifest import seal_judged, seal_recorded
+from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import CellAnomaly, CellVerdict, TrialVerdict, Verdict
 from tests.support.small_runs import TRIAL
 
@@ -46,6 +49,28 @@ def judged(verdict, *cells, reasons=()):
     )  # fmt: skip
 
 
+def store(run, verdict, name="t"):
+    """Writes the files of a judged run, whose plan has the cells of the verdict, and their manifest."""
+    run.mkdir(parents=True, exist_ok=True)
+    plan = make_plan(parse_trial(TRIAL | {"name": name}, source="test"), seed=1)
+    planned = tuple(
+        plan.cells[0].model_copy(
+            update={
+                "cell": c.cell,
+                "name": c.name,
+                "workload": c.workload,
+                "axes": {k: str(v) for k, v in c.axes.items()},
+            }
+        )
+        for c in verdict.cells
+    )
+    (run / "plan.json").write_text(plan.model_copy(update={"cells": planned}).model_dump_json())
+    (run / "verdict.json").write_text(verdict.model_dump_json())
+    (run / "impact.json").write_text(ImpactShown().model_dump_json())
+    seal_recorded(RunDirectory(run))
+    seal_judged(RunDirectory(run))
+
+
 def anomaly(name, outcome, reason, **more):
     verdict = Verdict.UNKNOWN if outcome == "unknown" else Verdict.VIOLATED
     return CellAnomaly(anomaly=name, outcome=outcome, verdict=verdict, reason=reason, **more)
@@ -58,12 +83,10 @@ def a_campaign_of_every_kind(path):
         run = directory.runs / trial
         (run / "rows").mkdir(parents=True)
         (run / "rows" / "data").write_bytes(b"x" * 2**20)
-        plan = make_plan(parse_trial(TRIAL | {"name": trial}, source="test"), seed=1)
-        (run / "plan.json").write_text(plan.model_dump_json())
         (run / "report.html").write_text("")
         lost = anomaly("lost", "violated", "They are <gone>.", forbidden=3)
         verdict = judged("violated", [lost]) if trial == "bad" else judged("held", [])
-        (run / "verdict.json").write_text(verdict.model_dump_json())
+        store(run, verdict, trial)
         directory.append(attempt(number, trial=trial, verdict=verdict.verdict, run=trial))
     for again in range(2):
         failed = attempt(2, trial="broken", verdict=None, attempts=again)

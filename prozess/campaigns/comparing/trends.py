@@ -6,17 +6,18 @@ worse.
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from prozess.app.run_tables import Read
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
 from prozess.harness.impact.trends import Measure, NightOfTrial, Regression, Trends, regressions
@@ -24,11 +25,6 @@ from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import VERDICT_SIGNS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Read = Callable[[str, Sequence[str]], "pa.Table"]
-"""Reads columns of a table over many runs."""
 UNDATED = "undated"
 """The night of runs of which nobody noted when they began."""
 

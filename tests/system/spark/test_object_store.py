@@ -19,7 +19,7 @@ from prozess.app.run_tables import write_tables
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
 from prozess.harness.checking.kernels import check_locally
-from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
+from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable, MissingTool
 from prozess.harness.history.manifest import read_manifest
 from prozess.harness.history.reader import History
 from prozess.harness.history.store import opened_run, runs_below
@@ -37,7 +37,7 @@ from tests.support.servers.object_store import (
     jars,
     object_store,
 )
-from tests.support.stored_runs import recorded_run
+from tests.support.stored_runs import generated_run, recorded_run
 
 pytestmark = pytest.mark.spark
 SUBMITTED_TIMEOUT_S = 600.0
@@ -251,16 +251,39 @@ def test_tables_of_runs_in_a_bucket_are_those_of_the_same_runs_here(store, run, 
     there = [path.name for path in (here, torn)]
     assert [found.address for found in runs_below(address)] == [f"{address}/{name}" for name in there]
     kept = f"s3a://{BUCKET}/tables"
-    for source in (address, kept):
-        if source == kept:
-            write_tables([address], kept, packed=False, progress=str)
-        made, frames = prozess.tables(here.parent), trial.tables(session, source)
-        for name, table in prozess.tables(source).items():
-            found = (table.to_arrow(), made[name].to_arrow(), frames[name].toArrow())
-            rows = [one.drop_columns(["address"] if name == "runs" else []).to_pylist() for one in found]
-            assert all(sorted(one, key=repr) == sorted(rows[0], key=repr) for one in rows), (source, name)
+    write_tables([address], kept, packed=False, progress=str)
+    made, frames = prozess.tables(here.parent), trial.tables(session, address)
+    far, stored = prozess.tables(address), prozess.tables(kept)
+    for name in made:
+        found = (made[name].to_arrow(), frames[name].toArrow(), far[name].to_arrow(), stored[name].to_arrow())
+        rows = [one.drop_columns(["address"] if name == "runs" else []).to_pylist() for one in found]
+        assert all(sorted(one, key=repr) == sorted(rows[0], key=repr) for one in rows), name
     with pytest.raises(BadInput, match=r"There is no run below s3a://runs/nowhere"):
         prozess.tables(f"s3a://{BUCKET}/nowhere")
+    with pytest.raises(MissingTool, match=r"has no connector that reads s3a://runs/tables"):
+        trial.tables(session, kept)
+
+
+@pytest.mark.long  # its cheaper neighbour reads the same tables without Spark's connector
+def test_trends_of_tables_in_a_bucket_are_read_by_spark_with_its_connector(store, tmp_path, monkeypatch):
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    night = generated_run(tmp_path / "safe-1-20260101T220000", "log").path
+    write_tables([str(night)], f"s3a://{BUCKET}/trends", packed=False, progress=str)
+    settings = {f"spark.hadoop.{name}": value for name, value in store.settings.items()}
+    settings["spark.jars"] = ",".join(map(str, jars(CONNECTOR)))
+    wanted = ["trends", f"s3a://{BUCKET}/trends", "--out", tmp_path / "trends.html", "--master", "local[2]"]
+    conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    done = subprocess.run(
+        [sys.executable, "-m", "prozess", *wanted, *conf],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == ExitCode.HELD, done.stderr
+    assert "1 run; 0 regressions" in done.stdout
+    assert "2026-01-01" in (tmp_path / "trends.html").read_text(encoding="utf-8")
 
 
 def test_a_file_uri_is_a_directory(run, session, tmp_path):

@@ -6,6 +6,7 @@ import re
 import resource
 import shlex
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess import command
-from prozess.campaigns.campaign_index import facts_of, overview_of, reasons_of, write_index
+from prozess.campaigns.campaign_index import facts_of, overview_of, write_index
 from prozess.campaigns.campaign_plan import (
     Campaign,
     CampaignDirectory,
@@ -29,8 +30,7 @@ from prozess.campaigns.engine import TrialAttempt, TrialJob
 from prozess.harness.clock import parse_duration
 from prozess.harness.errors import BadInput, ExitCode, StorageFull
 from prozess.harness.plan.trial_files import known_campaigns, load_trial
-from tests.support.campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
-from tests.support.small_runs import make_small
+from tests.support.campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged, store
 
 # --- what is drawn
 
@@ -203,7 +203,20 @@ def test_a_trial_that_was_tried_again_with_success_counts_as_what_it_was_then():
 # --- what the index says
 
 
-def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_is_known():
+@pytest.fixture
+def reasons_of(tmp_path):
+    """Why a run of this verdict did not hold, as the index of its campaign says."""
+    numbers = count()
+
+    def said(verdict):
+        run = tmp_path / f"run-{next(numbers)}"
+        store(run, verdict)
+        return facts_of(run).why
+
+    return said
+
+
+def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_is_known(reasons_of):
     lost = [anomaly("lost", "violated", "They are gone.", forbidden=n, defects=("KAFKA-1",)) for n in (1, 2, 3)]
     said = list(reasons_of(judged("violated", *([one] for one in lost), [anomaly("stalled", "unknown", "Slow.")])))
     assert said == ["lost 6 in cell-0, cell-1 and 1 more: They are gone. Known: KAFKA-1."]
@@ -211,7 +224,7 @@ def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_i
     assert list(reasons_of(judged("violated", told))) == ["lost 1 in cell-0: Gone by KAFKA-1."], "not twice"
 
 
-def test_what_is_unknown_is_said_by_reason_and_not_twice():
+def test_what_is_unknown_is_said_by_reason_and_not_twice(reasons_of):
     cell = [anomaly(name, "unknown", "Step 'cut' failed.") for name in ("lost", "duplicate", "reordered")]
     reasons = ("step 'cut' failed", "the kill of step 'x' never struck")
     said = list(reasons_of(judged("unknown", cell, reasons=reasons)))
@@ -252,6 +265,7 @@ def test_the_command_that_runs_a_trial_again_is_right_wherever_one_stands(tmp_pa
     prozess, replay, run = shlex.split(command)
     assert (prozess, replay, Path(run)) == ("prozess", "replay", tmp_path / "my campaigns" / "night" / "runs" / "bad")
     (directory.runs / "bad" / "plan.json").unlink()
+    facts_of.cache_clear()
     assert "again: <code>" not in write_index(directory, directory.begun(), directory.attempts()).read_text()
 
 
@@ -267,15 +281,20 @@ def test_the_index_is_written_again_by_report_and_of_another_version_is_refused(
 
 
 def test_a_run_that_known_defects_alone_have_violated_is_told_from_others(tmp_path):
-    make_small(tmp_path)
     known, other = (
         anomaly(n, "violated", "", forbidden=1, defects=tuple(d), known=d)
         for n, d in (("lost", {"K-1": 1}), ("duplicate", {}))
     )
-    for cells, alone in (([[known]], True), ([[known], [other]], False)):
-        (tmp_path / "verdict.json").write_text(judged("violated", *cells).model_dump_json())
-        facts_of.cache_clear()
-        assert facts_of(tmp_path).by_defects is alone
+    for name, cells, alone in (("a", [[known]], True), ("b", [[known], [other]], False)):
+        store(tmp_path / name, judged("violated", *cells))
+        assert facts_of(tmp_path / name).by_defects is alone
+
+
+def test_nothing_is_said_of_a_run_that_was_changed_but_where_it_ran(tmp_path):
+    store(tmp_path / "run", judged("violated", [anomaly("lost", "violated", "Gone.", forbidden=1)]))
+    (tmp_path / "run" / "verdict.json").write_text(judged("held", []).model_dump_json())
+    facts = facts_of(tmp_path / "run")
+    assert (facts.variant, facts.why, facts.forbidden) == ("local, kraft-isolated, 4.4.0", (), ())
 
 
 def test_a_run_whose_files_are_torn_says_nothing_and_breaks_nothing(tmp_path):

@@ -23,18 +23,19 @@ from prozess.campaigns.campaign_runner import begin_shared
 from prozess.campaigns.engine import RunningJob
 from prozess.campaigns.matrix_layout import read_matrix_file
 from prozess.campaigns.matrix_merge import merge
-from prozess.campaigns.matrix_results import read_results
+from prozess.campaigns.matrix_query import read_results
 from prozess.campaigns.on_spark import (
     FinishedTrial,
     opened_results,
     read_entries,
     remove_abandoned_trials,
+    runs_of,
 )
 from prozess.campaigns.shared_results import SharedResults
 from prozess.command import run
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.processes import boot_id, identify
-from tests.support.campaigns import a_campaign, anomaly, attempt, judged
+from tests.support.campaigns import a_campaign, anomaly, attempt, judged, store
 
 ROW = {"seed": 1, "part": 0, "parts": 1}
 
@@ -53,9 +54,9 @@ def share(path: Path, shard: Shard, trials: int, *, title: str = "M") -> Campaig
 
 def ran(directory: CampaignDirectory, number: int) -> None:
     run = directory.runs / f"m-{number}"
+    store(run, judged("held", [anomaly("lost", "held", "")]))
     (run / "history").mkdir(parents=True)
     (run / "history" / "sends.parquet").write_bytes(bytes([number]))
-    (run / "verdict.json").write_text(judged("held", [anomaly("lost", "held", "")]).model_dump_json())
     directory.append(attempt(number, run=run.name))
 
 
@@ -155,9 +156,11 @@ def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
         entry = FinishedTrial(attempts=(line,), host="x")
         cluster_kind.write(f"entries/{line.job.number:06}-1.json", entry.model_dump_json().encode())
     # Arrow knows this scheme for the file system of this machine, and prozess takes it for one of another.
-    with opened_results(f"local://{directory.path}") as opened:
+    far = f"local://{directory.path}"
+    with opened_results(far) as opened:
         assert opened.path != directory.path
-        assert read_results(opened).exit_code == 0
+        assert read_results(opened, runs_of(far)).exit_code == 0
+        assert not list(opened.path.glob("runs/*")), "the runs stay where they are"
         (opened.path / "matrix.html").write_text("page")
     assert (directory.path / "matrix.html").read_text() == "page"
     assert not (directory.path / "entries.jsonl").exists()
@@ -208,9 +211,10 @@ def test_a_trial_whose_parent_has_ended_does_not_begin():
     ("arguments", "words"),
     [
         (("matrix-quick", "--shard", "1/2"), "--shard says how to run a matrix"),
-        (("matrix-quick", "--master", "spark://here:1"), "--master says how to run a matrix"),
+        (("matrix-quick", "--master", "spark://here:1"), "--master runs a matrix, which needs --run"),
+        (("matrix-quick", "--run", "x", "--conf", "spark.task.maxFailures=8"), "so it needs --master"),
         (("matrix-quick", "--run", "s3a://bucket/x"), "A URI is for --master"),
-        (("matrix-quick", "--run", "x", "--shard", "1/2", "--master", "spark://here:1"), "Leave --shard and --for out"),
+        (("matrix-quick", "--run", "x", "--shard", "1/2", "--master", "spark://here:1"), "Leave --shard out"),
         (("merge",), "needs a new directory"),
         (("merge", "new"), "and then the shares"),
         (("matrix-quick", "more"), "One matrix at a time"),

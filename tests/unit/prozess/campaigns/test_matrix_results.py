@@ -1,23 +1,18 @@
 """Results of a matrix: what they say together, and beside those of another."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from prozess.app.run_tables import opened_tables
 from prozess.campaigns.campaign_plan import CampaignDirectory
-from prozess.campaigns.matrix_results import (
-    CellTally,
-    MatrixTrialLine,
-    compare,
-    gather_results,
-    overall,
-    read_results,
-    sentence,
-    write_page,
-)
+from prozess.campaigns.matrix_query import gather_results, read_results
+from prozess.campaigns.matrix_results import CellTally, MatrixTrialLine, compare, overall, sentence, write_page
 from prozess.harness.errors import BadInput
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, ControlResult, TrialVerdict, Verdict
-from tests.support.campaigns import a_campaign, begun_in
+from tests.support.campaigns import a_campaign, begun_in, store
 
 
 def anomaly(name, outcome, count=0, **more):
@@ -65,7 +60,18 @@ def results(*verdicts):
         )
         for n, v in enumerate(verdicts)
     ]
-    return gather_results("m", "M", lines, dict(enumerate(verdicts)))
+    return gathered(lines, dict(enumerate(verdicts)))
+
+
+def gathered(lines, verdicts):
+    """The results of trials with these verdicts, read from the directories of their runs."""
+    with TemporaryDirectory() as folder:
+        for number, told in verdicts.items():
+            store(Path(folder) / f"run-{number}", told)
+        with opened_tables([folder]) as read:
+            names = read("runs", ["name", "run"]).to_pylist()
+            ids = {int(of["name"].removeprefix("run-")): of["run"] for of in names}
+            return gather_results("m", "M", lines, ids, read)
 
 
 GOOD = {"1": [anomaly("lost", "shown", 7)], "all": [anomaly("lost", "held", proven=True)]}
@@ -114,9 +120,7 @@ def test_a_regression_is_what_was_held_and_is_violated_now_and_a_control_that_is
 
 def test_what_is_judged_no_more_is_a_regression_and_so_is_a_trial_without_a_verdict():
     before = results(verdict(GOOD), verdict(GOOD))
-    fewer = gather_results(
-        "m", "M", [before.trials[0], line(1, schedule="s1")], {0: verdict({"1": GOOD["1"], "all": []})}
-    )
+    fewer = gathered([before.trials[0], line(1, schedule="s1")], {0: verdict({"1": GOOD["1"], "all": []})})
     assert [(c.what, c.anomaly, c.before, c.after) for c in compare(before, fewer).regressions] == [
         ("log producer.acks=all", "lost", "held", "not judged"),
         ("trial s1", "", "held", "no verdict"),

@@ -4,36 +4,46 @@ import signal
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from prozess.app.run_process import StopRequest
-from prozess.campaigns.comparing import RunSummary
 from prozess.campaigns.comparing.measured import MedianAndWorst
 from prozess.campaigns.scenarios import (
     BEGIN,
     END,
     cells,
-    is_judged,
     judged_runs,
     new_leader_s,
     newest,
     next_seed,
+    runs_at,
     scenarios,
     table_text,
     write_table,
 )
 from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.history.manifest import seal_judged, seal_recorded
 from prozess.harness.impact.cost import ImpactShown, WindowShown
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import SCENARIOS, covered
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.report.terminal import show_scenarios
+from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import CellAnomaly, CellVerdict, ControlResult, FaultShown, TrialVerdict, Verdict
 from tests.support.small_runs import make_small
 from tests.unit.prozess.campaigns.test_measured import struck
 
 SAFE = make_plan(load_trial("safe"), seed=1).model_copy(update={"scenarios": ("A0", "B3")})
+
+
+def sealed(path):
+    """The run whose files are there, with the manifest that proves them."""
+    seal_recorded(RunDirectory(path))
+    seal_judged(RunDirectory(path))
+    (run,) = runs_at([path])
+    return run
 
 
 @pytest.fixture
@@ -70,7 +80,7 @@ def run_of(tmp_path):
         for name, document in (("plan", plan), ("verdict", judged), ("impact", impact)):
             (path / f"{name}.json").write_text(document.model_dump_json())
         (path / "seconds.json").write_text('{"run": 61.4}')
-        return RunSummary.at(path)
+        return sealed(path)
 
     return make
 
@@ -99,14 +109,17 @@ def test_a_trial_is_run_until_it_has_its_verdict_and_an_unknown_is_tried_once_mo
 
 
 def test_the_last_run_of_a_trial_is_the_one_that_counts(run_of):
-    assert newest([run_of(verdict="unknown"), run_of(seed=2)])["safe", "kraft-isolated"].plan.seed == 2
+    assert newest([run_of(verdict="unknown"), run_of(seed=2)])["safe", "kraft-isolated"].row["seed"] == 2
 
 
-def test_faults_that_had_no_effect_or_depose_nobody_are_not_counted():
+def test_faults_that_had_no_effect_or_depose_nobody_are_not_counted(run_of):
+    def seconds(*faults):
+        return new_leader_s(run_of(*faults).impacts)
+
     killed, slower = struck(known_ms=4_000), struck(known_ms=6_000)
-    assert new_leader_s([killed, slower]) == MedianAndWorst(4.5, 6.0)
-    assert new_leader_s([killed, struck(effect="no"), struck(what="bandwidth leader")]) == new_leader_s([killed])
-    assert new_leader_s([struck(what="bandwidth leader")]) == NOBODY
+    assert seconds(killed, slower) == MedianAndWorst(4.5, 6.0)
+    assert seconds(killed, struck(effect="no"), struck(what="bandwidth leader")) == seconds(killed)
+    assert seconds(struck(what="bandwidth leader")) == NOBODY
 
 
 def test_a_line_says_what_was_permitted_and_stresses_what_was_not(run_of):
@@ -157,10 +170,17 @@ def test_the_table_is_written_anew_between_its_marks_and_nowhere_else(tmp_path, 
 
 
 def test_controls_of_one_anomaly_are_counted_one_by_one(run_of):
-    run = run_of(controls=(12, 0, 4))
-    optional = run.judged.model_copy(update={"controls": (*run.judged.controls, control(9, required=False))})
-    run.run.verdict.write_text(optional.model_dump_json())
-    assert cells(RunSummary(run.run))[4] == "2 of 3 fired: lost 16"
+    path = Path(run_of(controls=(12, 0, 4)).row["address"])
+    told = TrialVerdict.model_validate_json((path / "verdict.json").read_text())
+    optional = told.model_copy(update={"controls": (*told.controls, control(9, required=False))})
+    (path / "verdict.json").write_text(optional.model_dump_json())
+    assert cells(sealed(path))[4] == "2 of 3 fired: lost 16"
+
+
+def test_a_verdict_that_somebody_wrote_anew_says_nothing(run_of):
+    path = Path(run_of(verdict="violated", forbidden=3).row["address"])
+    (path / "verdict.json").write_text((path / "verdict.json").read_text().replace("violated", "held"))
+    assert judged_runs(path.parent) == []
 
 
 def test_a_run_that_was_not_judged_says_nothing(tmp_path):
@@ -194,7 +214,7 @@ def test_ctrl_c_is_told_to_the_trial_that_runs_which_is_run_again_when_the_scena
     verdict = TrialVerdict(verdict=Verdict.UNKNOWN, sentence="", trial="smoke", title="", seed=1, cells=(), controls=())
     for name, document in (("plan", make_plan(smoke, seed=1)), ("verdict", verdict), ("impact", ImpactShown())):
         (template / f"{name}.json").write_text(document.model_dump_json())
-    assert is_judged(RunSummary.at(template))
+    sealed(template)
     runner = (sys.executable, "-c", INTERRUPTED, str(template))
     before = signal.getsignal(signal.SIGINT)
     code = scenarios(["smoke", "null"], runs, table=None, engine="local", only_table=False, runner=runner)
