@@ -147,9 +147,9 @@ files that nothing proves, and no verdict rests on them. Links in a run director
 
 ## Questions
 
-`prozess trends`, `prozess matrix`, `prozess scenarios` and the page of a campaign are queries on these tables, by Arrow, without a
-loop over runs. With `--master` the workers of a Spark cluster read the runs for `trends` and `matrix`. A run that is not `judged`
-is counted there as one without a verdict.
+`prozess trends`, `prozess matrix`, `prozess scenarios` and the page of a campaign are queries on these tables, by Arrow,
+without a loop over runs. With `--master` the workers of a Spark cluster read the runs for `trends` and `matrix`. A run that
+is not `judged` is counted there as one without a verdict.
 
 {questions}
 ## How they change
