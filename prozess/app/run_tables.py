@@ -67,8 +67,8 @@ def by_run(table: pa.Table) -> dict[str, list[dict[str, Any]]]:
 
 def tables(*locations: Path | str, since: date | None = None, until: date | None = None) -> dict[str, RunTable]:
     """Returns tables over many runs by their names: runs, cells, outcomes, findings, witnesses, impacts, faults,
-    server_errors and controls. docs/run-tables.md has their columns. Each is read when you ask for it, without Spark unless you ask for a
-    DataFrame of it; run directories are read once.
+    server_errors and controls. docs/run-tables.md has their columns. Each is read when you ask for it, without Spark unless
+    you ask for a DataFrame of it; run directories are read once.
 
     `locations`: where `--tables` wrote them, and directories of runs or of campaigns; paths or URIs. `since` and
     `until`: the first and the last day on which the runs began. A run that is torn, damaged or not judged has a row in `runs`
