@@ -55,7 +55,7 @@ def facts_of(path: Path) -> RunFacts:
 
 
 def facts_in(read: Read) -> dict[str, RunFacts]:
-    """Returns name of the run → its facts, for all runs in these tables. Of a run that is not judged, where it ran is all."""
+    """Returns name of the run → its facts, for all runs in these tables: where it ran is all if it is not judged."""
     runs = read("runs", ["run", "name", "state", "backend", "metadata_mode", "version", "verdict", "by_known_defects",
                          "unknown_reasons"])  # fmt: skip
     outcomes = read("outcomes", ["run", "cell", "anomaly", "outcome", "forbidden", "permitted", "reason", "defects"])

@@ -280,10 +280,10 @@ class _MatrixQuery:
             firsts: dict[int, int] = dict(zip(seen.tolist(), at.tolist(), strict=True))
             for code, value in enumerate(encoded.dictionary.to_pylist()):
                 found.append((firsts[code], int(ranks[firsts[code]]), axis, value, tallies.get(code, {})))
-        told: dict[str, dict[str, Tallies]] = {}
+        by_axis: dict[str, dict[str, Tallies]] = {}
         for _, _, axis, value, own in sorted(found, key=lambda each: each[:2]):  # as they are first seen
-            told.setdefault(axis, {})[value] = own
-        return told
+            by_axis.setdefault(axis, {})[value] = own
+        return by_axis
 
     def _values_of_axes(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Yields each axis, its value in each cell (None: it does not vary there), and where it stands in the cell."""
