@@ -117,6 +117,7 @@ class Chains:
         # Example: the last part has the breaks 10 and 20, and this one records at 3, 5 and 12. They are in the gaps 0 0 1:
         # two chains, from 3 to 5, and 12 alone.
         starts = differs_from_previous(gap_numbers(index, 0, rows))
+        # A chain ends where the next record begins another, and at the end. The cut is for a part without any record.
         ends = np.append(starts[1:], True)[: len(starts)]
         offset = index.partitions[0].reads["log_offset"][rows[starts]].astype(np.int64)
         row, records = _whole_rows(index, rows[ends]), _records_at(index, rows[ends])
@@ -158,7 +159,9 @@ def join_edges_of(
     for partition, more in seams.items():
         edges = _in_order(_joined([*found[partition], more]))
         assert edges.records is not None
-        sends, reads = distinct(edges.records.send.astype(np.int64)), distinct(np.sort(edges.row.astype(np.int64)))
+        # Rows of the whole partition become indices among those that are taken. Example: edges of the rows 90 7 90 take the
+        # rows 7 90, and are of 1 0 1.
+        sends, reads = distinct(edges.records.send.astype(np.int64)), distinct(edges.row.astype(np.int64))
         taken[partition] = sends, reads
         row = np.searchsorted(reads, edges.row)
         found[partition] = [NearEdges(edges.writer, edges.reader, row, edges.level)]
@@ -167,6 +170,7 @@ def join_edges_of(
     def column(name: str) -> np.ndarray:
         return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(edges, name) for edges in every)])
 
+    # The index of a partition for each of its edges: 3 and 2 edges are 0 0 0 1 1.
     position = np.repeat(np.arange(len(every)), [len(edges.row) for edges in every])
     return Edges(column("writer"), column("reader"), position, column("row"), column("level")), taken
 
@@ -184,4 +188,5 @@ def _in_order(edges: NearEdges) -> NearEdges:
     """Returns the edges by reads in the order of rows, and behind them those by writes in the order of the log."""
     assert edges.records is not None
     by_write = edges.level == Isolation.NOT_A_READER
+    # The last key counts most: False before True, so reads before writes, and within each the other key.
     return edges.chosen(np.lexsort((np.where(by_write, edges.records.offset, edges.row), by_write)))

@@ -89,6 +89,7 @@ def _several(key: np.ndarray) -> np.ndarray:
     order = np.argsort(key, kind="stable")
     single = differs_from_previous(key[order])
     # Equal keys: the first differs from the one before it, and the next one does not: both are several.
+    # Example: 3 5 5 8 differ T T F T from the one before. With the next one's answer it is T F F T: both 5 are several.
     single[:-1] &= single[1:]
     return np.asarray(order[~single])
 
@@ -102,6 +103,7 @@ def ranges_of(keys: np.ndarray, most: int) -> np.ndarray:
     apart = np.flatnonzero(gap > 1)
     if len(apart) >= most:
         # Example: keys 1 2 9 11 50, and at most 2 ranges. The gaps are 7, 2, 39, and the widest one stays: 1–11 and 50–50.
+        # n gaps separate n+1 ranges: the `most` - 1 widest stay, in the order of the keys again.
         apart = np.sort(apart[np.argsort(gap[apart], kind="stable")[len(apart) - most + 1 :]])
     assert (gap > 0).all(), "keys ascend, each once"
     return np.stack([keys[np.append(0, apart + 1)], keys[np.append(apart, len(keys) - 1)]])
@@ -115,7 +117,8 @@ def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
     change = np.repeat([1, -1], bounds.shape[1])
     order = np.argsort(at, kind="stable")
     at, depth = at[order], np.cumsum(change[order])
-    last = np.append(at[1:] != at[:-1], True)[: len(at)]  # of several changes at one key
+    # Of several changes at one key only what is true after the last of them counts: 1–5 and 6–9 meet at 6, and share nothing.
+    last = np.append(at[1:] != at[:-1], True)[: len(at)]
     at, several = at[last], depth[last] > 1
     # Where the depth rises above 1 a shared range begins, and where it falls again one has ended just before.
     begins, ends = (np.flatnonzero(np.diff(several.astype(np.int8), prepend=0) == step) for step in (1, -1))
@@ -128,6 +131,7 @@ def within(keys: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     if not ranges.shape[1]:
         return np.zeros(len(keys), dtype=bool)
     assert (ranges[0][1:] > ranges[0][:-1]).all(), "ranges ascend"
+    # Slot -1 takes the last range, whose end may be beyond the key: the first condition drops that.
     return np.asarray((slot >= 0) & (keys <= ranges[1][slot]))
 
 
@@ -161,6 +165,7 @@ def find_processed(source: Source, pieces: Sequence[ProcessedPiece], copied: np.
     if anomaly == REPROCESSED and len(copied):
         assert source.processed is not None
         table = source.processed.take(copied)
+        # `copied` ascends by row, and members take turns: by offset the first copy comes first, as in the whole partition.
         order = np.argsort(table["log_offset"], kind="stable")
         found = repeated_copies({name: table[name][order] for name in table}, source.history.partition)
         witnesses, count = [*witnesses, found[:WITNESSES_MAX]], count + len(found)

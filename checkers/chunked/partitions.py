@@ -115,6 +115,7 @@ def remainders(
             assert isinstance(result, Surveyed), result
             surveyed[job.partition].append(result)
     left = {p: Remainder.of(surveyed[p]) for p in cuts if p not in found}
+    # The first round looks at every partition, whether a key is open or not: steps and times concern pieces, too.
     asking = {p: open_keys(one.residues, []) for p, one in left.items()}
     while asking:
         jobs = [job for p in asking for job in _again(p, cuts[p], left[p], surveyed[p], LATE in wanted[p])]
@@ -242,6 +243,7 @@ class Remainder:
         """Returns what these checkers find in the whole partition. All of them may be given partitions in pieces."""
         left = self._left(source)
         # What the plain records of the remainder add, its kernels count themselves: only the others are added.
+        # Example: pieces counted 900 plain records, and 30 of these are in the remainder: 870 were left out.
         still = Piece(left, self.sends, self.reads).residue().counts
         missing = {name: sum(one.counts.get(name, 0) for one in self.residues) - still[name] for name in still}
         left = replace(left, left_out=missing["records"])
@@ -329,10 +331,12 @@ def _concerns(context: PieceContext, low: int, high: int, done_ns: Mapping[int, 
         return True
     for offsets in (context.offsets, context.log_offset):
         assert low < high, (low, high)
+        # Does one of the offsets lie in [low, high)? UNBOUNDED is no offset: the last piece has all from `low` on.
         inside = np.searchsorted(offsets, [low, high])
         if inside[1] > inside[0] or (high == UNBOUNDED and len(offsets) and offsets[-1] >= low):
             return True
     for clock, least_ns in done_ns.items():
+        # Was something in front of the piece sent after the first of its own records was done? MISSING is before all times.
         before = context.invoked_ns[(context.log_offset < low) & (context.clock == clock)]
         if max(int(before.max(initial=MISSING)), context.newest.get(clock, MISSING)) > least_ns:
             return True

@@ -115,6 +115,8 @@ class Piece:
         self.send_position, self.read_position = index.send_position, index.read_position
         self.plain = self._plain(log) & (not whole)
         """bool[L(p)]: is each record plain?"""
+        # Row of `sends` → position becomes position → row. Where several sends name one offset, the record is not plain, and
+        # which of them is kept here does not matter.
         acknowledged = np.full(len(self.plain), -1, dtype=np.intp)
         there = np.flatnonzero(self.send_position >= 0)
         acknowledged[self.send_position[there]] = there
@@ -135,6 +137,7 @@ class Piece:
         changed = self.read_position[index.wrong_keys]
         plain[changed[changed >= 0]] = False
         # One send acknowledged it here, in order, with a reply, by enough replicas.
+        # What breaks one of these is left to the kernel that judges it: `time-travel`, `unreported`, `under-acknowledged`.
         well = index.send_confirmed & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
         well &= (sends["code"] == 0) & ~index.sent_with(acks=0)
         well[short_of_replicas(self.history).rows] = False
@@ -150,6 +153,7 @@ class Piece:
         """Returns everything that is not plain, and what other pieces must know."""
         index, sends = self.index, self.index.sends
         assert len(self.plain) == len(index.log.key), "one entry for each record of the piece's log"
+        # All rows of an offset go one way, because what is plain is asked by position: sends and reads of it alike.
         left_sends, left_reads = (
             np.flatnonzero(~self._chosen(p, self.plain)) for p in (self.send_position, self.read_position)
         )
@@ -184,6 +188,7 @@ class Piece:
         """Returns bool[L(p)]: the plain records that must be kept all the same."""
         keep = np.zeros(len(self.plain), dtype=bool)
         if self.plain.any():
+            # What another piece asks for counts as not plain in the order of its client: its neighbours are kept, too.
             asked = self._asked(context)
             keep |= asked
             self._keep_steps(keep, distinct(np.concatenate([context.offsets, self._uneven()])))
@@ -219,6 +224,7 @@ class Piece:
         record, such as the marker of a transaction, is even: whoever leads from a record of the log to the next one has
         skipped nothing. Many records would be kept otherwise, where transactions are small."""
         reads = self.index.reads
+        # Rows that follow one another here, but not in the whole partition, are no step: a block finds what is between them.
         apart = _apart(reads) & (np.diff(self._reads_rows) == 1)
         same = np.flatnonzero(apart & _goes_on(reads))
         level = of_clients(self.index.client_isolation, reads["client"][same], unknown=NONE)
@@ -239,6 +245,7 @@ class Piece:
         records of transactions in doubt, which `lost` needs."""
         asked: np.ndarray = Lookup(context.keys).find(self.index.log.key) >= 0
         if len(context.doubtful):
+            # Where there is no plain send (-1), row 0 is read, and the mask drops what it has.
             sends, rows = self.index.sends, np.maximum(self.send, 0)
             transactional = self.plain & (sends["transaction"][rows] != NONE)
             slot = np.flatnonzero(transactional)
@@ -253,7 +260,8 @@ class Piece:
         for log in (self.index.log, self.index.visible):
             if len(log.offset):
                 # Beside what is asked for, the first record of the piece (the 0 that is appended): a step may begin before
-                # the piece.
+                # the piece. Behind the last record there is none here, and the last one is kept in its stead.
+                # Example: the log has 4 5 8. Behind the uneven offset 5 comes 8; behind 8 comes what another piece has.
                 behind = np.minimum(np.searchsorted(log.offset, offsets, side="right"), len(log.offset) - 1)
                 slot = positions.find(log.offset[np.append(behind, 0)])
                 keep[slot[slot >= 0]] = True
@@ -268,8 +276,10 @@ class Piece:
         line = grouped_by_client(sender)
         key, near = log.key[line], marked[line].copy()
         # Example: one client's line is 1 2 3 7 4 5. 7 and 4 are the ends of a descent, 1 and 5 those of the line: 2 and 3 go.
+        # From one client's line to the next this marks the ends of lines, which are kept in any case.
         near[1:] |= marked[line[:-1]]
         near[:-1] |= marked[line[1:]]
+        # `edge` is true of a record that begins a line, or to which one descends: it is kept, and so is the one before it.
         edge = differs_from_previous(sender[line])
         edge[1:] |= key[1:] < key[:-1]
         near |= edge
@@ -297,6 +307,7 @@ class Piece:
         when_ns = np.concatenate([sends["completed_ns"][done], index.reads["read_ns"][given]])
         where = np.concatenate([self.send_position[done], self.read_position[given]])
         event_clock = np.concatenate([self._clock(done), self._clock_of_reads(given)])
+        # Records of which another piece has the send: left are those that are not plain, less those whose send is here.
         sent_elsewhere = ~self.plain
         sent_elsewhere[self.send_position[done[index.send_confirmed[done]]]] = False
         first = int(index.log.offset[0])
@@ -313,7 +324,8 @@ class Piece:
             plain = np.maximum.accumulate(np.where(mine, sent_ns, _LEAST))
             keep |= late
             # Where the running maximum of plain sends first had the value that it has at a late record, that send's record
-            # stands.
+            # stands. Example: sent at 10 50 30, and the third is late. The maxima are 10 50 50, and 50 was first reached at
+            # the second record, which is kept with it. The last maximum is appended for the pieces behind this one.
             keep[np.searchsorted(plain, np.append(plain[late], plain[-1]))] = True
 
     def _clock(self, send: np.ndarray) -> np.ndarray:
@@ -341,8 +353,9 @@ def uneven_offsets(reads: Mapping[str, np.ndarray], bounds: Sequence[int]) -> np
     sentinel. Ascending. Two rows that are in the same piece are left out: the piece knows them. `bounds` are those of
     pieces."""
     offset = reads["log_offset"]
-    piece = np.searchsorted(np.asarray(bounds), offset, side="right")
     # `searchsorted` of the bounds numbers the pieces from 1 on; 0 is below all of them, where rows have no offset.
+    # Example: pieces begin at 0 and 1000. The offsets 999 1000 1001 are in 1 2 2: only the first step leads to another piece.
+    piece = np.searchsorted(np.asarray(bounds), offset, side="right")
     within = (piece[1:] == piece[:-1]) & (piece[1:] > 0)
     return _beside(offset, _apart(reads) & ~within)
 
@@ -350,6 +363,7 @@ def uneven_offsets(reads: Mapping[str, np.ndarray], bounds: Sequence[int]) -> np
 def _apart(reads: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns, for each two rows that follow one another, whether the same client does not go on by one, one of them is a
     sentinel, or leader epochs do not go on."""
+    # Index n is the step from row n to row n+1.
     sentinel, epoch = reads["sender"] == SENTINEL_CLIENT, reads["leader_epoch"]
     apart = (np.diff(reads["log_offset"]) != 1) | sentinel[1:] | sentinel[:-1]
     if epoch.strides != (0,):  # not one value for all
@@ -394,7 +408,8 @@ def uneven_ends(blocks: Sequence[Sequence[BlockEnd]]) -> np.ndarray:
     the very last row. Ascending."""
     ends = [end for block in blocks for end in block]
     assert len(ends) % 2 == 0, "a block has two ends, or no row"
-    # first, last, first, last, …: each last row meets the first row of the block behind it
+    # first, last, first, last, …: each last row meets the first row of the block behind it. A block of one row has two ends
+    # that are equal, and so `id` distinguishes them.
     met = [pair for pair in zip(ends[1::2], ends[2::2], strict=False) if pair[0].goes_on_to(pair[1])]
     even = {id(end) for pair in met for end in pair}
     return distinct(np.array([end.log_offset for end in ends if id(end) not in even], dtype=np.int64))
@@ -429,6 +444,7 @@ def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.nda
     """Yields what each piece must know, in their order. `sent` are sends that were kept although they are plain. All of
     them have the same arrays: of a large partition these are large."""
     sent_by_all = [residue.sent for residue in residues] + sent
+    # A send may be known several times, as not plain and as kept: each record once, for the lookup.
     key = np.concatenate([one.key for one in sent_by_all])
     order = np.argsort(key, kind="stable")
     key = key[order]
@@ -444,6 +460,7 @@ def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.nda
         np.concatenate([getattr(one, name) for one in residues]) for name in ("log_offset", "log_key")
     )
     assert len(known.values) == len(invoked_ns) == len(clock), "each record's send once"
+    # Pieces ascend by offset, and so do the records of each: all of them together do, too.
     slot = known.find(log_key)
     log_offset, slot = log_offset[slot >= 0], slot[slot >= 0]
     of_all = PieceContext(

@@ -47,6 +47,7 @@ class Run:
 def runs_of(reads: Mapping[str, np.ndarray]) -> list[Run]:
     """Returns the runs of consecutive rows of `reads`."""
     client, times_ns, offset = reads["client"], reads["read_ns"], reads["log_offset"]
+    # NONE is below every offset: a maximum over some rows is that of their records, or NONE.
     record = np.where(reads["sender"] != SENTINEL_CLIENT, offset, NONE)
     starts = np.flatnonzero(differs_from_previous(client)).tolist()
     runs = []
@@ -108,6 +109,7 @@ def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Seq
 
 def late_in(cell: CellHistory, piece: Piece, left_out: np.ndarray) -> KernelResult:
     """Returns what `late` finds of the plain records of a piece that are left out (bool[L(p)])."""
+    # By position in L(p) → by row of `sends`: each send is asked whether the record where it was acknowledged is left out.
     there = piece.send_position >= 0
     among = np.zeros(len(piece.send_position), dtype=bool)
     assert len(left_out) == len(piece.plain), "one entry for each record of the piece's log"

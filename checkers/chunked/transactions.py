@@ -111,12 +111,14 @@ def gather(
     candidates = {cell: [survey.edges for survey in parts] for cell, parts in surveys.items()}
     _fill(candidates, cells, each, "candidates", lambda cell: (found[cell], most[cell]))
     proven = {cell: found[cell].shown | found[cell].seen_committed for cell in candidates}
+    # What each partition alone took for perhaps committed is now known to be, or not to be.
     left = {
         cell: [_certain(one, proven[cell]) for one in parts if one is not None] for cell, parts in candidates.items()
     }
     assert all(len(parts) == len(cells[cell]) for cell, parts in left.items())
     seams = {cell: _seams(cells[cell], left[cell]) for cell in cells}
     spans = {cell: _spans([*left[cell], *map(_of_seams, seams[cell].values())]) for cell in cells}
+    # A span wider than NEAR may have edges within it that were not brought along.
     far = {cell: bool((span[1] - span[0] > NEAR).any()) for cell, span in spans.items()}
     edges = {cell: [_entangled(one, spans[cell], far[cell]) for one in parts] for cell, parts in left.items()}
     _fill(edges, cells, each, "edges", lambda cell: (found[cell], spans[cell]))
@@ -222,6 +224,8 @@ def _first_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     slot, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
     partition = np.repeat([share.partition for share in shares], [len(part[0]) for part in parts])
+    # By transaction, then by partition, then by sequence: the first row of each transaction is its first record, as
+    # `CellIndex.first_shown` has it of a whole cell.
     order = np.lexsort((sequence, partition, slot))
     assert len(slot) == len(sequence) == len(partition), "one entry for each transaction of a share"
     first = order[differs_from_previous(slot[order])]
@@ -234,13 +238,16 @@ def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
     ranks, numbers = part.in_doubt
     if not len(ranks):
         return part
-    # Bit n of packed bits is in byte n // 8, and counts from the highest bit of that.
+    # Bit n of packed bits is in byte n // 8, and counts from the highest bit of that. Example: bit 10 is in byte 1, which is
+    # shifted right by 5, so that the bit comes to stand last.
     refused = Lookup(ranks[(proven[numbers >> 3] >> (7 - (numbers & 7)) & 1) == 0])
 
     def kept(writer: np.ndarray, reader: np.ndarray) -> np.ndarray:
         found: np.ndarray = (refused.find(writer) < 0) & (refused.find(reader) < 0)
         return found
 
+    # `part.read` has the edges without doubt. Of the others those count whose transactions both were committed, as often as
+    # they were there.
     read = part.read + int(part.doubtful[2][kept(*part.doubtful[:2])].sum())
     backwards = part.backwards[:, kept(*part.backwards)]
     near = None if part.near is None else part.near.chosen(kept(part.near.writer, part.near.reader))
@@ -255,8 +262,9 @@ def _spans(parts: Sequence[Candidates]) -> np.ndarray:
     order = np.argsort(reader, kind="stable")
     begin, end = reader[order], np.maximum.accumulate(writer[order])
     # Example: edges lead back from 5 to 2, from 4 to 3, and from 9 to 7. Ordered by their earlier ends these are 2–5, 3–4,
-    # 7–9, with # the greatest later ends 5 5 9. Only 7 is behind all ends before it: the spans are 2–5 and 7–9.
+    # 7–9, with the greatest later ends 5 5 9. Only 7 is behind all ends before it: the spans are 2–5 and 7–9.
     apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
+    # The first span begins with the first edge, if there is one; each ends with the greatest end before the next begins.
     first = np.concatenate([np.zeros(min(1, len(begin)), dtype=np.intp), apart])
     return np.stack([begin[first], np.append(end[apart - 1], end[-1:])])
 
@@ -265,6 +273,7 @@ def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.nda
     """Returns bool[edges]: are both transactions of an edge, by their ranks, in one span?"""
     if not spans.size:
         return np.zeros(len(writer), dtype=bool)
+    # Example: spans 2–5 and 7–9. Writer 6 comes behind the begin 2, and past its end: in none. Writer 1 is before all (-1).
     number = np.searchsorted(spans[0], writer, side="right") - 1
     assert (spans[0] <= spans[1]).all(), "a span ends at or after its begin"
     low, high = spans[:, number]
@@ -333,6 +342,8 @@ def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, byt
     only another partition can say."""
     doubt = index.transactions.in_doubt
     _, transaction = index.shown_by(0)
+    # Neighbours in V are those among the committed: one that is shown here, and might not be committed, would stand between
+    # two others or not. If somebody saw a record of it at read_committed here, it is committed, and nothing is open.
     doubtful = distinct(transaction[doubt[transaction]])
     if ((Lookup(shown).find(doubtful) < 0) & (Lookup(seen).find(doubtful) < 0)).any():
         return None
@@ -351,6 +362,7 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
     count, written_count, doubtful = len(read.writer), len(written.writer), np.empty((3, 0), dtype=np.int64)
     if doubt is not None:
         unsure = np.flatnonzero(doubt[read.writer] | doubt[read.reader])
+        # Each pair of transactions once, with how many edges there are between the two: that is all that `_certain` needs.
         pairs, times = np.unique(_pair(rank[read.writer[unsure]], rank[read.reader[unsure]]), return_counts=True)
         count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), times])
     # Equal edges in sequence count once: cycles have each once.
@@ -378,6 +390,7 @@ def _is_near(edges: Edges, rank: np.ndarray) -> np.ndarray:
 
 def _pair(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
     """Returns int64[n]: one number for each pair of transactions."""
+    # Ranks are below 2^31: one in the high half, one in the low half, and pairs ascend by the first, then by the second.
     found: np.ndarray = (tail.astype(np.int64) << 32) | head
     return found
 
