@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from prozess.checkers.lookup import ascends, distinct, lazy
+from prozess.checkers.lookup import ascends, differs_from_previous, distinct, lazy
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.checking.checker import CellShare, Look
 from prozess.harness.columns import once, rows_of
@@ -20,6 +20,8 @@ from prozess.harness.schema import MISSING, NONE, Role
 
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """The values of `assignments.event`."""
+AT_ASSIGNMENT, SOUGHT, RESET = 1, 2, 3
+"""Values of `positions.event`, by how a position was decided: on assignment, by a seek, by a reset because there was none."""
 END_OF_TIME_NS = np.iinfo(np.int64).max
 NS_PER_MS = 1_000_000
 BACKLOG_NS = 2_000_000_000
@@ -89,6 +91,7 @@ class MemberEvents:
         for one, times in self._times.items():
             mine = np.flatnonzero(client == one)
             assert len(time_ns) == len(client), "a time for each client"
+            # The first event that is not before the time; behind the last one there is none.
             index = np.searchsorted(times, time_ns[mine])
             there = index < len(times)
             found[mine[there]] = times[index[there]]
@@ -118,9 +121,11 @@ class Ownership:
         table = history.tables["assignments"]
         rows = rows_of(table, partition)
         rows = rows[members.row(table["client"][rows]) >= 0]
+        # By member, then by time; events of one time in the order in which they were written.
         order = np.lexsort((rows, table["started_ns"][rows], table["client"][rows]))
         rows = rows[order]
         client, event = table["client"][rows].astype(np.int64), table["event"][rows]
+        # Does an event of the same member come next? It ends what this one began; else the member's own end does.
         followed = np.zeros(len(rows), dtype=bool)
         followed[:-1] = client[1:] == client[:-1]
         end_ns = members.ended_ns[members.row(client)] if len(rows) else np.empty(0, dtype=np.int64)
@@ -218,6 +223,7 @@ def thinned(times: np.ndarray, silence: int) -> np.ndarray:
     if last - first >= len(times):  # more stretches than times
         return times
     # Where each stretch of that length begins among the times; the time before it is the last one of the stretch before.
+    # Example: times 1 2 4 13 19, and stretches of 10. One begins at 10, so `begins` is 3, and the indices 0 2 3 4 stay.
     begins = np.searchsorted(times, np.arange(first + 1, last + 1) * silence)
     kept: np.ndarray = times[distinct(np.concatenate([[0], begins - 1, begins, [len(times) - 1]]))]
     return kept
@@ -239,15 +245,16 @@ def spans_of(positions: Mapping[str, np.ndarray], partition: int) -> tuple[np.nd
     key = span_keys(positions["client"][rows], positions["span"][rows])
     order = np.lexsort((positions["time_ns"][rows], key))
     rows, key = rows[order], key[order]
-    first = np.ones(len(key), dtype=bool)
-    first[1:] = key[1:] != key[:-1]
-    sought = positions["event"][rows][first] == 2
+    # Sorted by span, then by time: the first row of each span is how it began.
+    first = differs_from_previous(key)
+    sought = positions["event"][rows][first] == SOUGHT
     assert len(sought) == int(np.count_nonzero(first)), "an entry for each span"
     return key[first], positions["time_ns"][rows][first], sought
 
 
 def span_keys(client: np.ndarray, span: np.ndarray) -> np.ndarray:
     """Returns int64[n]: one number for each (client, span)."""
+    # An unknown span (NONE) counts as the first, 0: below 0 it would be the last number of the client before.
     key: np.ndarray = client.astype(np.int64) * _KEY + np.maximum(span, NONE + 1)
     return key
 

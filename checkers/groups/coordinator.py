@@ -5,6 +5,7 @@ import numpy as np
 from prozess.checkers.groups.assignments import (
     CLOSE,
     END_OF_TIME_NS,
+    SOUGHT,
     Members,
     Ownership,
     OwnershipResult,
@@ -12,6 +13,7 @@ from prozess.checkers.groups.assignments import (
     over_partitions,
     session_ns,
 )
+from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.harness.columns import rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, GroupCase, join_witnesses, make_witnesses, no_witnesses
@@ -66,10 +68,14 @@ class Commits:
         sends again what timed out.)"""
         covered = self.greatest_before(time_ns) > offset
         assert len(offset) == len(time_ns), "a time for each offset"
+        # The first commit beyond each offset. Example: reached 3 7 7, and offset 3 is covered from the second one on.
+        # Where none is beyond, the last one is taken, and `covered` is false already.
         first = np.minimum(np.searchsorted(self.reached, offset, side="right"), max(0, len(self.rows) - 1))
         tried = self.tried
         for moment in np.unique(time_ns[covered]).tolist():  # beginnings of spans: few
             mine = np.flatnonzero(covered & (time_ns == moment))
+            # Commits that were tried before the span began: one that is not beyond the offset, and may have ended after the
+            # one that is, may have overwritten that.
             then = tried[self.table["invoked_ns"][tried] < moment]
             lowest = _lowest_after(self._ends(then), self.table["log_offset"][then], self.completed_ns[first[mine]])
             covered[mine] = lowest > offset[mine]
@@ -86,6 +92,7 @@ class Commits:
         found = np.full(len(after_ns), END_OF_TIME_NS, dtype=np.int64)
         tried = self.tried[np.argsort(self.table["invoked_ns"][self.tried], kind="stable")]
         ends_ns, invoked_ns = self._ends(tried), self.table["invoked_ns"][tried]
+        # Example: commits of 9, 4, 6 were tried at 1, 2, 3 s, and ended late. Before 2.5 s the least was 4, before 1.5 s 9.
         for moment in np.unique(after_ns).tolist():
             mine, later = np.flatnonzero(after_ns == moment), np.flatnonzero(ends_ns > moment)
             # Commits in the order in which they were tried: the running minimum up to `before_ns` answers for all of them.
@@ -208,10 +215,13 @@ def _sought_between(history: CellHistory, partition: int, client: np.ndarray, ti
     """Returns bool[n]: had this client sought in this partition before?"""
     positions = history.tables["positions"]
     rows = rows_of(positions, partition)
-    rows = rows[positions["event"][rows] == 2]
-    found = np.zeros(len(client), dtype=bool)
-    for row in rows.tolist():  # seeks are rare
-        found |= (client == positions["client"][row]) & (positions["time_ns"][row] < time_ns)
+    rows = rows[positions["event"][rows] == SOUGHT]
+    rows = rows[np.lexsort((positions["time_ns"][rows], positions["client"][rows]))]
+    # The first seek of each client answers: if that was not before, none was.
+    rows = rows[differs_from_previous(positions["client"][rows])]
+    slot = Lookup(positions["client"][rows].astype(np.int64)).find(client.astype(np.int64))
+    found = slot >= 0
+    found[found] = positions["time_ns"][rows[slot[found]]] < time_ns[found]
     return found
 
 
@@ -261,10 +271,12 @@ def two_owners(history: CellHistory) -> KernelResult:
 
 def _two_owners(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
     owned = Ownership(history, members, partition.partition)
+    # Two sets of pairs: those of ownerships that certainly overlapped, and those in which the earlier owner may have been
+    # evicted meanwhile without knowing. The latter count only if the coordinator accepted commits of both.
     overlaps = _overlaps(owned.client, owned.begin_ns, owned.end_ns)
     believed = _overlaps(owned.client, owned.begin_ns, owned.known_end_ns)
-    commits = Commits(history, partition.partition)
-    both = [(i, j) for i, j in believed if (i, j) not in set(overlaps) and _both_committed(owned, commits, i, j)]
+    commits, certain = Commits(history, partition.partition), set(overlaps)
+    both = [pair for pair in believed if pair not in certain and _both_committed(owned, commits, *pair)]
     pairs = np.array([*overlaps, *both], dtype=np.intp).reshape(-1, 2)
     assert pairs.shape == (len(overlaps) + len(both), 2), pairs.shape
     later, earlier = pairs[:, 0], pairs[:, 1]
@@ -299,8 +311,8 @@ def _both_committed(owned: Ownership, commits: Commits, later: int, earlier: int
 
 
 def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> list[tuple[int, int]]:
-    """Returns (later, earlier) for each interval, ascending by begin, that begins within the longest-lasting interval of
-    another client. Normally there is none."""
+    """Returns (later, earlier) for each interval, ascending by begin, that begins within one of another client. Of several
+    the first that began is named. Normally there is none."""
     if len(client) < 2:
         return []
     assert (begin_ns[1:] >= begin_ns[:-1]).all(), "intervals ascend by begin"
@@ -313,7 +325,9 @@ def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> l
         # Example: intervals 0–9 of member 1, 2–3 of member 2, 5–6 of member 1. The third lies within the greatest end so far,
         # 9, which is its own member's: no pair. The second one lies in the first, of another member: the pair (1, 0).
         others = np.flatnonzero((client[:later] != client[later]) & (end_ns[:later] > begin_ns[later]))
-        found += [(later, int(earlier)) for earlier in others[:1]]
+        found += [
+            (later, int(earlier)) for earlier in others[:1]
+        ]  # one pair each: how many others there were counts nothing
     return found
 
 

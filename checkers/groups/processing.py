@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.groups.assignments import (
+    AT_ASSIGNMENT,
     CLOSE,
     END_OF_TIME_NS,
     LOST,
+    RESET,
     REVOKE,
+    SOUGHT,
     MemberEvents,
     Members,
     OwnershipResult,
@@ -52,6 +55,7 @@ class RetryPartition:
         self._processed, self._source, self._retry = history.tables["processed"], source, retry
         key, origin = self._index.read_key, self._index.reads["origin"]
         rows = np.flatnonzero((key >= 0) & (origin >= 0))
+        # A record of the retry topic is read by several, audits included: each once, as one of its reads has it.
         rows = rows[np.argsort(key[rows], kind="stable")]
         assert len(rows) == 0 or int(key[rows[0]]) >= 0, "only readable records have an origin"
         rows = rows[differs_from_previous(key[rows])]
@@ -78,13 +82,14 @@ class RetryPartition:
         )
         tried = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] == MISSING))
         tried = tried[np.lexsort((table["started_ns"][tried], table["log_offset"][tried]))]
+        # By offset, then by time: the last attempt at each offset is the one that a lost copy would follow.
         last = np.append(differs_from_previous(table["log_offset"][tried])[1:], True)[: len(tried)]
         tried = tried[last]
         slot = Lookup(table["log_offset"][tried]).find(offset)
         found = np.zeros(len(offset), dtype=bool)
         if not len(tried):
             return found
-        rows = tried[slot]
+        rows = tried[slot]  # -1 takes the last one, and `slot >= 0` drops it
         for client in distinct(sends["client"][lost]).tolist():  # members
             sent_ns = sends["invoked_ns"][lost & (sends["client"] == client)].max()
             found |= (slot >= 0) & (table["client"][rows] == client) & (table["started_ns"][rows] <= sent_ns)
@@ -96,6 +101,8 @@ class RetryPartition:
         table = self._processed
         own = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] != MISSING))
         handed = self._done()
+        # Own steps first, then those from the retry topic: four arrays in step with one another, by which record it was, when
+        # it was done, after which attempt, and by which send it was handed on.
         origin = np.concatenate([identity_keys(table["sender"][own], table["sequence"][own]), self._origin_of(handed)])
         attempt, sent = self._attempts(handed)
         rows = np.concatenate([own, handed])
@@ -212,7 +219,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     processed = history.tables["processed"]
     done = _Done.of(processed, partition, log)
     # Owed: positions from the group's begin to its greatest commit. Mistaken steps elsewhere count as well.
-    left = ~done.rightly[low:high]
+    left = ~done.rightly[low:high]  # counts from `low`
     beyond = np.concatenate([done.mistaken[done.mistaken < low], done.mistaken[done.mistaken >= high]])
     slot = np.sort(np.concatenate([low + np.flatnonzero(left), beyond]))
     judged = int(high - low) + len(beyond)
@@ -268,6 +275,7 @@ class _Done:
         rows = _done_rows(processed, partition.partition)
         position = log.positions.find(processed["log_offset"][rows])
         rows, position = rows[position >= 0], position[position >= 0]
+        # `other`: the step and the log name different records. It counts only where both name one.
         other = np.zeros(len(rows), dtype=bool)
         known = log.key[position] != UNREADABLE
         shown = log.rows[position]
@@ -333,12 +341,14 @@ def _jumped_over(
     (if there was one) and before a commit beyond it? Then a member that received it owes nothing. The loop runs over
     resets, which are few."""
     positions, rows = history.tables["positions"], rows_of(history.tables["positions"], commits.partition)
-    rows = rows[(positions["event"][rows] == 3) & (Members.of(history).row(positions["client"][rows]) >= 0)]
+    rows = rows[(positions["event"][rows] == RESET) & (Members.of(history).row(positions["client"][rows]) >= 0)]
     moments = positions["time_ns"][rows]
     over = np.zeros(len(offset), dtype=bool)
     for at, moment, reached in zip(
         positions["log_offset"][rows], moments, commits.greatest_before(moments), strict=True
     ):
+        # A reset to `at` passed over what stands before it. If a member had been given that, the reset must have come later,
+        # and nothing beyond it been committed by then.
         over |= (offset < at) & ((member < 0) | ((seen_ns <= moment) & (offset >= reached)))
     return over
 
@@ -351,8 +361,8 @@ def group_start(history: CellHistory, partition: int) -> int:
     rows = rows_of(positions, partition)
     rows = rows[Members.of(history).row(positions["client"][rows]) >= 0]  # plain readers have positions, too
     event = positions["event"][rows]
-    resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
-    refused = (event == 2) & (group.auto_offset_reset == "error")
+    resolved = np.isin(event, (AT_ASSIGNMENT, RESET)) & (positions["log_offset"][rows] >= 0)
+    refused = (event == SOUGHT) & (group.auto_offset_reset == "error")
     rows = rows[resolved | refused]
     if not len(rows):
         return int(END_OF_TIME_NS)
@@ -360,7 +370,7 @@ def group_start(history: CellHistory, partition: int) -> int:
         return 0
     first = rows[np.argmin(positions["time_ns"][rows])]
     event = positions["event"][first]
-    from_the_start = event == 2 or (event == 3 and group.auto_offset_reset != "latest")
+    from_the_start = event == SOUGHT or (event == RESET and group.auto_offset_reset != "latest")
     return 0 if from_the_start else int(positions["log_offset"][first])
 
 
@@ -396,6 +406,7 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     table, number = history.tables["processed"], partition.partition
     rows = steps_in_order(table, number)
     before, after, case = _steps_again(history, number, members, rows)
+    # Three kinds of repetitions, one after the other: the same offset again, another copy in the log, and by the retry topic.
     one, other = _copies(table, first_steps(table, rows))
     before, after = np.concatenate([before, one]), np.concatenate([after, other])
     case = np.concatenate([case, np.full(len(one), GroupCase.DUPLICATE, dtype=np.int32)])
@@ -490,9 +501,10 @@ def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarr
     if not ascends(offset):
         order = np.argsort(offset, kind="stable")
         rows, offset = rows[order], offset[order]
+    # Both rows of an offset that comes twice are marked: the second differs from none before it, and marks the one before it.
+    # Example: offsets 3 5 5 8: F F T F, then F T T F. Only those two rows are sorted anew, among themselves.
     repeated = ~differs_from_previous(offset)
     repeated[:-1] |= repeated[1:]
-    # Both rows of an offset that comes twice are marked: the second differs from none before it, and marks the one before it.
     again = np.flatnonzero(repeated)
     rows = rows.copy()
     several = rows[again]
@@ -521,6 +533,7 @@ def _first_of_each(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.
     repeated[:-1] |= repeated[1:]
     again = np.flatnonzero(repeated)
     record = _record_named(processed, rows[again])
+    # Within one offset another record is another first, too: steps of 7 that name a a b have the firsts T F T.
     first[again] |= differs_from_previous(record)
     return first
 
@@ -557,6 +570,7 @@ def _why_again(
     if one_instance_may_be_two(history):  # whoever is fenced ends without a word of what it had
         learned_late |= _same_member(one, other, members)
     covered = Commits(history, partition).covered(offset, span_ns)
+    # The later of these lines wins: the order in the docstring of `reprocessed`, from its end.
     case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
     case[(one != other) & learned_late] = GroupCase.EVICTED
     case[(one != other) & members.crashed(one)] = GroupCase.CRASHED
