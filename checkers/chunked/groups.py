@@ -117,7 +117,7 @@ def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
     change = np.repeat([1, -1], bounds.shape[1])
     order = np.argsort(at, kind="stable")
     at, depth = at[order], np.cumsum(change[order])
-    # Of several changes at one key only what is true after the last of them counts: 1–5 and 6–9 meet at 6, and share nothing.
+    # If several change at one key, what is true after the last of them counts: 1–5 and 6–9 meet at 6, and share nothing.
     last = np.append(at[1:] != at[:-1], True)[: len(at)]
     at, several = at[last], depth[last] > 1
     # Where the depth rises above 1 a shared range begins, and where it falls again one has ended just before.

@@ -109,7 +109,7 @@ def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Seq
 
 def late_in(cell: CellHistory, piece: Piece, left_out: np.ndarray) -> KernelResult:
     """Returns what `late` finds of the plain records of a piece that are left out (bool[L(p)])."""
-    # By position in L(p) → by row of `sends`: each send is asked whether the record where it was acknowledged is left out.
+    # Position in L(p) becomes row of `sends`: is the record left out that stands where this send was acknowledged?
     there = piece.send_position >= 0
     among = np.zeros(len(piece.send_position), dtype=bool)
     assert len(left_out) == len(piece.plain), "one entry for each record of the piece's log"

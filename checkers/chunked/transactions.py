@@ -224,7 +224,7 @@ def _first_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     slot, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
     partition = np.repeat([share.partition for share in shares], [len(part[0]) for part in parts])
-    # By transaction, then by partition, then by sequence: the first row of each transaction is its first record, as
+    # Sorted by transaction, then by partition, then by sequence: the first row of each transaction is its first record, as
     # `CellIndex.first_shown` has it of a whole cell.
     order = np.lexsort((sequence, partition, slot))
     assert len(slot) == len(sequence) == len(partition), "one entry for each transaction of a share"
@@ -246,8 +246,8 @@ def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
         found: np.ndarray = (refused.find(writer) < 0) & (refused.find(reader) < 0)
         return found
 
-    # `part.read` has the edges without doubt. Of the others those count whose transactions both were committed, as often as
-    # they were there.
+    # `part.read` has the edges without doubt. Others count, as often as they were there, if both of their transactions were
+    # committed.
     read = part.read + int(part.doubtful[2][kept(*part.doubtful[:2])].sum())
     backwards = part.backwards[:, kept(*part.backwards)]
     near = None if part.near is None else part.near.chosen(kept(part.near.writer, part.near.reader))

@@ -121,7 +121,7 @@ class Ownership:
         table = history.tables["assignments"]
         rows = rows_of(table, partition)
         rows = rows[members.row(table["client"][rows]) >= 0]
-        # By member, then by time; events of one time in the order in which they were written.
+        # Sorted by member, then by time; events of one time in the order in which they were written.
         order = np.lexsort((rows, table["started_ns"][rows], table["client"][rows]))
         rows = rows[order]
         client, event = table["client"][rows].astype(np.int64), table["event"][rows]

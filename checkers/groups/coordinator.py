@@ -311,8 +311,8 @@ def _both_committed(owned: Ownership, commits: Commits, later: int, earlier: int
 
 
 def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> list[tuple[int, int]]:
-    """Returns (later, earlier) for each interval, ascending by begin, that begins within one of another client. Of several
-    the first that began is named. Normally there is none."""
+    """Returns (later, earlier) for each interval, ascending by begin, that begins within one of another client. If there
+    are several of these, the first that began is named. Normally there is none."""
     if len(client) < 2:
         return []
     assert (begin_ns[1:] >= begin_ns[:-1]).all(), "intervals ascend by begin"

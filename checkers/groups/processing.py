@@ -82,7 +82,7 @@ class RetryPartition:
         )
         tried = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] == MISSING))
         tried = tried[np.lexsort((table["started_ns"][tried], table["log_offset"][tried]))]
-        # By offset, then by time: the last attempt at each offset is the one that a lost copy would follow.
+        # Sorted by offset, then by time: the last attempt at each offset is the one that a lost copy would follow.
         last = np.append(differs_from_previous(table["log_offset"][tried])[1:], True)[: len(tried)]
         tried = tried[last]
         slot = Lookup(table["log_offset"][tried]).find(offset)

@@ -59,6 +59,7 @@ def waits_of(sends: Columns, bound_ns: int) -> SendWaits:
 
 def join_waits(parts: Sequence[SendWaits], bound_ns: int) -> SendWaits:
     """Returns what must be known of all rows of a partition, from what is known of its blocks."""
+    # Spans of blocks are joined as acknowledgements are within one: those that are less than the bound apart.
     spans = [(np.full(len(busy), client), busy) for part in parts for client, busy in part.busy.items()]
     client = np.concatenate([np.empty(0, dtype=np.int64), *(owner for owner, _ in spans)])
     begin_ns, end_ns = np.concatenate([np.empty((0, 2), dtype=np.int64), *(busy for _, busy in spans)]).T
@@ -84,6 +85,8 @@ def _busy(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray, bound_ns
     for owner, begins, ends in zip(
         client[np.append(0, edges)].tolist(), np.split(begin_ns, edges), np.split(end_ns, edges), strict=True
     ):
+        # Spans by begin: between two there is a silence where the next begins so long after all ends before it.
+        # In the example the ends so far are 1 2 3 90 91, and 90 - 3 is more than 50: apart after the third.
         reached = np.maximum.accumulate(ends)
         assert len(begins) == len(ends), "a span has two ends"
         apart = np.flatnonzero(begins[1:] - reached[:-1] >= bound_ns)
@@ -132,6 +135,7 @@ def stuck_in(history: CellHistory, partition: int, waits: SendWaits) -> KernelRe
         sequence, begin_ns, end_ns = sequence[timed], begin_ns[timed], end_ns[timed]
         vain = _vain(begin_ns, end_ns, waits.busy.get(client, np.empty((0, 2), dtype=np.int64)))
         for wait in while_asked(asked_of(history, client, ObservationKind.ASKED), vain, bound_ns):
+            # A wait lasts for the bound, and pauses between sends are far shorter: some send was under way in it.
             first = int(sequence[(end_ns > wait[0]) & (begin_ns < wait[1])].min())
             found.append(_witness(history, partition, (client, first), wait))
     witnesses = join_witnesses(found)

@@ -30,6 +30,7 @@ def unanswered(history: CellHistory) -> KernelResult:
     for row in np.flatnonzero(long).tolist():
         node, begin_ns = int(calls["node"][row]), int(calls["time_ns"][row])
         end_ns = begin_ns + int(calls["value"][row])
+        # `value` is how long the call took, or has taken so far: both kinds of rows are judged alike.
         since_ns, until_ns = longest_awake(beats, begin_ns, end_ns)
         awake = until_ns - since_ns >= bound_ns
         if awake:

@@ -38,6 +38,7 @@ def leaderless(history: CellHistory) -> KernelResult:
     table, bound = history.tables.get("metadata", empty_rows(METADATA)), history.bounds.new_leader_ns
     hearts = history.tables.get("heartbeats", empty_rows(HEARTBEATS))
     beats = once(hearts, leaderless, lambda: distinct(hearts["time_ns"]))
+    # Heartbeats of all processes together: where none came at all, it was the machine that stood still.
     still = beats[:-1][np.diff(beats) > BEAT_GAP_NS], beats[1:][np.diff(beats) > BEAT_GAP_NS]
     found, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number, partition in history.partitions.items():
@@ -101,6 +102,8 @@ def _reigns(table: Mapping[str, np.ndarray], rows: np.ndarray, last_ns: int) -> 
     for first, stop in zip(new.tolist(), [*new[1:].tolist(), len(rows)], strict=True):
         own = rows[first:stop]
         both = table["isr"][own] | table["elr"][own]
+        # Only whoever was eligible in all rows of the reign counts.
+        # Example: {1, 2, 3}, then {1, 3} are 0b1110 and 0b1010: 1 and 3.
         eligible = int(np.bitwise_and.reduce(np.where(both == 0, table["last_known_elr"][own], both)))
         end_ns = int(time_ns[stop]) if stop < len(rows) else last_ns
         if kind[first] != MetadataKind.DELETED:
@@ -128,6 +131,7 @@ def _could_lead(
     for node in range(MASK_BITS):
         if not reign.eligible >> node & 1 or node == reign.leader:
             continue
+        # The first gap that is long enough between two times out of reach. The end of the span counts as such a time.
         since_ns = begin_ns
         for a, b in [*sorted([*out.get(node, ()), *_fenced(brokers, node)]), (end_ns, end_ns)]:
             if min(a, end_ns) - since_ns >= bound_ns:
@@ -147,6 +151,7 @@ def _fenced(table: Mapping[str, np.ndarray], node: int) -> list[Span]:
         (table["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(table["kind"], kinds) & (table["node"] == node)
     )
     rows = rows[np.argsort(table["log_position"][rows], kind="stable")]
+    # Before its first row a broker is not registered, and so it cannot lead.
     spans, since_ns = list[Span](), -(2**62)
     fenced = True
     for time_ns, kind in zip(table["time_ns"][rows].tolist(), table["kind"][rows].tolist(), strict=True):

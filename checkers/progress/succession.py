@@ -46,6 +46,7 @@ def stale_controller(history: CellHistory) -> KernelResult:
         if not len(later):
             continue
         judged += 1
+        # The first of them in time; epoch and node decide between equals, so that the result does not depend on the order.
         next_row = later[np.lexsort((began_node[later], began_epoch[later], began_ns[later]))[0]]
         replaced_ns = int(began_ns[next_row])
         mine = np.flatnonzero((node == claimant) & (time_ns > replaced_ns))  # ascending
@@ -79,6 +80,8 @@ def answers(metrics: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, 
     leaders, epochs = (
         rows[np.lexsort((metrics["node"][rows], metrics["time_ns"][rows]))] for rows in (leaders, epochs)
     )
+    # Moment and node as one number: the moment's rank in the high half, the node in the low one. A leader and an epoch with
+    # the same number are one answer.
     times = np.unique(metrics["time_ns"])
     of_leaders, of_epochs = (
         np.searchsorted(times, metrics["time_ns"][rows]) << 32 | metrics["node"][rows] for rows in (leaders, epochs)

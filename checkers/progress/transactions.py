@@ -84,9 +84,11 @@ def _calls(rows: Columns, ends: Mapping[int, int]) -> dict[str, np.ndarray]:
     # began; the second one lasts until the client was last known to live.
     following = np.append(client[1:] == client[:-1], False)[: len(order)]
     next_ns = np.where(following, np.append(begun_ns[1:], 0)[: len(order)], np.iinfo(np.int64).max)
+    # Each client is looked up once, and its answer given to all of its calls.
     caller, slot = np.unique(client, return_inverse=True)
     known = np.array([ends.get(int(one), MISSING) for one in caller], dtype=np.int64)
     lived_ns = known[slot] if len(caller) else begun_ns[:0]
+    # The row of an initialisation is a call itself; that of a transaction has the call of its end.
     begin_ns = np.where(transaction == NONE, begun_ns, rows["end_invoked_ns"][order])
     completed_ns = rows["completed_ns"][order]
     returned = completed_ns != MISSING

@@ -60,6 +60,7 @@ def stretches_of(history: CellHistory, client: int, partition: int) -> list[Part
              own.tolist(), strict=True),
         *((time_ns, NONE, NONE, True) for time_ns in assignments["started_ns"][taken].tolist()),
     ]  # fmt: skip
+    # Each event lasts until the next one, and the last until the client's end. Events of one time keep their order.
     events.sort(key=lambda event: event[0])
     times = [time_ns for time_ns, *_ in events] + [_lived_until(history, client)]
     found, member = list[PartitionHeld](), bool((assignments["client"] == client).any())
@@ -101,7 +102,7 @@ def silences_of(
         # Before each gap: the offset that the reader wants next.
         reached = np.concatenate([[stretch.next_offset], offset[first:last] + 1])
         for gap in np.flatnonzero(np.diff(times) >= bound_ns).tolist():
-            if reached[gap] == NONE:
+            if reached[gap] == NONE:  # from where it reads, only the first record that it is given says
                 continue
             unread = int(np.searchsorted(log.offset, reached[gap]))
             if unread < len(log.offset):

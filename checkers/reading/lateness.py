@@ -54,6 +54,7 @@ class Stillness:
         self.begin_ns = begin[first]
         self.end_ns = reach[np.append(first[1:], len(reach)) - 1] if len(reach) else reach
         # How much time was spent still before each span: two look-ups then say how much of any interval was.
+        # Example: spans 0–9 and 12–14. From 5 to 13 it is 10 - 5: of 10 in all until 13, 5 were before 5.
         self._before = np.concatenate([[0], np.cumsum(self.end_ns - self.begin_ns)])
 
     def __or__(self, other: "Stillness") -> "Stillness":
@@ -69,6 +70,7 @@ class Stillness:
         last = np.searchsorted(self.begin_ns, time_ns, side="right") - 1
         at = np.maximum(last, 0)
         assert len(self._before) == len(self.begin_ns) + 1, "a sum before each span, and one of all"
+        # How much of the last span that began has passed: all of it, if it has ended.
         inside = np.clip(time_ns - self.begin_ns[at], 0, self.end_ns[at] - self.begin_ns[at])
         return np.where(last >= 0, self._before[at] + inside, 0)
 
@@ -268,6 +270,7 @@ def _sent(
     receipts = [Receipts(index, recipient.clients) for recipient in recipients]
     given_ns = _last_given(index, receipts, rows)
     # Nearly all were given in time to the last recipient, and so to all. Only of the others each recipient is asked.
+    # The bound is subtracted, because NEVER is the greatest number and nothing may be added to it.
     beyond = rows_where(len(rows), lambda some: given_ns[some] - bound.latency_ns > invoked_ns[some])
     state, reader = np.zeros(len(rows), dtype=np.int8), np.full(len(beyond), -1, dtype=np.intp)
     worst, its_ns = state[beyond], np.full(len(beyond), BEFORE)
@@ -275,6 +278,7 @@ def _sent(
         late_rows = rows[beyond]
         first, seen_ns = receipt.first(late_rows), receipt.given_ns(late_rows)
         became = _became(history, index, late_rows, seen_ns, recipient, bound)
+        # Example: recipients 0 and 1 never received it: -1 and -2. The witness finds the recipient by it.
         first[first < 0] = -1 - number
         # Over all recipients the worst state counts, and of equal states the latest read.
         worse = (became > worst) | ((became == worst) & (seen_ns > its_ns))
@@ -297,6 +301,7 @@ def _last_given(index: PartitionIndex, receipts: Sequence[Receipts], rows: np.nd
     odd = ~taken(index.send_confirmed, rows)
     for receipt in receipts:
         odd[slots_of(receipt.others, rows)] = True
+    # Position -1 takes the last record's time: such a send is not confirmed, and so it is odd.
     given_ns = given_at[taken(index.send_position, rows)] if len(given_at) else np.full(len(rows), NEVER)
     some = np.flatnonzero(odd)  # of these, what was taken is of another record
     if len(some):
@@ -390,6 +395,7 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     changes = rows_where(
         len(invoked_ns) - 1, lambda rows: np.diff(invoked_ns[rows.start : rows.stop + 1] // length) != 0
     )
+    # Sends of one client come in the order of time: a window is a few stretches, not as many as it has records.
     starts = np.append(0, changes + 1)
     number = invoked_ns[starts] // length
     numbers = distinct(number)
@@ -406,8 +412,10 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     odd_rows = np.flatnonzero(odd)
     if len(odd_rows):
         its_window = window[np.searchsorted(starts, odd_rows, side="right") - 1]
+        # Example: a record of window 0 was late. One less is ordinary there, and one more is owed, delivered and late: 0b111.
         np.subtract.at(of_kind[:, _ORDINARY], its_window, 1)
         np.add.at(of_kind, (its_window, _kind(sent, bound, odd_rows)), 1)
+    # For each of the 32 kinds: is this fact one of its bits? A count is then the sum over the kinds that it is about.
     owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> slot & 1 == 1 for slot in range(_FACTS))
     counted = {
         "sent": np.ones(kinds, dtype=bool),
@@ -422,6 +430,7 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     counts = {name: of_kind[:, chosen].sum(axis=1) for name, chosen in counted.items()}
     latency_ns, slot = sent.given_ns - invoked_ns, np.repeat(window, lengths)
     if len(odd_rows):
+        # Latencies are of records that were owed and came, late ones included. Stretches are counted anew among those.
         kept = sent.owed & (sent.given_ns != NEVER)
         latency_ns, slot = latency_ns[kept], slot[kept]
         assert len(latency_ns) == len(slot), "a window for each latency"

@@ -76,6 +76,8 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
     tombstone = np.zeros(len(rows), dtype=bool)
     tombstone[send >= 0] = sends["size"][send[send >= 0]] == NONE
     cleaned = index.may_be_cleaned(record_key=reads["key"][rows], offset=reads["log_offset"][rows], tombstone=tombstone)
+    # Where another record stands, no cleaning explains it. Where none does, the record may stand elsewhere, or have been
+    # cleaned.
     dirty = replaced | ((index.identities.find(index.keys_of_reads(rows)) < 0) & ~cleaned)
     count = int(np.count_nonzero(dirty))
     rows, position, send = rows[dirty][:WITNESSES_MAX], position[dirty][:WITNESSES_MAX], send[dirty][:WITNESSES_MAX]
@@ -118,6 +120,7 @@ def skipped(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), 0, judged, incomplete="; ".join(reasons) or None)
     level = of_clients(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
     committed = level == Isolation.READ_COMMITTED.value
+    # Two logs, and each reader's own counts: the record that he jumped over is in `over`, as a row of the audit's reads.
     parts = [
         _jumps(index, log_level, before[of_level], after[of_level])
         for log_level, of_level in ((Isolation.READ_UNCOMMITTED, ~committed), (Isolation.READ_COMMITTED, committed))
@@ -157,6 +160,7 @@ def _jumps(
     if not len(log.offset):
         return before[:0], after[:0], log.rows[:0]
     # Nearly all steps lead from a record of the log to the next one, over the marker of a transaction.
+    # If both logs have the same offsets, a position in one is the same in the other, and L(p)'s are computed already.
     if log is index.log or np.array_equal(log.offset, index.log.offset):
         at, to = index.positions_of_reads(before), index.positions_of_reads(after)
     else:
@@ -167,6 +171,8 @@ def _jumps(
     # `first`: the first record of the log behind the read before. It jumped if that one stands in front of the read after.
     assert len(before) == len(after), "a step has two ends"
     first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
+    # Example: the log is at 0 1 3 4, and a step leads from 1 to 4: `first` is position 2, and 4 stands at 3 > 2: it jumped
+    # over the record at 3. A step from 1 to 2, where nothing stands, has `first` 2 as well, and 2 > 2 is false.
     jumps = np.searchsorted(log.offset, index.reads["log_offset"][after], side="left") > first
     if (
         log.end is None and index.audited
@@ -326,8 +332,9 @@ def _silences(
     since_ns = _visible_since(partition, log)
     found = []
     for gap in silent.tolist():
+        # The first record at or behind the next offset: offsets may have holes, so the next record need not stand there.
         unread = int(np.searchsorted(log.offset, reached[gap] + 1))
-        if unread == len(log.offset):
+        if unread == len(log.offset):  # it had read everything
             continue
         start_ns = max(int(times[gap]), int(since_ns[unread]))
         if life.level is Isolation.READ_COMMITTED:
@@ -364,6 +371,7 @@ def _visible_since(partition: PartitionIndex, log: Log) -> np.ndarray:
     acks = of_clients(partition.client_acks, partition.reads["sender"][log.rows], unknown=0)
     confirmed = (send >= 0) & (acks != 0)
     confirmed[confirmed] = sends["outcome"][send[confirmed]] == Outcome.OK.value
+    # When the audit was given it, at the latest; when it was acknowledged, if that is known and was before.
     since_ns: np.ndarray = partition.reads["read_ns"][log.rows].copy()
     since_ns[confirmed] = np.minimum(since_ns[confirmed], sends["completed_ns"][send[confirmed]])
     # If a later record is visible, so is this one: the least of all times from here to the end.
@@ -378,6 +386,7 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
         return -NEVER
     rows, slot = index.transactions_of_sends(partition)
     there = partition.sends["log_offset"][rows]
+    # A record of which nobody knows where it stands may stand in front.
     slot = slot[(there <= offset) | (there == NONE)]
     if not len(slot):
         return -NEVER
@@ -430,6 +439,7 @@ def _stable_offsets(history: CellHistory, index: CellIndex, partition: Partition
         above = high_ns[(high > stable[begin]) & (high_ns >= stable_ns[begin]) & (high_ns <= stable_ns[end])]
         if not len(above):
             continue
+        # From when something was above it, and no transaction held it any more, until the last report of both.
         begin_ns = max(int(above[0]), _held_until(history, index, partition, int(stable[begin])))
         end_ns = int(min(stable_ns[end], above[-1]))
         if end_ns - begin_ns >= STALLED_NS:

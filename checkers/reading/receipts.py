@@ -31,6 +31,7 @@ class Receipts:
         alignment = self._index.alignment
         if alignment is None:
             return None
+        # The reshape is for a recipient that received nothing: two empty columns.
         begins, ends = np.array(self._runs, dtype=np.intp).reshape(-1, 2).T
         # The run that begins last before a stretch; the stretch is this client's if it begins before the run ends.
         run = np.searchsorted(begins, [one.first for one in alignment.stretches], side="right") - 1
@@ -68,6 +69,7 @@ class Receipts:
         if self._stretches is not None:
             for one in self._stretches:
                 found[one.positions] = np.arange(one.first, one.last)
+            # What this recipient got there is another record. A position -1 is the last entry, which is -1 in any case.
             found[index.positions_of_reads(self._unconfirmed)] = -1
             return found
         confirmed = np.ones(len(index.reads["client"]), dtype=bool)
@@ -100,6 +102,7 @@ class Receipts:
         """Returns the rows of `sends`, ascending, of records that were received elsewhere than where they were acknowledged,
         and the rows of `reads` by which they first were."""
         index = self._index
+        # Two ways to be elsewhere: it stands in L(p) where it was not acknowledged, or L(p) does not confirm the read.
         other = np.append(index.send_at[:-1] < 0, False) & (index.send_in_log >= 0)
         row, send = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         if other.any():
@@ -114,6 +117,8 @@ class Receipts:
         order = (
             np.lexsort((row, index.reads["read_ns"][row])) if len(self._runs) > 1 else np.argsort(row, kind="stable")
         )
+        # Rows of one client ascend by time, and so the row decides; of several clients the time does. Backwards, so that of
+        # several receipts of one send the earliest is written last.
         row, send = row[order][::-1], send[order][::-1]
         assert len(row) == len(send), "a receipt for each send"
         first = np.full(len(index.sends["client"]), -1, dtype=np.intp)

@@ -75,6 +75,7 @@ def early_reads(index: CellIndex, position: int) -> np.ndarray:
     reads, clocks, transactions = index.partitions[position].reads, index.clocks[position], index.transactions
     rows, transaction, _ = index.consumed(position)
     early = np.flatnonzero(taken(reads["read_ns"], rows) < transactions.commit_invoked_ns[transaction])
+    # NEVER is after every read: a transaction whose commit was not invoked is here, unless it was aborted.
     early = early[~transactions.aborted[transaction[early]]]
     clock = of_clients(clocks, reads["client"][rows[early]], unknown=NONE)
     same = clock == of_clients(clocks, transactions.columns["client"][transaction[early]], unknown=NONE)
@@ -127,11 +128,12 @@ def _fenced_from(transactions: Transactions, rows: np.ndarray) -> np.ndarray:
     of_id, returned, called = instances["transactional_id"][order], returned[order], instances["begun_ns"][order]
     found = np.full(len(rows), never)
     name, own = its["transactional_id"][rows], its["initialised_ns"][rows]
-    for number in distinct(np.sort(name)).tolist():
+    for number in distinct(name).tolist():
         first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
         mine = np.flatnonzero(name == number)
         later = first + np.searchsorted(returned[first:last], own[mine], side="right")
         # Instances by when their init returned: of all that returned later than this one, when the first was called.
+        # Example: called at 1 7 5, returned at 3 8 9. A transaction of the first may be fenced from 5 on.
         assert (returned[first:last][1:] >= returned[first:last][:-1]).all(), (
             "instances in the order in which they were ready"
         )
@@ -193,7 +195,7 @@ def open_records_of_part(index: CellIndex) -> OpenRecords:
     order = np.lexsort((records.offset, -records.until_ns, gap, records.case, clock))
     new = differs_from_previous(gap[order]) | differs_from_previous(records.case[order])
     first = order[new | differs_from_previous(clock[order])]
-    return records.chosen(np.sort(first))
+    return records.chosen(np.sort(first))  # ascending by offset again
 
 
 def _open_elsewhere(index: CellIndex, position: int) -> OpenRecords:
@@ -272,7 +274,7 @@ def _rows_behind(index: CellIndex, position: int) -> Iterator[tuple[int, np.ndar
     another case, or `aborted-read`."""
     partition = index.partitions[position]
     clocks, elsewhere = index.clocks[position], _open_elsewhere(index, position)
-    readers = distinct(np.sort(partition.consumers))
+    readers = distinct(partition.consumers)
     level = of_clients(partition.client_isolation, readers, unknown=Isolation.NOT_A_READER)
     readers = readers[level == Isolation.READ_COMMITTED.value]
     asking = of_clients(clocks, readers, unknown=NONE)
@@ -286,7 +288,8 @@ def _rows_behind(index: CellIndex, position: int) -> Iterator[tuple[int, np.ndar
         of_record = np.where(
             send >= 0, of_clients(clocks, partition.sends["client"][np.maximum(send, 0)], unknown=NONE), NONE
         )
-    for clock in distinct(np.sort(asking[asking != NONE])).tolist():
+    for clock in distinct(asking[asking != NONE]).tolist():
+        # Only transactions of the reader's own clock say anything about his time; others count as not open.
         mine = until_ns
         if not one_clock:
             mine = np.where(of_record == clock, until_ns, _NOT_OPEN)
@@ -310,6 +313,7 @@ def _read_by(client: np.ndarray, clients: np.ndarray, rows: np.ndarray) -> np.nd
 
 def _raise(newest_ns: np.ndarray, offset: np.ndarray, records: OpenRecords) -> None:
     """Raises each running maximum to that of these records in front of it."""
+    # Strictly in front: a record that is open does not stand behind itself.
     before = np.searchsorted(records.offset, offset) - 1
     assert (records.offset[1:] >= records.offset[:-1]).all(), "records ascend by offset"
     more = np.maximum.accumulate(records.until_ns)

@@ -102,6 +102,7 @@ def _unfinished(
     sources: Sequence[PartitionIndex], source: _Side, below: np.ndarray, committed: np.ndarray
 ) -> list[str]:
     """Returns the reasons why the copiers did not finish their work."""
+    # How many records of each source partition are not committed yet.
     left = np.bincount(source.which[~below], minlength=len(sources))
     reasons = []
     for slot, index in enumerate(sources):
@@ -151,7 +152,8 @@ def _missing(
     """Returns source records below the committed offset that have fewer copies than there are such records."""
     chosen = np.flatnonzero(below & (source.key >= 0))
     rank = _rank(source.key[chosen])
-    # There are n equal source records and k copies of them: those of rank k and above have none.
+    # There are n equal source records and k copies of them: those of rank k and above have none. Example: b b b with two
+    # copies: the third b (rank 2) has none. Which of equal records it is nobody can say, so it is the last.
     chosen = chosen[rank >= _Counted(copy.key).of(source.key[chosen])]
     parts = []
     for slot, index in enumerate(sources):
@@ -175,6 +177,8 @@ def _repeated(source: _Side, copy: _Side, copies: Sequence[PartitionIndex], *, w
     audit cannot make one up. A source that the audit did not show counts for one. If the audit showed all sources
     (`whole`), a copy without a source is strange."""
     rank, sources = _rank(copy.key), _Counted(source.key).of(copy.key)
+    # Example: one source and three copies: those of rank 1 and 2 are too many. No source that is known, and two copies, and
+    # the audit not whole: rank 1 is one too many in any case.
     chosen = np.flatnonzero((copy.key >= 0) & (rank >= np.maximum(1, sources)) & ((sources > 0) | (not whole)))
     return _of_copies(copy, copies, chosen, first=_first_of(copy.key, chosen), case=CopyCase.REPEATED)
 
@@ -189,6 +193,7 @@ def _first_of(keys: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Returns intp[chosen]: where the key of each of these stands first."""
     order = np.argsort(keys, kind="stable")
     new = np.flatnonzero(differs_from_previous(keys[order]))
+    # `new` are the first of each key in the order of keys; `order` leads back to where it stands.
     slot = Lookup(keys[order][new]).find(keys[chosen])
     return np.asarray(order[new[slot]])
 

@@ -107,6 +107,7 @@ class CellIndex(Indexed):
             assert len(slot) == len(rows), "each send has a transaction, or -1"
             known = slot >= 0
             failed[known] = self.transactions.columns["outcome"][slot[known]] == Outcome.FAIL.value
+            # All records of a transaction that failed have failed with it, and those entered the queue.
             part = (sends["outcome"][rows] != Outcome.FAIL.value) | failed
             found.append((rows[part], slot[part]))
         return found
@@ -222,6 +223,7 @@ class CellIndex(Indexed):
         shown = np.flatnonzero(self.visible_at >= 0)
         # Records come partition by partition, so the first index of a transaction is its first record by partition.
         which, first = np.unique(self.transaction[shown], return_index=True)
+        # -1 stands for no record from here on: each column gets an entry NONE at its end, which -1 reads.
         rows = np.append(shown[first], -1)[Lookup(which).find(transactions)]
         sequence = np.append(self.of_sends("sequence"), NONE)[rows]
         return sequence, np.where(rows >= 0, self.visible_offsets(rows), NONE)
@@ -247,6 +249,7 @@ class CellIndex(Indexed):
     def seen_committed_in(self, position: int) -> np.ndarray:
         """Returns, for partition number `position`, the transactions of which a read_committed consumer received a record,
         perhaps several times."""
+        # Without the last entry of `transactions_of`, which is no send's.
         received = self.partitions[position].consumed_committed.sends
         transaction = self.transactions_of(position)[:-1][received]
         return np.asarray(transaction[transaction >= 0])
@@ -324,6 +327,7 @@ class CellIndex(Indexed):
 
     def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns those of these rows of `reads` that show records of recorded transactions, and these transactions."""
+        # A read of no send of ours (-1) takes the last entry, which is -1, too.
         slot = self.transactions_of(position)[self.partitions[position].send_of_read[rows]]
         there = slot >= 0
         return (rows, slot) if there.all() else (rows[there], slot[there])
@@ -446,6 +450,7 @@ class Transactions:
     def find(self, client: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Returns intp[n]: the index of each of these transactions, -1 if it is not recorded. The numbers of one client
         are dense, and its rows stand together: so this is an array access."""
+        # Example: clients 3 3 3 7 7 in `sends`: two lookups, each of one client's numbers.
         starts = np.flatnonzero(differs_from_previous(client))
         if not self._once_each or len(starts) * _STRETCH_ROWS_MIN > len(client):
             return self._rows_by_key.find(identity_keys(client, number))
@@ -545,10 +550,12 @@ class Transactions:
             backwards = returned[first:last][::-1]
             least = np.minimum.accumulate(backwards)[::-1]
             rows = np.flatnonzero((table["transactional_id"] == number) & (table["initialised_ns"] != MISSING))
+            # Instances of one id by when they were called: the first that was called after its own init had returned.
             later = np.searchsorted(called[first:last], table["initialised_ns"][rows], side="right")
             rows, later = rows[later < last - first], later[later < last - first]
             when[rows] = least[later]
-            position = np.searchsorted(least, least[later], side="right") - 1  # the instance that this is of
+            # The least returned time is that of the last of equal entries: [3 5 5] has its 5 of the third.
+            position = np.searchsorted(least, least[later], side="right") - 1
             successor[rows] = client[first:last][position]
         return when, successor
 

@@ -162,7 +162,8 @@ def finding_of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> Kerne
         case = np.where(level == Isolation.READ_COMMITTED.value, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
         audit = ~partition.read_by_consumer(rows)
         # Sorted by level, then record, then consumers before the audit, then time: the first row of each (level, record)
-        # is the # witness.
+        # is the witness.
+        # AT_READ_COMMITTED is less than AT_READ_UNCOMMITTED, and so comes first.
         order = np.lexsort((reads["read_ns"][rows], audit, partition.read_key[rows], case))
         rows, case, audit = rows[order], case[order], audit[order]
         new = differs_from_previous(partition.read_key[rows]) | differs_from_previous(case)
@@ -268,6 +269,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
     # G0 is looked for within the edges of writes alone; a set that has such a cycle shows that one.
     alone = np.full(len(number), -1, dtype=np.intp)
     alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
+    # Which sets have an edge by writes at all: those without are `information-cycle` alone.
     counted = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
     counted[number[by_write]] = True
     sets, alone_sets = _groups(number, below=len(counted)), _groups(alone, below=len(alone))
@@ -510,6 +512,7 @@ def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
 
     tail, head = tail[rows], head[rows]
     _, label = connected_components(_graph(tail, head, len(nodes)), directed=True, connection="strong")
+    # An edge whose ends have one label is in a cycle: there is a way back.
     inside = (label[tail] == label[head]) & (tail != head)
     order = np.argsort(label, kind="stable")  # the first of each label is its least node
     # scipy numbers components in no order that we know: each is named by its least node instead.
@@ -550,6 +553,7 @@ def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None)
     nodes = distinct(tail)  # in a component every node has an edge
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
     begin, end = (0, None) if first is None else (int(head[first]), int(tail[first]))
+    # Breadth first from behind the edge that must be in it: the first way found to its other end is a shortest one.
     graph = _graph(tail, head, len(nodes))
     order, before = breadth_first_order(graph, begin, directed=True, return_predecessors=True)
     if end is None:
@@ -586,6 +590,7 @@ def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> "csr_matrix":
     from scipy.sparse import csr_matrix
 
     # Each edge once, as one number, ascending: by tail, then by head, as a sparse matrix has its rows.
+    # Example: 3 nodes and the edges 2→0, 0→1: the numbers 6 and 1, in order 1 6, which are 0→1 and 2→0.
     key = distinct(tail.astype(np.int64) * size + head)
     tail, head = key // max(1, size), key % max(1, size)
     # The rows of a CSR matrix: edges of node n are from first[n] to first[n + 1]. Example: tails 0 0 2 → [0 2 2 3].
