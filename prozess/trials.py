@@ -70,6 +70,7 @@ from prozess.harness.plan.schedule import (
     Between,
     ClientAction,
     DeleteRecords,
+    DeleteTopics,
     Each,
     Elapsed,
     FaultAction,
@@ -77,6 +78,7 @@ from prozess.harness.plan.schedule import (
     Inspect,
     IsrIs,
     LeaderMoved,
+    MakeTopics,
     MessagePassed,
     Mix,
     MixFault,
@@ -125,6 +127,8 @@ Action = (
     | TakeOver
     | AddPartitions
     | DeleteRecords
+    | DeleteTopics
+    | MakeTopics
 )
 """What a step does."""
 WorkloadName = Literal[
@@ -313,6 +317,10 @@ add_partitions = _builder(AddPartitions, "add_partitions")
 """Creates the late partitions and topics."""
 delete_records = _builder(DeleteRecords, "delete_records")
 """Deletes all but the last `keep` records of every partition."""
+delete_topics = _builder(DeleteTopics, "delete_topics")
+"""Deletes topics, under the clients that use them."""
+make_topics = _builder(MakeTopics, "make_topics")
+"""Makes deleted topics again: other topics with the same names."""
 
 
 def fault(name: FaultName | str, *targets: str, **parameters: object) -> FaultAction:

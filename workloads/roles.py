@@ -118,6 +118,9 @@ class Launcher:
         self._plan, self._run, self._cluster, self._toolbox = plan, run, cluster, toolbox
         self.absent = {p.partition for p in plan.partitions if p.late}
         """Late partitions that were assigned to no client yet."""
+        self.missing = set(self.absent)
+        """The partitions that are not there now, by their recorded ids. The audit leaves them out."""
+        self._nameless = plan.nameless
 
     @property
     def observer_servers(self) -> str:
@@ -145,14 +148,14 @@ class Launcher:
         settings = ROLES[planned.role].launch(
             LaunchContext(plan=self._plan, planned=planned, servers=servers, limit_s=limit_s, toolbox=self._toolbox)
         )
-        late = sorted(self.absent.intersection(planned.partitions)) if planned.role in _GROWING else []
+        late = sorted(self.absent.intersection(self.served(planned))) if planned.role in _GROWING else []
         spec = ClientSpec(
             client=planned.client,
             role=planned.role,
             name=planned.name,
             bootstrap_servers=servers,
             properties=settings.properties | self._statistics(planned),
-            partitions=tuple((p, partitions[p].topic_name, partitions[p].number) for p in planned.partitions),
+            partitions=tuple((p, partitions[p].topic_name, partitions[p].number) for p in self.served(planned)),
             rate_hz=planned.traffic.rate_hz if planned.role in SENDING else 0,
             value_bytes=planned.traffic.value_bytes,
             unacknowledged_max=planned.traffic.unacknowledged_max,
@@ -169,6 +172,11 @@ class Launcher:
             library=self._library(planned),
             isolation=int(isolation),
         )
+
+    def served(self, planned: PlannedClient) -> list[int]:
+        """Returns the partitions that the client is to know, by their recorded ids."""
+        left_out = self._nameless | self.missing if planned.role in OF_THE_AUDIT else self._nameless
+        return [p for p in planned.partitions if p not in left_out]
 
     def _library(self, planned: PlannedClient) -> Path | None:
         """Returns where the client's own version of librdkafka is; None if it has the one that prozess runs with."""

@@ -630,8 +630,8 @@ class Admin(AdminTransactions, AdminChanges):
         super().__init__(cluster, clock=clock)
         self._made = made
 
-    def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:
-        """Creates topics as assigned, and returns once they are whole.
+    def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float, whole: bool = True) -> None:
+        """Creates topics as assigned, and returns once they are whole; `whole` = False: once the controller has them.
 
         They are once the own view of every running broker has each of their partitions with a leader and whole ISR, and the
         leader has its log.
@@ -662,7 +662,8 @@ class Admin(AdminTransactions, AdminChanges):
         if self._made is not None:
             self._made.made(self.topic_ids([topic.name for topic in topics]))
         expected = {(t.name, number): frozenset(r) for t in topics for number, r in enumerate(t.assignment)}
-        self._await_whole(expected, deadline_ns)
+        if whole:
+            self._await_whole(expected, deadline_ns)
 
     def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:
         """Returns once every living broker names a working coordinator for each group; NotReady with what is lacking."""

@@ -16,7 +16,8 @@ from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.joining import FileToJoin
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, rows_into, table_path, writer_to
-from prozess.harness.history.reader import History
+from prozess.harness.history.reader import History, metadata_error_ns
+from prozess.harness.history.topic_lives import TopicLives
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.codes import Dictionaries, broker_mask
 from prozess.harness.recording.rows import read_segments, recorded, rows_in
@@ -131,9 +132,9 @@ def write_history(run: RunDirectory, large: LargeTables | None = None) -> None:
     """Writes every table of `prozess.harness.schema.TABLES` from the rows and the plan. It replaces what is there, file
     by file.
 
-    `large`: who writes the clustered tables of a large run. None: this process. Those of verifiable clients are always
-    written here, because a row of `reads` may need any row of `sends`. Raises BadInput for a plan of another version,
-    HistoryUnreadable if a segment of rows is missing, StorageFull.
+    `large`: who writes the clustered tables of a large run. None: this process. Those of verifiable clients, and those of
+    topics that were made again, are always written here, because a row of `reads` may need any row of `sends`. Raises
+    BadInput for a plan of another version, HistoryUnreadable if a segment of rows is missing, StorageFull.
     """
     plan = _plan(run)
     if plan.origin not in ("trial", "recorded"):
@@ -142,19 +143,22 @@ def write_history(run: RunDirectory, large: LargeTables | None = None) -> None:
     clients = recorded(run.rows)
     start_ns = _start_ns(run, clients)
     planned = _planned_tables(plan, Dictionaries(run.dictionaries))
+    lives = _topic_lives(run, plan, clients)
 
     def write(table: Table) -> None:
         if table.name in planned:
             sources, torn = [_Rows(NONE, planned[table.name])], 0
         else:
             sources, torn = _sources(run, table, clients.get(table.name, []))
+            if lives is not None:
+                sources = [_Rows(s.client, lives.rekeyed(table, s.client, s.rows)) for s in sources]
         groups = _clustered(_in_order(table, sources)) if table.partitioned else iter([sources])
         acknowledged = _acknowledged(run, plan, clients) if table is READS else None
         with TableWriter(run, table, start_ns=start_ns, torn_rows=torn) as writer:
             for columns in _in_columns(table, groups, start_ns, acknowledged):
                 writer.write(columns)
 
-    there = large is not None and not _has_verifiable(plan) and _recorded_rows(run) >= large.rows_min
+    there = large is not None and lives is None and not _has_verifiable(plan) and _recorded_rows(run) >= large.rows_min
     far = _clustered_tables(clients) if there else {}
     # Two at a time: `sends` and `reads` are the long ones, and both numpy and pyarrow release the interpreter.
     with ThreadPoolExecutor(2, thread_name_prefix="history") as pool:
@@ -260,6 +264,18 @@ def _acknowledged(run: RunDirectory, plan: Plan, clients: Mapping[str, Sequence[
         return {}
     own = {client: [source.rows for source in _sources(run, SENDS, [client])[0]] for client in clients.get("sends", [])}
     return acknowledged_partitions(own)
+
+
+def _topic_lives(run: RunDirectory, plan: Plan, clients: Mapping[str, Sequence[int]]) -> TopicLives | None:
+    """Returns what says of each row which topic of its name it is about; None if each name stands for one in the plan."""
+    if not plan.nameless:
+        return None
+
+    def rows_of(table: str) -> Iterator[tuple[int, np.ndarray]]:
+        for source in _sources(run, TABLES[table], clients.get(table, []))[0]:
+            yield source.client, source.rows
+
+    return TopicLives(plan, rows_of, error_ns=metadata_error_ns(run))
 
 
 def _has_verifiable(plan: Plan) -> bool:

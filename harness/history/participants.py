@@ -18,6 +18,8 @@ from prozess.harness.schema import (
     RECORDER_CLIENT,
     FaultPhase,
     Isolation,
+    MetadataKind,
+    MetadataSource,
     ObservationKind,
     Outcome,
     ReadFlag,
@@ -115,6 +117,17 @@ def copies(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, CopyFacts]]:
     return found
 
 
+def ended_partitions(plan: Plan, metadata: Mapping[str, np.ndarray]) -> frozenset[int]:
+    """Returns the partitions whose topic a step deleted, by the controllers' log: no audit can read them. Of a topic that was
+    made again, each life has partitions of its own."""
+    if not plan.topics_end:
+        return frozenset()
+    gone = (metadata["kind"] == MetadataKind.DELETED.value) & (
+        metadata["source"] == MetadataSource.CONTROLLER_LOG.value
+    )
+    return frozenset(metadata["partition"][gone].tolist())
+
+
 # What is known of each client: what was planned for it, and then what it reported itself.
 
 
@@ -142,8 +155,9 @@ class ClientFacts:
     reported_until_ns: np.ndarray
 
 
-def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
-    """Returns the facts about clients, from the plan and the table `clients`. The recorder's own id is left out."""
+def client_facts(plan: Plan, table: Mapping[str, np.ndarray], *, revealed: bool = False) -> ClientFacts:
+    """Returns the facts about clients, from the plan and the table `clients`. The recorder's own id is left out.
+    `revealed`: the audit did not reach some partitions, and others show what was in them."""
     rows = {name: values[table["client"] < RECORDER_CLIENT] for name, values in table.items()}
     ids = rows["client"]
     if (ids < 0).any():
@@ -176,7 +190,7 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     issued[ids] = np.where(rows["complete"] == 1, rows["issued"], NONE)
     issued[(role == Role.MEMBER.value) & ~_sending(plan, rows, size)] = 0
     reported_until_ns = _reported_until_ns(plan, rows, size)
-    if not plan.audited:  # whoever reads L(p) and V(p) out of what others saw
+    if revealed or not plan.audited:  # whoever reads L(p) and V(p) out of what others saw
         role = np.append(role, np.full(len(REVEALED), Role.AUDIT, dtype=np.int32))
         isolation = np.append(isolation, np.array(REVEALED, dtype=np.int32))
         issued, acks, clock = (

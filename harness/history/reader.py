@@ -24,6 +24,7 @@ from prozess.harness.history.participants import (
     audit_claims,
     client_facts,
     copies,
+    ended_partitions,
     log_starts,
     nodes_out,
 )
@@ -178,11 +179,12 @@ class History:
         facts = self.clients
         sends: Mapping[str, np.ndarray] = PartitionColumns(self.files["sends"], partition)
         reads: Mapping[str, np.ndarray] = PartitionColumns(self.files["reads"], partition)
-        if not self.plan.audited:
+        audited = self.plan.audited and partition not in self.ended
+        if not audited:
             reads = RevealedReads(sends, reads, facts.isolation, first_id=len(facts.role) - len(REVEALED))
         return PartitionHistory(
             partition=partition,
-            audited=self.plan.audited,
+            audited=audited,
             readers_begin=self.plan.readers_begin,
             sends=sends,
             reads=reads,
@@ -352,7 +354,12 @@ class History:
     @cached_property
     def clients(self) -> ClientFacts:
         """Returns what is known of each client."""
-        return client_facts(self.plan, self.table("clients"))
+        return client_facts(self.plan, self.table("clients"), revealed=bool(self.ended))
+
+    @cached_property
+    def ended(self) -> frozenset[int]:
+        """The partitions whose topic was deleted before the audit."""
+        return ended_partitions(self.plan, self._small("metadata")) if self.plan.topics_end else frozenset()
 
     @cached_property
     def _observations(self) -> dict[str, np.ndarray]:

@@ -192,6 +192,10 @@ class Workload(Protocol):
         """Reports producers that these late partitions (dense ids) exist: they write to them from now on."""
         ...
 
+    def appeared(self, partitions: Collection[int], *, there: bool) -> None:
+        """Notes that partitions (recorded ids) are there, or are there no more. Clients are not informed."""
+        ...
+
     def progress(self) -> Mapping[int, Progress]:
         """Returns the counts of sends by dense partition id. They are taken from the recorded rows."""
         ...

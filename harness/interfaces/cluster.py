@@ -366,9 +366,14 @@ BrokerView = Mapping[tuple[str, int], PartitionView]
 class AdminProtocol(Protocol):
     """Administers the Kafka cluster over the observer's link, which no fault touches. Every call has a time limit."""
 
-    def create_topics(self, topics: Sequence["TopicSpec"], *, timeout_s: float) -> None:
+    def create_topics(self, topics: Sequence["TopicSpec"], *, timeout_s: float, whole: bool = True) -> None:
         """Creates the topics, and returns once every living broker reports all replicas of all their partitions in
-        sync."""
+        sync. `whole` = False: once the controller has created them."""
+        ...
+
+    def delete_topics(self, ids: Sequence[UUID], *, timeout_s: float) -> None:
+        """Deletes topics by their ids (KIP-516). It is safe where they are gone. ClusterFailed if Kafka refuses, or
+        nobody answers."""
         ...
 
     def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:

@@ -412,6 +412,24 @@ def _parts_of(key: str) -> tuple[str, str, bool]:
     return scope, name.removeprefix(_PROPERTY), name.startswith(_PROPERTY)
 
 
+def with_topic(combination: Combination, settings: Mapping[str, Any], variant: Variant) -> Combination:
+    """Returns the combination with some settings of its topic changed (`topic.key` = value). BadInput for a setting that
+    is none of a topic's, or that is invalid in the combination."""
+    if others := [key for key in settings if not key.startswith("topic.")]:
+        raise BadInput(f"settings: {others[0]!r} is no setting of a topic. Give keys as topic.retention.ms.")
+    mine: dict[str, Any] = combination.topic.model_dump()
+    for key, value in settings.items():
+        _check_key(key, combination.axes["workload"])
+        _, name, is_property = _parts_of(key)
+        (mine["properties"] if is_property else mine)[name] = value
+    topic = _validated("topic", mine)
+    assert isinstance(topic, TopicConfiguration)
+    changed = combination.model_copy(update={"topic": topic})
+    if why := why_invalid(changed, variant):
+        raise BadInput(f"settings {dict(settings)} make an invalid topic: {why}.")
+    return changed
+
+
 def _configured(scope: str, mine: dict[str, Any], made: dict[str, Frozen]) -> Frozen:
     """Makes a configuration of a combination. `made` holds those of earlier combinations."""
     if (known := f"{scope} {mine!r}") not in made:

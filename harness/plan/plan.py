@@ -2,7 +2,7 @@
 `plan.json` is enough to run it again."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Literal
@@ -25,7 +25,15 @@ from prozess.harness.config.messages.planned_names import PlannedNames
 from prozess.harness.errors import BadInput
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import AlertSpec
-from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction, MessagePassed, Step, selects
+from prozess.harness.plan.schedule import (
+    MESSAGE_FAULT,
+    METHOD_FAULT,
+    DeleteTopics,
+    FaultAction,
+    MessagePassed,
+    Step,
+    selects,
+)
 from prozess.harness.plan.trial import Limits, Traffic
 from prozess.harness.plan.work import (
     PLAIN,
@@ -79,6 +87,8 @@ class Cell(Frozen):
     """The partitions among `partitions` that belong to the derived topic."""
     delivery_bound: DeliveryBound | None = None
     """The promise of the trial about deliveries; None means that there is none."""
+    life: int = 0
+    """Which topic of its name it has, from 0. A step deletes the one before and makes this one (`make_topics`)."""
 
     @property
     def group(self) -> GroupWork | None:
@@ -377,8 +387,32 @@ class Plan(Frozen):
         for client in self.clients:
             if client.transactional_id is not None and client.cell is not None:
                 transactional_ids.setdefault(client.cell, client.transactional_id)
-        partitions = {p.partition: (p.topic_name, p.number) for p in self.partitions}
+        partitions = {partition: name for name, partition in self.recorded.items()}
         return PlannedNames(partitions, groups, transactional_ids)
+
+    @property
+    def recorded(self) -> Mapping[tuple[str, int], int]:
+        """Returns, for each (topic, number), the dense id that clients and observers write down. It is that of the first
+        partition with this name: nobody can say of which topic a record is while the trial runs."""
+        return {(p.topic_name, p.number): p.partition for p in reversed(self.partitions)}
+
+    @property
+    def nameless(self) -> frozenset[int]:
+        """Returns the dense ids that nobody writes down, because an earlier partition has the same name."""
+        return frozenset(range(len(self.partitions))).difference(self.recorded.values())
+
+    @property
+    def topics_end(self) -> bool:
+        """Says whether a step deletes topics."""
+        return any(isinstance(step.do, DeleteTopics) for step in self.steps)
+
+    def before(self, partition: int) -> tuple[int, ...]:
+        """Returns the partitions of the earlier topics that had the name of this one, in order."""
+        own = self.partitions[partition]
+        if not self.cells[own.cell].life:
+            return ()
+        key = (own.topic_name, own.number)
+        return tuple(p.partition for p in self.partitions[:partition] if (p.topic_name, p.number) == key)
 
     @property
     def message_steps(self) -> tuple[Step, ...]:

@@ -48,6 +48,7 @@ from prozess.harness.plan.schedule import (
     parse_target,
     selects,
 )
+from prozess.harness.plan.topic_lives import check_lives, topics_made_again, with_later_topics
 from prozess.harness.plan.trial import Trial, WorkloadSpec
 from prozess.harness.plan.work import work_with
 from prozess.harness.plan.workloads.registry import KINDS
@@ -87,6 +88,7 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
         attach=trial.attach,
     )
     check_steps(plan)
+    check_lives(plan)
     return plan
 
 
@@ -216,7 +218,29 @@ class _Layout:
             delivery_bound=combination.delivery,
         )
         self.cells.append(cell)
+        self._add_later(trial, workload, combination, cell)
         return cell
+
+    def _add_later(self, trial: Trial, workload: WorkloadSpec, combination: Combination, first: Cell) -> None:
+        """Adds a cell for each topic that steps make again under the name of a cell's first topic."""
+        later = topics_made_again(
+            trial.steps, combination, partitions=workload.topics.partitions, variant=trial.variant
+        )
+        for life, (topic, count) in enumerate(later, start=1):
+            dense = range(len(self.partitions), len(self.partitions) + count)
+            self.partitions += [
+                PlannedPartition(
+                    partition=partition,
+                    topic_name=first.topic_name,
+                    number=number,
+                    cell=len(self.cells),
+                    assignment=_assignment(trial, workload, topic.replication_factor, number),
+                    late=True,
+                )
+                for number, partition in enumerate(dense)
+            ]
+            changes = {"cell": len(self.cells), "name": f"{first.name}-life-{life + 1}", "topic": topic, "life": life}
+            self.cells.append(first.model_copy(update=changes | {"partitions": tuple(dense)}))
 
 
 def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, topic_name: str) -> str | None:
@@ -271,7 +295,10 @@ def _clients(trial: Trial, layout: _Layout) -> tuple[PlannedClient, ...]:
     for workload, cells, label in zip(trial.workloads, layout.cells_of, _labels(trial), strict=True):
         plan_clients = KINDS[workload.kind].plan_clients
         prefix = f"{label}-" if label else ""
-        clients += _numbered(plan_clients(workload, cells, layout.partitions, prefix), first=len(clients))
+        planned = with_later_topics(
+            plan_clients(workload, cells, layout.partitions, prefix), layout.cells, layout.partitions
+        )
+        clients += _numbered(planned, first=len(clients))
     for level in ISOLATION_LEVELS:
         audit = PlannedClient(client=0, role="audit", name=f"audit-{level}", partitions=every, isolation_level=level)
         clients += _numbered([audit], first=len(clients))

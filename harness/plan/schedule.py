@@ -274,6 +274,26 @@ class DeleteRecords(Frozen):
     cells: Selector = Field(default_factory=dict)
 
 
+class DeleteTopics(Frozen):
+    """Deletes the topics of the selected cells, by their ids, and returns once no running broker knows them (KIP-516).
+    Clients go on as they are: nobody informs them."""
+
+    kind: Literal["delete_topics"] = "delete_topics"
+    cells: Selector = Field(default_factory=dict)
+
+
+class MakeTopics(Frozen):
+    """Makes the topics of the selected cells again after `delete_topics`: topics with the same names and other ids. Each is
+    a cell of its own in the plan, which a verdict judges by itself (`Cell.life`)."""
+
+    kind: Literal["make_topics"] = "make_topics"
+    cells: Selector = Field(default_factory=dict)
+    partitions: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many partitions each has now. None: as many as the one before."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What is set otherwise than for the one before, as in `base`: `topic.key` = value."""
+
+
 def _ordered_range(value: tuple[float, float]) -> tuple[float, float]:
     if value[0] > value[1]:
         raise ValueError("the first number must not be greater than the second")
@@ -393,13 +413,16 @@ Action = Annotated[
     | Annotated[ClientAction | StallAction, Field(discriminator="do")]
     | TakeOver
     | AddPartitions
-    | DeleteRecords,
+    | DeleteRecords
+    | DeleteTopics
+    | MakeTopics,
     Field(discriminator="kind"),
 ]
 
 OfCells = (
-    Acked | Settled | LeaderMoved | Offline | IsrIs | Behind | Send | Inspect | TakeOver | AddPartitions | DeleteRecords
-)
+    Acked | Settled | LeaderMoved | Offline | IsrIs | Behind
+    | Send | Inspect | TakeOver | AddPartitions | DeleteRecords | DeleteTopics | MakeTopics
+)  # fmt: skip
 """The conditions and actions that select cells."""
 ClientCommand = PauseSends | ResumeSends | Send | ClientAction | StallAction | TakeOver
 """An action that a workload's clients carry out."""

@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 from prozess.harness.code_identity import OTHER_CODE
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
+from prozess.harness.history.participants import REVEALED
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import Finding
 from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, TABLES
+from prozess.harness.schema import NONE, TABLES, Role
 from prozess.spark_checkers.oracle.facts import facts_of
 from prozess.spark_checkers.oracle.texts import SqlTexts, texts_of
 from prozess.spark_checkers.session import Batches, failure_of_workers, local_master, map_numbers, start_session
@@ -114,17 +115,59 @@ def second_opinion(
         finally:
             session.stop()
     history = History.open(run)
-    texts = AUDITED if history.plan.audited else UNAUDITED
-    asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
     of_run = facts_of(history)
     tables = {name: _table_of_run(session, run, name) for name in TABLES}
     tables |= {name: session.createDataFrame(rows) for name, rows in of_run.items()}
     sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
+    cells = {planned.partition: planned.cell for planned in history.plan.partitions}
+    if not (history.plan.audited and history.ended):
+        texts = AUDITED if history.plan.audited else UNAUDITED
+        return _compared(session, tables, sizes, findings, texts, cells, workers=workers)
+    first = len(history.clients.role) - len(REVEALED)
+    found: tuple[str, ...] = ()
+    for texts in (AUDITED, UNAUDITED):  # the topics that went on, then those that were deleted before the audit
+        mine = [f for f in findings if (f.partition in history.ended) is (texts is UNAUDITED)]
+        chosen = _of_topics(tables, history.ended, gone=texts is UNAUDITED, first_revealed=first)
+        found += _compared(session, chosen, sizes, mine, texts, cells, workers=workers)
+    return found
+
+
+def _compared(
+    session: "SparkSession",
+    tables: "Mapping[str, DataFrame]",
+    sizes: Mapping[str, int],
+    findings: Sequence[Finding],
+    texts: SqlTexts,
+    cells: Mapping[int, int],
+    *,
+    workers: int,
+) -> tuple[str, ...]:
+    """Asks the tables, and compares. `tables` has `reads`, audited or not."""
+    asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
+    tables, sizes = dict(tables), dict(sizes)
     if texts is UNAUDITED:
         tables["received"], sizes["received"] = tables.pop("reads"), sizes.pop("reads")
     opinions = ask_run(session, tables, sizes, asked, texts, workers=workers)
-    cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
+
+
+def _of_topics(
+    tables: "Mapping[str, DataFrame]", ended: Set[int], *, gone: bool, first_revealed: int
+) -> "dict[str, DataFrame]":
+    """Returns the rows of the topics that were deleted before the audit, or of the others; rows of no partition are of both.
+    Of the former no audit read anything: two clients from `first_revealed` on stand for one."""
+    numbers = ", ".join(map(str, sorted(ended)))
+    of_partitions = f"partition < 0 or partition {'in' if gone else 'not in'} ({numbers})"
+    audit = "client >=" if gone else "client <"
+    of_clients = f"role != {int(Role.AUDIT)} or {audit} {first_revealed}"
+    return {
+        name: frame.where(of_partitions)
+        if "partition" in frame.columns
+        else frame.where(of_clients)
+        if name == "fact_clients"
+        else frame
+        for name, frame in tables.items()
+    }
 
 
 def not_compared(run: RunDirectory, findings: Sequence[Finding]) -> str | None:

@@ -88,10 +88,10 @@ class Clients:
         )
 
     def _slot_clock(self, client: PlannedClient, clients: Callable[[], Sequence[int]]) -> SlotClock:
-        topics = {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
+        topics = {partition: name for name, partition in self._plan.recorded.items()}
         return SlotClock(
             clock_file_of(self._run.rows, client.client),
-            partitions=[topics[partition] for partition in client.partitions],
+            partitions=[topics[partition] for partition in client.partitions if partition in topics],
             servers=lambda: self._launching.observer_servers,
             clients=clients,
             clock=self._clock,
@@ -148,9 +148,18 @@ class Clients:
         """Reports producers that these late partitions exist now. NotReady if they do not answer in time."""
         new = set(partitions)
         self._launching.absent -= new
+        self._launching.missing -= new
         of = {c.client for c in self._plan.clients if new.intersection(c.partitions)}
         processes = [p for p in self._processes.running(SENDING) if self._incarnations.planned_of(p.client) in of]
         self._processes.command(processes, messages.BeginCommand(partitions=sorted(new)), timeout_s=COMMAND_LIMIT_S)
+
+    def appeared(self, partitions: Collection[int], *, there: bool) -> None:
+        """Notes that partitions (recorded ids) are there, or are there no more, so that the audit asks for those that
+        are. Clients go on as they are."""
+        if there:
+            self._launching.missing.difference_update(partitions)
+        else:
+            self._launching.missing.update(partitions)
 
     def _send(self, action: Send) -> None:
         partitions = sorted(p for cell in self._plan.cells_matching(action.cells) for p in cell.written)

@@ -189,7 +189,7 @@ class FinalPhase:
             answer = answers.get(planned.client)
             read = answer.complete if answer else {}
             why = answer.incomplete if answer else {}
-            for partition in planned.partitions:
+            for partition in self._launching.served(planned):
                 key = (partition, isolation)
                 if partition in read:
                     complete[key] = read[partition]

@@ -283,6 +283,22 @@ def timelines(metadata: Columns, *, kind: MetadataKind = MetadataKind.PARTITION)
     }
 
 
+def joined_timelines(timelines: Sequence[Timeline]) -> Timeline:
+    """Returns one timeline of several topics that had one name, in order. The last one counts as one that goes on."""
+    rows = {name: np.concatenate([getattr(one, name) for one in timelines]) for name in _COLUMNS}
+    lives: list[TopicLife] = []
+    first = 0
+    for number, one in enumerate(timelines):
+        last, stop = number == len(timelines) - 1, first + len(one.time_ns)
+        (life,) = one.lives
+        created_ns = int(one.time_ns[0]) if number else life.created_ns
+        life = replace(life, first=first, stop=stop, created_ns=created_ns)
+        lives.append(replace(life, deleted_ns=None, ended=False) if last else replace(life, ended=True))
+        first = stop
+    elections = tuple(election for one in timelines for election in one.elections)
+    return Timeline(**rows, elections=elections, lives=tuple(lives))
+
+
 def no_timeline() -> Timeline:
     """Returns the timeline of a partition of which nothing is known."""
     nothing = np.empty(0, dtype=np.int64)

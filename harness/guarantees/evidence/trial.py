@@ -30,6 +30,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     SampledElection,
     Timeline,
     fault_records,
+    joined_timelines,
     no_timeline,
     sampled_elections,
     timelines,
@@ -110,6 +111,8 @@ class Evidence:
     of the rest of this."""
     contradictions: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Why tables cannot be what happened, as clauses: by cell; NONE: of the whole trial."""
+    ended: frozenset[int] = frozenset()
+    """The partitions whose topic was deleted before the audit."""
     not_whole: Sequence[str] = ()
     """What the run waited for in vain after it had undone the faults, and what it saw last."""
     limits: Sequence[str] = ()
@@ -175,6 +178,7 @@ class Evidence:
             not_whole=_texts(run.recovery),
             limits=_texts(run.limits),
             contradictions=contradictions(history),
+            ended=history.ended,
         )
 
     @cached_property
@@ -268,7 +272,7 @@ class Evidence:
         lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
         audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
         return Envelope(
-            timeline=self.timelines.get(partition, no_timeline()),
+            timeline=self._timeline(plan, partition),
             faults=tuple(
                 _as_far_as(fault.of_topic(flushed=self.flushed(cell)), plan, partition) for fault in self.fault_records
             ),
@@ -307,6 +311,15 @@ class Evidence:
             coordinators_moved_ns=lambda: self.coordinators_moved_ns,
             wall_zero_ns=self.wall_zero_ns,
         )
+
+    def _timeline(self, plan: Plan, partition: int) -> Timeline:
+        """Returns the timeline of a partition, behind those of the topics that had its name before. Its own topic counts as
+        one that goes on: what was in its log while it was there is judged, deleted afterwards or not."""
+        own = self.timelines.get(partition, no_timeline())
+        before = [self.timelines[p] for p in plan.before(partition) if p in self.timelines]
+        if not own.known or not (before or partition in self.ended):
+            return own
+        return joined_timelines([*before, own])
 
     def _seeks_unrecorded(self, plan: Plan, partition: int) -> frozenset[int]:
         """Returns the programs of yours that read a partition, with those that took their places."""

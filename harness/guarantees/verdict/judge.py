@@ -94,7 +94,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
         cell.cell: _judge_cell(plan, cell, found, evidence, doubts, beyond, costs, windows) for cell in plan.cells
     }
     controls, silent = _ask_controls(plan, outcomes, decide)
-    _leave_out(plan, outcomes, decide)
+    _leave_out(plan, outcomes, decide, evidence)
     doubts = (*doubts, *idle_doubts(outcomes, decide))
     reasons = list(dict.fromkeys((*doubts, *silent, *_unknown_reasons(outcomes, (*doubts, *silent)))))
     cells = tuple(
@@ -136,10 +136,13 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     )
 
 
-def _leave_out(plan: Plan, outcomes: Mapping[int, dict[str, CellAnomaly]], decide: Collection[str]) -> None:
-    for judged in outcomes.values():
+def _leave_out(
+    plan: Plan, outcomes: Mapping[int, dict[str, CellAnomaly]], decide: Collection[str], evidence: Evidence
+) -> None:
+    for cell, judged in outcomes.items():
+        ended = not evidence.ended.isdisjoint(plan.cells[cell].partitions)
         for name, anomaly in judged.items():
-            if (why := why_not_deciding(plan, anomaly, decide)) is not None:
+            if (why := why_not_deciding(plan, anomaly, decide, ended=ended)) is not None:
                 judged[name] = not_deciding(anomaly, why)
 
 
@@ -207,6 +210,7 @@ def _judge_cell(
     happened_to_readers = [with_readers(one, plan, cell) for one in happened]
     own_doubts, unasked = cell_doubts(plan, cell, evidence), not_asked(plan, cell)
     contradicted = (*evidence.contradictions.get(cell.cell, ()), *evidence.contradictions.get(NONE, ()))
+    ended = not evidence.ended.isdisjoint(cell.partitions)
     unread = None if plan.audited else _unread(cell, found)
     dropped = reasons_of_gaps(plan, cell)
     judged = {}
@@ -231,7 +235,7 @@ def _judge_cell(
                 guarantee,
                 (
                     *(dropped if tally.judged or anomaly in WITHOUT_AUDIT else ()),
-                    *_gaps(plan, cell, anomaly, tally, unread),
+                    *(_gaps_of_ended(cell, anomaly, tally) if ended else _gaps(plan, cell, anomaly, tally, unread)),
                 ),
                 tally,
                 missing,
@@ -400,6 +404,15 @@ def _gaps(plan: Plan, cell: Cell, anomaly: str, tally: Tally, unread: str | None
     return (*others, *([unread] if unread and tally.judged else []))
 
 
+def _gaps_of_ended(cell: Cell, anomaly: str, tally: Tally) -> Sequence[str]:
+    """Returns the same of a cell whose topic was deleted before the audit. What consumers never came to is gone with it, and
+    nobody was promised that."""
+    if anomaly not in OF_ENDED_TOPICS:
+        return (_ENDED,) if tally.judged else ()
+    unaudited = set(map(nobody_audited, cell.partitions))
+    return [why for why in tally.incomplete if not set(why.split("; ")) <= unaudited]
+
+
 def _why_unknown(
     guarantee: Guarantee,
     gaps: Sequence[str],
@@ -512,10 +525,8 @@ def _cells_text(plan: Plan, control: Control) -> str:
 # something of it was found. A caller that chooses (`--decide`) gets exactly what was chosen.
 
 
-NEEDS_NODES = (
-    *("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless"),
-    *("unanswered", "diverged", "snapshot-conflict", "out-of-sequence"),
-)
+_OF_CONTROLLERS = ("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered")
+NEEDS_NODES = (*_OF_CONTROLLERS, "diverged", "snapshot-conflict", "out-of-sequence")
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),
@@ -523,12 +534,16 @@ WITHOUT_AUDIT = (
 )
 """Anomalies that the clients' own records prove without an audit: a consumer that received every acknowledged record would
 have met them. The others mean that something is missing, and only an audit can show that."""
+OF_ENDED_TOPICS = (*WITHOUT_AUDIT, "lost", "skipped", *_OF_CONTROLLERS)
+"""Anomalies that are judged of a topic that was deleted before the audit: by what consumers were given while it was there,
+and by the controllers' log."""
 NEEDS_HEARTBEATS = ("hanging", "stuck")
 """Anomalies of clients that wait. A client that only slept looks the same, unless its heartbeats show that it was awake."""
 NOT_CHOSEN = "it was not chosen to decide"
 _NODES_UNREAD = "neither the nodes' files nor the controllers' log can be read on this cluster"
 _NOT_IMPORTED = "an imported history has neither the nodes' files nor the controllers' log"
 _NO_AUDIT = "there was no audit"
+_ENDED = "its topic was deleted before the audit"
 _NO_HEARTBEATS = "an imported history does not say when its clients were awake"
 
 
@@ -553,8 +568,11 @@ def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
             )
 
 
-def why_not_judged(plan: Plan, anomaly: str) -> str | None:
-    """Returns why a guarantee cannot be judged where this history comes from; None = it can."""
+def why_not_judged(plan: Plan, anomaly: str, *, ended: bool = False) -> str | None:
+    """Returns why a guarantee cannot be judged where this history comes from; None = it can. `ended`: in a cell whose topic
+    was deleted before the audit."""
+    if ended and anomaly not in OF_ENDED_TOPICS:
+        return _ENDED
     if anomaly in NEEDS_NODES and plan.audited:
         return _NODES_UNREAD if plan.nodes_unread else None
     if plan.audited or anomaly in WITHOUT_AUDIT:
@@ -564,7 +582,7 @@ def why_not_judged(plan: Plan, anomaly: str) -> str | None:
     return _NOT_IMPORTED if anomaly in NEEDS_NODES else _NO_AUDIT
 
 
-def why_not_deciding(plan: Plan, judged: CellAnomaly, decide: Collection[str]) -> str | None:
+def why_not_deciding(plan: Plan, judged: CellAnomaly, decide: Collection[str], *, ended: bool = False) -> str | None:
     """Returns why a guarantee does not decide in a cell; None = it does, or it does not apply there. `decide`: as
     chosen."""
     if judged.outcome is AnomalyOutcome.NOT_JUDGED or judged.anomaly in decide:
@@ -572,7 +590,7 @@ def why_not_deciding(plan: Plan, judged: CellAnomaly, decide: Collection[str]) -
     if decide:
         return NOT_CHOSEN
     nothing_seen = judged.outcome is AnomalyOutcome.UNKNOWN and not judged.count
-    return why_not_judged(plan, judged.anomaly) if nothing_seen else None
+    return why_not_judged(plan, judged.anomaly, ended=ended) if nothing_seen else None
 
 
 def not_deciding(judged: CellAnomaly, why: str) -> CellAnomaly:

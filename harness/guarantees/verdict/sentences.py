@@ -152,6 +152,8 @@ def _limits(evidence: Evidence) -> str:
 def _promises(plan: Plan, omitted: Mapping[str, str], chosen: Collection[str]) -> str:
     """Returns what was kept: never more than what decided."""
     read = "" if plan.audited else ", as far as consumers read"
+    if plan.topics_end and plan.audited:
+        read = " (of a topic that was deleted: as far as consumers read)"
     if chosen:
         names = [name for name in TABLE if name in chosen]
         return f"the guarantees that were chosen to decide ({', '.join(names)}{read})"

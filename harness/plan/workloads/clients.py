@@ -44,6 +44,8 @@ class WorkloadKind:
     """The configuration that each cell has besides topic and producer, as `base` and `axes` of a trial name it."""
     topics_may_grow: bool = False
     """A step may add partitions to its topics."""
+    topics_may_end: bool = False
+    """A step may delete its topics and make them again."""
     why_not_here: Callable[[Variant], str | None] = _anywhere
     """Returns why this kind of workload cannot run on a cluster of that variant; None if it can."""
 

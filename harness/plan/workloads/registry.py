@@ -8,9 +8,9 @@ from prozess.harness.plan.workloads import clients
 from prozess.harness.plan.workloads.clients import WorkloadKind
 
 _OWN = {
-    "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True),
+    "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True, topics_may_end=True),
     "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True),
-    "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction"),
+    "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction", topics_may_end=True),
     "transactions": WorkloadKind(clients.plan_transactions_clients, "transaction"),
     "verifiable": WorkloadKind(clients.plan_verifiable_clients, "consumer"),
     "verifiable-share": WorkloadKind(clients.plan_share_clients, why_not_here=clients.why_no_share_groups),

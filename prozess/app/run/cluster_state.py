@@ -31,7 +31,7 @@ def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[s
     keeper = "zookeeper" if mode == "zookeeper" else "controller"
     decoded = decode_ground_truth(
         [node.data_directory for node in cluster.nodes if keeper in node.roles],
-        partition_ids={(p.topic_name, p.number): p.partition for p in plan.partitions} | _INTERNAL_PARTITIONS,
+        partition_ids={**plan.recorded, **_INTERNAL_PARTITIONS},
         wall_minus_monotonic_ns=wall_minus_monotonic_ns,
         metadata_mode=mode,
         migrated=[n.data_directory for n in cluster.nodes if mode == "zookeeper" and "controller" in n.roles],
@@ -137,7 +137,7 @@ class Sampler(Beside):
         self._plan, self._recorder, self._clock = plan, recorder, clock
         self._admin = Admin(cluster)
         self._topics = sorted({p.topic_name for p in plan.partitions})
-        self._ids = {(p.topic_name, p.number): p.partition for p in plan.partitions}
+        self._ids = plan.recorded
         self._last: dict[tuple[int, int], PartitionView] = {}
         self.run_beside(self._beat, "heartbeat")
         for broker in cluster.observer_servers:
@@ -203,7 +203,7 @@ class MetadataSamples(Beside):
         self._recorder, self._clock = recorder, clock
         self._admin = Admin(cluster)
         self._topics = sorted({p.topic_name for p in plan.partitions})
-        self._ids = {(p.topic_name, p.number): p.partition for p in plan.partitions}
+        self._ids = plan.recorded
         self._topic_ids: dict[str, UUID] = {}
         self._last: dict[tuple[int, int], DescribedPartition] = {}
         self._controller: tuple[int, int] | None = None

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from prozess.app.run.admin_calls import AdminCalls
-from prozess.app.run.administration import TrialTopics, end_hanging
+from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.app.run.cluster_state import (
     Inspector,
@@ -31,6 +31,7 @@ from prozess.app.run.message_rows import MessageRows
 from prozess.app.run.metrics_sampler import MetricsSampler
 from prozess.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
 from prozess.app.run.server_log_rows import keep_server_logs
+from prozess.app.run.trial_topics import TrialTopics
 from prozess.app.wiring import TOOLBOX
 from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.protocol.admin import Admin
@@ -234,7 +235,7 @@ class RunStage:
         """Records the content of each replica's own files at the end."""
         if self.run.clock.exists():
             with self.clock.shielded(), self._phase("replicas"):
-                self.inspector.inspect([p.partition for p in self.plan.partitions])
+                self.inspector.inspect(sorted(self.plan.recorded.values()))
 
     def _keep_ground_truth(self) -> None:
         """Decodes the controllers' own log, or ZooKeeper's: the source for who led and who was in sync."""

@@ -46,7 +46,7 @@ class MetricsSampler(Beside):
             return
         watch = self._observer = observer or MetricsObserver(cluster)
         rows = MetricRows(recorder, clock)
-        partitions = {(p.topic_name, p.number): p.partition for p in plan.partitions}
+        partitions = plan.recorded
         leaders = LeaderSampler(watch, partitions, rows)
         for node in cluster.nodes:
             if watch.expected(node.node_id):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prozess.app.run.administration import ScheduledClients, TrialTopics
 from prozess.app.run.cluster_state import Inspector
+from prozess.app.run.trial_topics import ScheduledClients, TrialTopics
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.messages.match import awaited_rule
 from prozess.harness.errors import ClusterFailed, NotReady, TargetMissing
@@ -17,6 +17,7 @@ from prozess.harness.plan.schedule import (
     Behind,
     Condition,
     DeleteRecords,
+    DeleteTopics,
     Each,
     Elapsed,
     FaultAction,
@@ -24,6 +25,7 @@ from prozess.harness.plan.schedule import (
     Inspect,
     IsrIs,
     LeaderMoved,
+    MakeTopics,
     MessagePassed,
     Mix,
     Offline,
@@ -397,6 +399,11 @@ class ScheduleRunner:
                 self._actors.topics.delete_records(
                     self._cells(step.do.cells), keep=step.do.keep, step=number, now_ns=now_ns
                 )
+            case DeleteTopics():
+                avoid = self._context.unhealed()
+                self._actors.topics.delete(self._cells(step.do.cells), avoid=avoid, clock=self._clock)
+            case MakeTopics():
+                self._actors.topics.make(self._cells(step.do.cells), clock=self._clock)
             case Mix() | Each():
                 raise AssertionError("the plan has made steps of every mix and list")
             case _:

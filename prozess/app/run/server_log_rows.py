@@ -33,7 +33,7 @@ def keep_server_logs(run: RunDirectory, plan: Plan, nodes: Sequence[Node], recor
     if time is None:
         return 0
     start_ns = int(read_object(run.clock)["start_monotonic_ns"])
-    names = {(p.topic_name.encode(), p.number): p.partition for p in plan.partitions}
+    names = {(topic.encode(), number): dense for (topic, number), dense in plan.recorded.items()}
     count = 0
     for node in nodes:
         path = run.logs / f"{node.name}.log"

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from prozess.app.run.admin_calls import AdminCalls
-from prozess.app.run.administration import TrialTopics, end_hanging
+from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.app.run.cluster_state import Inspector, Sampler, keep_ground_truth, measure_wall_offset
 from prozess.app.run.kill_rows import rows_from_json, write_rows
 from prozess.app.run.limits import StageLimits, fence_and_audit
 from prozess.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
+from prozess.app.run.trial_topics import TrialTopics
 from prozess.app.wiring import TOOLBOX
 from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.local.cluster import LocalCluster
@@ -187,6 +188,9 @@ class _NoWorkload:
     def begin(self, partitions: Collection[int]) -> None:
         """Is never called: no test has late partitions."""
         raise AssertionError(partitions)
+
+    def appeared(self, partitions: Collection[int], *, there: bool) -> None:
+        """Nobody is told: a session has no producers of its own."""
 
 
 class Session:

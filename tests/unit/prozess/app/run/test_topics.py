@@ -2,8 +2,8 @@
 
 import pytest
 
-from prozess.app.run.administration import TrialTopics
 from prozess.app.run.schedule_runner import Context
+from prozess.app.run.trial_topics import TrialTopics
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

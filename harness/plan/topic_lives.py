@@ -1,0 +1,87 @@
+"""Plans topics that are deleted and made again: each topic of a name is a cell of its own, with partitions of its own.
+
+A topic is its id (KIP-516). Clients know its name alone, and write down the id of the first partition that has a name. Which
+of the topics a row is about is found out when the history is made (`prozess.harness.history.topic_lives`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from prozess.harness.config.configuration import TopicConfiguration, Variant
+from prozess.harness.errors import BadInput
+from prozess.harness.plan.matrix import Combination, with_topic
+from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
+from prozess.harness.plan.schedule import DeleteTopics, MakeTopics, Step, selects
+from prozess.harness.plan.workloads.registry import KINDS
+
+NextTopic = tuple[TopicConfiguration, int]
+"""A topic that a step makes again: its configuration, and how many partitions it has."""
+
+
+def topics_made_again(
+    steps: Sequence[Step], combination: Combination, *, partitions: int, variant: Variant
+) -> list[NextTopic]:
+    """Returns the topics that steps make in the place of the first one of a cell, in order. `partitions`: how many the
+    first one has. BadInput if one is made that was not deleted, or deleted that is not there."""
+    found: list[NextTopic] = []
+    there = True
+    for step in steps:
+        if not isinstance(step.do, DeleteTopics | MakeTopics) or not selects(step.do.cells, combination.axes):
+            continue
+        if isinstance(step.do, DeleteTopics) is not there:
+            wanted = "make_topics" if isinstance(step.do, DeleteTopics) else "delete_topics"
+            raise BadInput(
+                f"Step {step.name!r}: a topic is deleted and made again in turn, and there is no {wanted} before it that "
+                "selects the same cells. Add one, or select other cells."
+            )
+        there = not there
+        if isinstance(step.do, MakeTopics):
+            combination = with_topic(combination, step.do.settings, variant)
+            partitions = step.do.partitions or partitions
+            found.append((combination.topic, partitions))
+    return found
+
+
+def check_lives(plan: Plan) -> None:
+    """Raises BadInput if topics are deleted of which a life cannot be judged by itself."""
+    for step in plan.steps:
+        if not isinstance(step.do, DeleteTopics | MakeTopics):
+            continue
+        cells = plan.cells_matching(step.do.cells)
+        if not cells:
+            raise BadInput(f"Step {step.name!r}: no cell matches {step.do.cells}. Use values of `axes`.")
+        if plan.attach is not None or plan.ssh is not None:
+            raise BadInput(
+                f"Step {step.name!r}: which topic of a name a record went to is found in the controllers' log, which nobody "
+                f'reads on the backend {plan.backend}. Use backend = "local" or "compose", or remove the step.'
+            )
+        for cell in cells:
+            if not KINDS[cell.workload].topics_may_end:
+                ending = ", ".join(name for name, kind in KINDS.items() if kind.topics_may_end)
+                raise BadInput(
+                    f"Step {step.name!r}: the topic of a {cell.workload} cell cannot be deleted. Kinds of workload of which "
+                    f"it can: {ending}."
+                )
+            if cell.derived or any(plan.partitions[p].late and not cell.life for p in cell.partitions):
+                raise BadInput(
+                    f"Step {step.name!r}: cell {cell.name} has a second topic, or late partitions, and cannot be made again. "
+                    "Remove topics.late_partitions and topics.late_topic_partitions, or select other cells."
+                )
+
+
+def with_later_topics(
+    clients: Iterable[PlannedClient], cells: Sequence[Cell], partitions: Sequence[PlannedPartition]
+) -> list[PlannedClient]:
+    """Returns the clients of a workload's first topics, with the partitions of all topics that have the same names."""
+    later: dict[str, list[int]] = {}
+    for cell in cells:
+        if cell.life:
+            later.setdefault(cell.topic_name, []).extend(cell.partitions)
+    if not later:
+        return list(clients)
+
+    def grown(client: PlannedClient) -> PlannedClient:
+        names = dict.fromkeys(partitions[p].topic_name for p in client.partitions)
+        more = [p for name in names for p in later.get(name, ())]
+        return client.model_copy(update={"partitions": (*client.partitions, *more)}) if more else client
+
+    return [grown(client) for client in clients]
