@@ -118,8 +118,8 @@ def copies(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, CopyFacts]]:
 
 
 def ended_partitions(plan: Plan, metadata: Mapping[str, np.ndarray]) -> frozenset[int]:
-    """Returns the partitions whose topic a step deleted, by the controllers' log: no audit can read them. Of a topic that was
-    made again, each life has partitions of its own."""
+    """Returns the partitions whose topic a step deleted, by the controllers' log: no audit can read them. A topic that was
+    made again has partitions of its own."""
     if not plan.topics_end:
         return frozenset()
     gone = (metadata["kind"] == MetadataKind.DELETED.value) & (

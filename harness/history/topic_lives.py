@@ -42,7 +42,7 @@ RowsOf = Callable[[str], Iterable[tuple[int, np.ndarray]]]
 
 
 @dataclass(frozen=True)
-class Topics:
+class NamedTopics:
     """The topics that one name stood for, as far as one partition of theirs goes: arrays of one length, in order."""
 
     dense: np.ndarray
@@ -63,9 +63,9 @@ class Topics:
         return np.asarray(np.minimum(there + gone, len(self.dense) - 1))
 
 
-def topics_of(rows: Mapping[str, np.ndarray], dense: Sequence[int]) -> Topics | None:
+def topics_of(rows: Mapping[str, np.ndarray], dense: Sequence[int]) -> NamedTopics | None:
     """Returns the topics of a name by the rows of `metadata` of one partition; None if it stood for one. `dense`: the ids of
-    the partitions that were planned for them. Topics beyond the plan have the last id."""
+    the partitions that were planned for them. NamedTopics beyond the plan have the last id."""
     truth = (rows["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(
         rows["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED)
     )
@@ -82,7 +82,7 @@ def topics_of(rows: Mapping[str, np.ndarray], dense: Sequence[int]) -> Topics | 
     gone = np.flatnonzero(mine["kind"] == MetadataKind.DELETED)[::-1]
     deleted[life[gone]] = time_ns[gone]  # of several the first stays
     planned = np.array(dense, dtype=np.int32)[np.minimum(numbers, len(dense) - 1)]
-    return Topics(planned, time_ns[first], deleted)
+    return NamedTopics(planned, time_ns[first], deleted)
 
 
 def keys_of(client: np.ndarray | int, sequence: np.ndarray) -> np.ndarray:
@@ -102,7 +102,7 @@ class TopicLives:
             named.setdefault((planned.topic_name, planned.number), []).append(planned.partition)
         several = {dense[0]: dense for dense in named.values() if len(dense) > 1}
         metadata = self._columns("metadata", several)
-        self.topics: dict[int, Topics] = {}
+        self.topics: dict[int, NamedTopics] = {}
         for partition, dense in several.items():
             mine = metadata["partition"] == partition
             found = topics_of({name: column[mine] for name, column in metadata.items()}, dense)
@@ -121,7 +121,7 @@ class TopicLives:
         return changed
 
     def _rekey(
-        self, table: str, client: int, mine: np.ndarray, chosen: np.ndarray, changed: np.ndarray, topics: Topics
+        self, table: str, client: int, mine: np.ndarray, chosen: np.ndarray, changed: np.ndarray, topics: NamedTopics
     ) -> None:
         partition = int(mine["partition"][0])
         if table == "sends":
@@ -206,7 +206,7 @@ class TopicLives:
                 parts[partition].append((keys_of(client, mine["sequence"]), mine))
         return {partition: self._sent_to(self.topics[partition], pieces) for partition, pieces in parts.items()}
 
-    def _sent_to(self, topics: Topics, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> "_Sent":
+    def _sent_to(self, topics: NamedTopics, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> "_Sent":
         if not pieces:
             return _Sent(_NO_KEYS, _NO_KEYS, _NO_KEYS)
         key, rows = np.concatenate([keys for keys, _ in pieces]), np.concatenate([rows for _, rows in pieces])
@@ -236,7 +236,7 @@ class _Sent:
 _NO_KEYS = np.empty(0, dtype=np.int64)
 
 
-def _life_of_metadata(rows: np.ndarray, topics: Topics) -> np.ndarray:
+def _life_of_metadata(rows: np.ndarray, topics: NamedTopics) -> np.ndarray:
     """Rows of the controllers' log go by their topic id and their place; samples by their time."""
     life = topics.at(rows["time_ns"])
     truth = np.flatnonzero(

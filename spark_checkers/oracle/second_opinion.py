@@ -155,7 +155,7 @@ def _of_topics(
     tables: "Mapping[str, DataFrame]", ended: Set[int], *, gone: bool, first_revealed: int
 ) -> "dict[str, DataFrame]":
     """Returns the rows of the topics that were deleted before the audit, or of the others; rows of no partition are of both.
-    Of the former no audit read anything: two clients from `first_revealed` on stand for one."""
+    No audit read the former: two clients from `first_revealed` on stand for one."""
     numbers = ", ".join(map(str, sorted(ended)))
     of_partitions = f"partition < 0 or partition {'in' if gone else 'not in'} ({numbers})"
     audit = "client >=" if gone else "client <"

@@ -190,7 +190,7 @@ class _NoWorkload:
         raise AssertionError(partitions)
 
     def appeared(self, partitions: Collection[int], *, there: bool) -> None:
-        """Nobody is told: a session has no producers of its own."""
+        """Does nothing: a session has no clients of its own."""
 
 
 class Session:
