@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from prozess.harness.config.configuration import TopicConfiguration, Variant
 from prozess.harness.errors import BadInput
-from prozess.harness.plan.matrix import Combination, with_topic
+from prozess.harness.plan.axes import Combination, with_topic
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
 from prozess.harness.plan.schedule import DeleteTopics, MakeTopics, Step, selects
 from prozess.harness.plan.workloads.registry import KINDS

@@ -158,6 +158,11 @@ LIFE_FACTS: Mapping[str, Fact] = {
         "earlier event and this one",
         could=lambda h: possibly(h.topic_deleted),
     ),
+    "led elsewhere below the epochs before": Fact(
+        "when the wait began, the topic had been made again under its name, and had a leader in a lower leader epoch than "
+        "the topic before, on another broker than the one that led that last",
+        could=lambda h: possibly(h.topic_deleted),
+    ),
     "name stood for several topics": Fact(
         "the topic was deleted and created again, and it is not known to which of the two an offset of the group "
         "belongs",

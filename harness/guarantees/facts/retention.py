@@ -179,6 +179,23 @@ def made_anew_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Trut
     return _made_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
 
 
+def led_elsewhere_below(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """When the wait began, the topic had been made again, and its leader was another one than the last of the topic before,
+    in a lower epoch. A client that compares epochs takes it for an old one."""
+    timeline = envelope.timeline
+    if len(timeline.lives) < 2:
+        return constant(FALSE, len(witnesses))
+    epoch_before, leader_before = np.full(len(timeline.time_ns), NONE), np.full(len(timeline.time_ns), NONE)
+    for life, following in pairwise(timeline.lives):
+        own = slice(following.first, following.stop)
+        epoch_before[own] = max(int(timeline.leader_epoch[: life.stop].max()), NONE)
+        leader_before[own] = life.last_leader
+    at_ns = np.maximum(witnesses["begin_ns"], timeline.lives[-1].created_ns)
+    row = np.maximum(timeline.index_at(at_ns), 0)
+    led = (timeline.leader[row] != NONE) & (timeline.leader[row] != leader_before[row])
+    return as_truth(led & (timeline.leader_epoch[row] < epoch_before[row]))
+
+
 def name_stood_for_several(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Offsets of a deleted topic may have been taken for those of the next one: nothing says which."""
     return constant(UNKNOWN if len(envelope.lives) > 1 else FALSE, len(witnesses))

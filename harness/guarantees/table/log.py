@@ -9,6 +9,7 @@ from prozess.harness.guarantees.table.rules import (
     Rule,
     RuleEffect,
     end_taken_for_a_record,
+    epochs_begin_again,
     hard,
     markers_refused,
     older_epoch_appended,
@@ -564,6 +565,7 @@ STALLS = (
                 change="flush.messages=1 for __transaction_state too, or more in-sync replicas of it,",
                 source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
             ),
+            epochs_begin_again("stalled"),
             markers_refused("stalled"),
             Rule(
                 id="stalled/KAFKA-14402",

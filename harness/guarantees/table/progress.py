@@ -1,6 +1,6 @@
 """The guarantee table, part progress: once every fault is undone and what must settle has settled, what waits goes on."""
 
-from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, markers_refused
+from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, epochs_begin_again, markers_refused
 
 _PEACE = (
     "at no time of that wait was there, for as long as the bound, neither a fault nor a change of leader nor a replica "
@@ -74,6 +74,7 @@ _STUCK = Guarantee(
             "min.insync.replicas are in sync, and a follower refuses all (Kafka protocol, error codes 19 and 6)",
         ),
         _starved("stuck"),
+        epochs_begin_again("stuck", "librdkafka"),
     ),
 )
 _UNANSWERED = Guarantee(

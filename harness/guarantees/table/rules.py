@@ -170,6 +170,13 @@ DEFECTS: Mapping[str, Defect] = {
             source="librdkafka issue 4844 and pull request 5213; CHANGELOG of 2.13.2",
         ),
         Defect(
+            id="librdkafka#4898",
+            owner="librdkafka",
+            newest="2.16.0",
+            source="librdkafka issue 4898, open; seen with 2.16.0: no producer and no reader found, within 60 s, a topic "
+            "that was made again with leader epoch 0 after 1, led by another broker",
+        ),
+        Defect(
             id="KAFKA-14034",
             owner="java",
             newest="4.4.0",
@@ -416,6 +423,22 @@ def end_taken_for_a_record(anomaly: str, trace: str = "committed one beyond it")
         source="librdkafka#4844; rd_kafka_q_serve_rkmessages of 2.12.0 (the offset of every message, also of an error) "
         "and of 2.14.0 (of records alone)",
         defect=DEFECTS["librdkafka#4844"].description,
+    )
+
+
+def epochs_begin_again(anomaly: str, *clients: str) -> Rule:
+    """Returns the rule for librdkafka#4898: who leads a topic that was made again is not learned. `clients`: facts about
+    whose library it is."""
+    return Rule(
+        id=f"{anomaly}/librdkafka#4898",
+        effect=RuleEffect.DEFECT,
+        when=(*clients, "led elsewhere below the epochs before"),
+        label="librdkafka#4898",
+        reason="the topic was made again under its name, its leader epochs began at 0 again, and librdkafka takes a leader "
+        "with a lower epoch than it has seen for an old one: it goes on to ask the broker that led the deleted topic",
+        source="librdkafka#4898; KIP-516: another id is another topic; KAFKA-12257 and KAFKA-13488, the same in Kafka's Java "
+        "clients until 3.1",
+        defect=DEFECTS["librdkafka#4898"].description,
     )
 
 

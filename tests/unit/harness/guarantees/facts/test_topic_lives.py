@@ -9,7 +9,13 @@ import pytest
 from prozess.checkers.log.leadership import unclean, watermark_regression
 from prozess.clusters.files.zookeeper_log import Transaction, TreeReplay, ZooKeeperOperation
 from prozess.clusters.protocol import zookeeper
-from prozess.harness.guarantees.facts.retention import made_anew_between, of_each_life, topic_deleted
+from prozess.harness.guarantees.evidence.ground_truth import joined_timelines, timelines
+from prozess.harness.guarantees.facts.retention import (
+    led_elsewhere_below,
+    made_anew_between,
+    of_each_life,
+    topic_deleted,
+)
 from prozess.harness.guarantees.facts.truncation import cutoff
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces.checking import PartitionHistory
@@ -210,3 +216,31 @@ def life_in_zookeeper(topic_id: str) -> list[tuple[ZooKeeperOperation, bytes]]:
         for p, data in content.items()
     ]
     return [*made, *((ZooKeeperOperation.DELETE, zookeeper.text(p)) for p in reversed(content))]
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "begin_s", "expected"),
+    [(2, 0, 10, SO), (1, 0, 10, NOT_SO), (2, 3, 10, NOT_SO), (2, 0, 8, SO), (NONE, 0, 10, NOT_SO)],
+)
+def test_a_client_that_compares_leader_epochs_does_not_find_another_leader_below_those_it_knows(
+    leader, epoch, begin_s, expected
+):
+    again = state(9, 0, leader, epoch, (1, 2, 3)) | OTHER
+    assert one(led_elsewhere_below(envelope([*MADE_ANEW[:2], again]), sent(begin_s, 70))) == expected
+
+
+def test_a_topic_with_one_life_leads_nobody_astray():
+    assert one(led_elsewhere_below(envelope(MADE_ANEW[:1]), sent(4, 70))) == NOT_SO
+
+
+def test_a_loss_that_consumers_saw_while_the_topic_was_there_is_not_excused_by_its_deletion_afterwards():
+    first, second = (timelines(table("metadata", rows))[0] for rows in (MADE_ANEW[:2], MADE_ANEW[2:]))
+    (ended,) = joined_timelines([first]).lives
+    assert (ended.ended, ended.deleted_ns) == (False, None)
+    both = joined_timelines([first, second])
+    assert [(life.ended, life.created_ns, life.topic_id) for life in both.lives] == [
+        (True, first.lives[0].created_ns, (7, -1)),
+        (False, ns(9), (8, 5)),
+    ]
+    assert both.elections == (), "nobody is elected across topics"
+    assert both.leader_at(np.array([ns(4), ns(10)])).tolist() == [1, 2]
