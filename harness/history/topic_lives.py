@@ -198,7 +198,7 @@ class TopicLives:
         return {p: np.unique(np.concatenate(pieces or [_NO_KEYS])) for p, pieces in parts.items()}
 
     @cached_property
-    def _sent(self) -> "Mapping[int, _Sent]":
+    def _sent(self) -> "Mapping[int, _SentRecords]":
         parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {partition: [] for partition in self.topics}
         for client, rows in self._rows_of("sends"):
             for partition in parts:
@@ -206,15 +206,15 @@ class TopicLives:
                 parts[partition].append((keys_of(client, mine["sequence"]), mine))
         return {partition: self._sent_to(self.topics[partition], pieces) for partition, pieces in parts.items()}
 
-    def _sent_to(self, topics: NamedTopics, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> "_Sent":
+    def _sent_to(self, topics: NamedTopics, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> "_SentRecords":
         if not pieces:
-            return _Sent(_NO_KEYS, _NO_KEYS, _NO_KEYS)
+            return _SentRecords(_NO_KEYS, _NO_KEYS, _NO_KEYS)
         key, rows = np.concatenate([keys for keys, _ in pieces]), np.concatenate([rows for _, rows in pieces])
         order = np.argsort(key, kind="stable")
         key, rows = key[order], rows[order]
         acknowledged = (rows["outcome"] == Outcome.OK) & (rows["completed_ns"] != MISSING)
         life = np.where(acknowledged, topics.at(rows["completed_ns"] + self._error_ns), NONE)
-        return _Sent(key, life, rows["log_offset"])
+        return _SentRecords(key, life, rows["log_offset"])
 
     def _columns(self, table: str, partitions: Mapping[int, object]) -> dict[str, np.ndarray]:
         wanted = np.array(list(partitions), dtype=np.int32)
@@ -224,7 +224,7 @@ class TopicLives:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _SentRecords:
     """The sends to a partition, ascending by `key`. `certain`: the latest topic that each can be of, by its
     acknowledgement; NONE = it was not acknowledged."""
 
