@@ -392,6 +392,8 @@ class Envelope:
     """The timelines of all partitions of the cell. Empty: only its own is known."""
     topics_may_go: bool = False
     """Somebody else than the trial may delete its topics, and the controllers' log is to say."""
+    topics_apart: bool = False
+    """The rows of each topic that had the name were distinguished: what is gone with another one is not expected here."""
     coordinator_steps: frozenset[int] = frozenset()
     """Steps whose fault was aimed at the coordinator of the cell's group."""
     registrations: Mapping[int, np.ndarray] = field(default_factory=dict)

@@ -291,6 +291,7 @@ class Evidence:
             brokers_flush=self._brokers_flush,
             coordinator_steps=_aimed_at_coordinator(plan, cell),
             unstated=plan.undescribed,
+            topics_apart=bool(plan.nameless),
             topics_may_go=plan.origin == "recorded" and not plan.blind,
             measured_by=self._readers(plan).nodes.get(partition, frozenset()),
             seeks_unrecorded=self._seeks_unrecorded(plan, partition),

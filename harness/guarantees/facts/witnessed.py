@@ -298,7 +298,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         faulted=Tristate.YES if faults else Tristate.NO,
         asked=Tristate(int(any_true(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
         several_releases=Tristate.UNKNOWN,
-        topic_deleted=yes_if(any(life.ended for life in timeline.lives)),
+        topic_deleted=yes_if(not envelope.topics_apart and any(life.ended for life in timeline.lives)),
     )
 
 
