@@ -27,6 +27,7 @@ from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom
 from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
+from prozess.checkers.progress.fairness import starved
 from prozess.checkers.progress.leaders import leaderless
 from prozess.checkers.progress.stability import unstable
 from prozess.checkers.progress.succession import stale_controller
@@ -124,6 +125,7 @@ _OWN: dict[str, Checker] = {
         _of_group(anomaly="two-owners", kernel=two_owners, by_partition=_ALONE, knows=POLLS),
         _of_group(anomaly="orphaned", kernel=orphaned, by_partition=_ALONE),
         _of_group(anomaly="unstable", kernel=unstable, by_partition=_ALONE, knows=POLLS),
+        _of_group(anomaly="starved", kernel=starved, knows=POLLS),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),
         CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),

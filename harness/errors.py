@@ -17,9 +17,10 @@ The text of an error is for the user. It names the value, the rule and the way o
 are assertions.
 """
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 
+@unique
 class ExitCode(IntEnum):
     """The exit code that the process returns to its caller."""
 

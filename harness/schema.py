@@ -2,7 +2,7 @@
 in dictionaries beside them."""
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 from functools import cached_property
 from typing import Literal
 
@@ -420,6 +420,7 @@ ORIGIN_SEQUENCE_BITS = 40
 # which counts where there are thousands of small partitions.
 
 
+@unique
 class Outcome(IntEnum):
     """Says how a send ended. OK took effect, FAIL certainly did not, and INFO may have done either. If in doubt, it is
     INFO."""
@@ -429,6 +430,7 @@ class Outcome(IntEnum):
     FAIL = 2
 
 
+@unique
 class Role(IntEnum):
     """Describes what a client was for."""
 
@@ -479,6 +481,7 @@ def role_named(role: str) -> Role:
     return Role.PRODUCER if role in _LIKE_PRODUCERS else Role[role.upper()]
 
 
+@unique
 class Isolation(IntEnum):
     """The isolation.level of a reader."""
 
@@ -489,6 +492,7 @@ class Isolation(IntEnum):
     """A program of yours, of which nobody knows at which level it reads."""
 
 
+@unique
 class ReadFlag(IntEnum):
     """The bits of `reads.flags`."""
 
@@ -503,6 +507,7 @@ class ReadFlag(IntEnum):
     """For an import, at the first read of a span: the client went on where its span before ended, or further back."""
 
 
+@unique
 class ObservationKind(IntEnum):
     """Says what `observations.value` means in a row."""
 
@@ -555,6 +560,7 @@ class ObservationKind(IntEnum):
     """The same of a call that nobody had answered when the last attempt was given up, `value` ns later."""
 
 
+@unique
 class MetadataKind(IntEnum):
     """Says what a row of `metadata` states."""
 
@@ -574,6 +580,7 @@ class MetadataKind(IntEnum):
     """The same of a partition of `__transaction_state`. Its leader coordinates the transactional.ids that are kept there."""
 
 
+@unique
 class MetadataSource(IntEnum):
     """Says who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is
     weaker evidence, used where the controllers' log cannot be read
@@ -585,6 +592,7 @@ class MetadataSource(IntEnum):
     """A broker answered DescribeTopicPartitions or DescribeQuorum. A partition always has one topic id here."""
 
 
+@unique
 class FaultPhase(IntEnum):
     """The phases of a fault in `faults`, in the order in which they happen."""
 
@@ -597,6 +605,7 @@ class FaultPhase(IntEnum):
     FAILED = 6
 
 
+@unique
 class Tristate(IntEnum):
     """The answer to a question about the cluster: yes, no, or not known."""
 
@@ -605,6 +614,7 @@ class Tristate(IntEnum):
     YES = 1
 
 
+@unique
 class StepOutcome(IntEnum):
     """Says how a step of the schedule ended."""
 

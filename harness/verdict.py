@@ -2,7 +2,7 @@
 values only."""
 
 from collections.abc import Iterable
-from enum import StrEnum
+from enum import StrEnum, unique
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from prozess.harness.schema import NONE
 from prozess.harness.values import Frozen
 
 
+@unique
 class Verdict(StrEnum):
     """The verdict of a guarantee, a cell or a trial. Unknown never passes."""
 
@@ -20,6 +21,7 @@ class Verdict(StrEnum):
     """The anomaly does not apply to the cell, or was not chosen to decide."""
 
 
+@unique
 class AnomalyOutcome(StrEnum):
     """Describes what became of one anomaly in one cell: what the configuration allows, and what was seen."""
 

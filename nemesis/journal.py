@@ -26,7 +26,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import StrEnum, unique
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +42,7 @@ from prozess.harness.schema import NONE, FaultPhase, Tristate
 from prozess.harness.values import Frozen
 
 
+@unique
 class UndoState(StrEnum):
     """The progress of a fault and of its undo."""
 

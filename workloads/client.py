@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from enum import IntEnum
+from enum import IntEnum, unique
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TextIO, TypeVar
@@ -42,6 +42,7 @@ NowNs = Callable[[], int]
 Result = TypeVar("Result")
 
 
+@unique
 class ClientExit(IntEnum):
     """The exit code of a client process, which says why it ended."""
 

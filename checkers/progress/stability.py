@@ -67,7 +67,7 @@ def _unstable(history: CellHistory, partition: PartitionHistory, members: Member
         return no_witnesses(), 0, f"partition {partition.partition} was added, and never had an owner"
     settle = settle_ns(history.cell, history.bounds.rebalance_delay_ns)
     session = group_of(history.cell).session.timeout_ms * NS_PER_MS
-    calms = once(history.tables["clients"], "calms", lambda: _calms(history, members))
+    calms = once(history.tables["clients"], "calms", lambda: calms_of(history, members))
     owned = Ownership(history, members, partition.partition)
     settled_ns, until_ns = calms.begin_ns + settle, calms.end_ns
     long = settled_ns < until_ns
@@ -112,8 +112,9 @@ class Calms:
     end_ns: np.ndarray
 
 
-def _calms(history: CellHistory, members: Members) -> Calms:
-    begin_ns, end_ns = _comings_and_goings(history, members)
+def calms_of(history: CellHistory, members: Members, *, joined_within_ns: int = NEVER_NS) -> Calms:
+    """Returns the calms of a group. `joined_within_ns`: a member has come after so long, with or without a callback."""
+    begin_ns, end_ns = _comings_and_goings(history, members, joined_within_ns)
     order = np.argsort(begin_ns, kind="stable")
     begin_ns, reached = begin_ns[order], np.maximum.accumulate(end_ns[order])
     free = np.flatnonzero(begin_ns[1:] > reached[:-1])
@@ -148,7 +149,7 @@ def _first_owned_ns(history: CellHistory, partition: int) -> np.ndarray:
     return np.asarray(done_ns[done_ns != MISSING])
 
 
-def _comings_and_goings(history: CellHistory, members: Members) -> tuple[np.ndarray, np.ndarray]:
+def _comings_and_goings(history: CellHistory, members: Members, joined_within_ns: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns (begin_ns, end_ns) of each time in which members may have come or gone. The loop runs over members."""
     assignments, group = history.tables["assignments"], group_of(history.cell)
     session, limit = group.session.timeout_ms * NS_PER_MS, group.configuration.max_poll_interval_ms * NS_PER_MS
@@ -158,7 +159,8 @@ def _comings_and_goings(history: CellHistory, members: Members) -> tuple[np.ndar
         mine = assignments["client"] == one
         started, ended = int(members.started_ns[slot]), int(members.ended_ns[slot])
         callbacks = np.sort(assignments["started_ns"][mine])
-        spans.append((started, int(callbacks[0]) if len(callbacks) else ended))
+        joined = int(callbacks[0]) if len(callbacks) else ended
+        spans.append((started, min(joined, started + joined_within_ns)))
         noticed = session if group.configuration.static_membership or not members.complete[slot] else 0
         spans.append((ended, ended + noticed))
         for row in np.flatnonzero(mine & (assignments["event"] == CLOSE)).tolist():  # one for each partition

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import numpy as np
 
@@ -133,6 +133,7 @@ def _beats(heartbeats: Columns, client: int) -> np.ndarray:
 # whether one excuses a record.
 
 
+@unique
 class DeliveryState(IntEnum):
     """Describes what became of a record at one recipient. With several recipients the greatest state counts."""
 

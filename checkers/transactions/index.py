@@ -8,7 +8,7 @@ commit took effect, one record that read_committed shows proves that it did.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Flag, auto
+from enum import Flag, auto, unique
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -563,6 +563,7 @@ class Transactions:
 # What `prozess.checkers.chunked.transactions` gathers, where a cell is checked a partition at a time.
 
 
+@unique
 class NoticedTransactions(Flag):
     """What a look at a partition noticed there. Where it noticed nothing, kernels need not look at the rows again."""
 

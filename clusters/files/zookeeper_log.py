@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
+from enum import IntEnum, unique
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,7 @@ _HEADER, _RECORD = struct.Struct(">4siq"), struct.Struct(">qi")
 _MAGIC, _FILE_VERSION, _END_OF_RECORD = b"ZKLG", 2, b"B"
 
 
+@unique
 class ZooKeeperOperation(IntEnum):
     """The types of transactions that change the tree or end a session. [ZooDefs.OpCode]"""
 

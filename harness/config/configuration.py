@@ -418,8 +418,11 @@ class GroupConfiguration(Frozen):
     left_to_client: tuple[str, ...] = ()
     """The settings that are not written to the members. Their values here are those of the library. Made by the plan."""
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
-    """How members share partitions. classic-eager: the range assignor; classic-cooperative: cooperative-sticky
-    (KIP-429); consumer: the protocol of KIP-848."""
+    """How members share partitions. classic-eager: they give up all in every rebalance; classic-cooperative: only those that
+    move (KIP-429); consumer: the protocol of KIP-848."""
+    assignor: Literal["default", "range", "roundrobin", "sticky", "cooperative-sticky", "uniform"] = "default"
+    """Which of Kafka's own assignors shares the partitions out. default: range with classic-eager, cooperative-sticky with
+    classic-cooperative, and with consumer the first of the brokers' group.consumer.assignors, which is uniform."""
     commit: Literal["auto", "auto-stored", "sync-after", "sync-before", "async-after", "on-revoke", "none"] = (
         "sync-after"
     )

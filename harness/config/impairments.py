@@ -2,7 +2,7 @@
 it and any process can undo it. A capability says which impairments a backend can make."""
 
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import StrEnum, unique
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
@@ -23,6 +23,7 @@ from prozess.harness.values import Frozen
 # What a backend can do to a node, by name.
 
 
+@unique
 class Capability(StrEnum):
     """The things that a backend may be able to do to a node."""
 

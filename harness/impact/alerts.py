@@ -5,7 +5,7 @@ Everything here is pure: it reads no clock, file or cluster.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import numpy as np
 
@@ -25,6 +25,7 @@ SHOWN_MAX = 64
 """How many intervals of an alert a report keeps."""
 
 
+@unique
 class Truth(IntEnum):
     """The truth of a rule at one moment: false, unknown or true. In this order `and` is the minimum and `or` the
     maximum."""

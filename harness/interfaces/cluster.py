@@ -4,7 +4,7 @@ faults."""
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import StrEnum, unique
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -80,6 +80,7 @@ class HangingTransaction(Frozen):
 # needs, and a trial whose backend lacks one is refused before anything starts.
 
 
+@unique
 class NodeState(StrEnum):
     """The state of a node's process, as it was observed and not as it is remembered."""
 

@@ -2,7 +2,7 @@
 guarantees judge them one by one."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import numpy as np
 
@@ -82,6 +82,7 @@ _SUMMED = tuple(name for name in (WINDOW.names or ()) if name != "number" and no
 _SHARES = {"p50_ns": 0.5, "p99_ns": 0.99}
 
 
+@unique
 class LateCase(IntEnum):
     """Says why a record counts as `late`, as the `case` of the witness."""
 
@@ -209,6 +210,7 @@ def make_windows(columns: Mapping[str, np.ndarray]) -> np.ndarray:
 # Cases of `time-travel`. The kernel finds them, and rules judge them.
 
 
+@unique
 class RealTimeCase(IntEnum):
     """Says what is wrong with a record's time, as the `case` of witnesses of `time-travel`. No case is 1, which facts about
     lost records take for an offset that another record has taken."""
@@ -224,6 +226,7 @@ class RealTimeCase(IntEnum):
 # Cases of `early-read`. The kernel finds them, and rules judge them.
 
 
+@unique
 class EarlyCase(IntEnum):
     """Says what was read too early, as the `case` of witnesses of `early-read`."""
 
@@ -240,6 +243,7 @@ class EarlyCase(IntEnum):
 # Cases of `epoch-regression`. The kernel finds them, and rules judge them.
 
 
+@unique
 class EpochCase(IntEnum):
     """Says where a leader epoch fell, as the `case` of witnesses of `epoch-regression`. No case is 1, which facts about lost
     records take for an offset that another record has taken."""
@@ -257,6 +261,7 @@ class EpochCase(IntEnum):
 # Cases of `not-exactly-once`. The kernel finds them, and rules judge them.
 
 
+@unique
 class CopyCase(IntEnum):
     """Says what is wrong with the copy of one record, as the `case` of witnesses of `not-exactly-once`."""
 
@@ -271,6 +276,7 @@ class CopyCase(IntEnum):
 # Cases of the anomalies of consumer groups. Kernels find them, and rules judge them.
 
 
+@unique
 class GroupCase(IntEnum):
     """Says what explains an anomaly of a consumer group, as the `case` of its witness. One number means the same in
     every anomaly of groups."""
@@ -302,19 +308,24 @@ class GroupCase(IntEnum):
     """`two-owners`: both members have the same group.instance.id, in the classic protocol."""
     LEFT_BEHIND = 12
     """`unprocessed`: the record was sent to the retry topic, and was never acknowledged or seen there."""
-    MISTAKEN = 14
-    """`unprocessed`: a member processed another record than the log has at that offset (`other_*`)."""
     SENT_AGAIN = 13
     """`reprocessed`: the record was sent to the retry topic again, because the first send was never acknowledged."""
     REASSIGNED = 14
     """`unstable`: a member was assigned the partition although no member had come or gone for long enough."""
     UNOWNED = 15
     """`unstable`: nobody owned the partition although no member had come or gone for long enough."""
+    MISTAKEN = 16
+    """`unprocessed`: a member processed another record than the log has at that offset (`other_*`)."""
+    IDLE = 17
+    """`starved`: the member had no partition, and had learned so by a callback."""
+    UNASSIGNED = 18
+    """`starved`: the member had no partition, and no callback of it is known."""
 
 
 # Cases of `snapshot-conflict`. The kernel finds them, and rules judge them.
 
 
+@unique
 class SnapshotCase(IntEnum):
     """Says how a producer snapshot contradicts the batches, as the `case` of witnesses of `snapshot-conflict`. The
     first that applies counts."""
@@ -336,6 +347,7 @@ class SnapshotCase(IntEnum):
 # Cases of promises of progress. Kernels find them, and rules judge them.
 
 
+@unique
 class ProgressCase(IntEnum):
     """Says what was waited for in vain, as the `case` of witnesses of `hanging`, `leaderless`, `stuck`
     and `unanswered`."""
@@ -361,6 +373,7 @@ class ProgressCase(IntEnum):
 # Cases of `out-of-sequence`. The kernel finds them, and no rule distinguishes them.
 
 
+@unique
 class SequenceCase(IntEnum):
     """Says how a batch does not follow the one before it of its producer, as the `case` of witnesses of `out-of-sequence`."""
 
@@ -385,6 +398,7 @@ SCAN_NS = 10 * NS_PER_S
 [transaction.abort.timed.out.transaction.cleanup.interval.ms]"""
 
 
+@unique
 class StallCase(IntEnum):
     """Says what stalled, as the `case` of witnesses of `stalled`."""
 

@@ -487,7 +487,27 @@ def _why_invalid_group(group: GroupConfiguration, producer: ProducerConfiguratio
         return "session.timeout.ms has a name of its own here: set group.session_timeout_ms"
     if group.client == "java" and (why := _why_not_java(group)):
         return why
+    if group.assignor != "default" and (why := _why_no_such_assignor(group)):
+        return why
     return _why_invalid_protocol(group.protocol, group.properties, variant)
+
+
+ASSIGNORS_OF: Mapping[str, tuple[str, ...]] = {
+    "classic-eager": ("range", "roundrobin", "sticky"),
+    "classic-cooperative": ("cooperative-sticky",),
+    "consumer": ("uniform", "range"),
+}
+"""Protocol of a group → the assignors that Kafka has for it. [ConsumerPartitionAssignor; KIP-429; KIP-848]"""
+
+
+def _why_no_such_assignor(group: GroupConfiguration) -> str | None:
+    known = ASSIGNORS_OF[group.protocol]
+    if group.assignor not in known:
+        return f"assignor={group.assignor} is none of those for protocol={group.protocol}: {', '.join(known)}"
+    if (group.client, group.assignor) == ("librdkafka", "sticky"):
+        return "librdkafka has no assignor sticky, only cooperative-sticky (CONFIGURATION.md)"
+    name = "group.remote.assignor" if group.protocol == "consumer" else "partition.assignment.strategy"
+    return f"{name} and assignor={group.assignor} name an assignor each: set one" if name in group.properties else None
 
 
 JAVA_COMMITS = ("sync-after", "auto")

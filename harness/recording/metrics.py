@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import StrEnum, unique
 
 # Every metric that a history may hold.
 #
@@ -25,6 +25,7 @@ REFRESH_S = 10.0
 _ERRORS = re.compile(r"errors\([A-Za-z]+,[A-Z_0-9]+\)")
 
 
+@unique
 class Origin(StrEnum):
     """Says who reports a metric."""
 

@@ -6,7 +6,7 @@ Reads the two directories; the comparison is pure. It says what follows from the
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 from functools import cached_property
 from pathlib import Path
 
@@ -60,6 +60,7 @@ def files_of(directory: Path) -> Mapping[str, tuple[Path, ...]]:
     return {part: paths for part, paths in found.items() if paths}
 
 
+@unique
 class Standing(IntEnum):
     """Describes what a configuration says of one anomaly, from worse to better."""
 

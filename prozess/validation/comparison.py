@@ -4,7 +4,7 @@ prediction against observation by guarantee. Pure."""
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import StrEnum, unique
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ DYING_S = 5.0
 _DIED = "one broker down: a broker dies"
 
 
+@unique
 class WeaknessState(StrEnum):
     """Says whether trials showed a weakness."""
 

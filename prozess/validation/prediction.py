@@ -447,7 +447,7 @@ _OF_PRODUCERS = (
 )  # fmt: skip
 _OF_CONSUMERS = (
     "skipped", "rewound", "stalled", "unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners",
-    "orphaned", "unstable",
+    "orphaned", "unstable", "starved",
 )  # fmt: skip
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import StrEnum, unique
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,6 +16,7 @@ from prozess.validation.prediction import Prediction
 from prozess.validation.terminal import causes, weak_sentence
 
 
+@unique
 class Level(StrEnum):
     """Says how much a remark matters."""
 

@@ -76,14 +76,25 @@ from (
     group by t.partition, t.world, t.cell, t.client, t.planned, t.crashed, t.started_ns, t.row, t.done_ns, t.until_ns
 ) o
 
---- view coming_or_going
--- When a member of a group began (until its first callback), ended, stood still, or may have polled too rarely.
-select m.world, m.cell, m.started_ns as from_ns, coalesce(min(a.started_ns), m.ended_ns) as to_ns
-from member m
-left join assignments a on a.world = m.world and a.client = m.client
-group by m.world, m.cell, m.client, m.started_ns, m.ended_ns
-union all
-select g.world, g.cell, g.from_ns, g.to_ns + if(g.crashed or c.stays, c.evicted_after_ns, 0)
+--- fragment calms(to_ns)
+-- Stretches in which nobody came or went, and in which some member lived: what is settled, and until when. `to_ns`: the
+-- column that says until when somebody came or went.
+select g.world, g.cell, g.since_ns, g.until_ns, g.since_ns + c.settle_ns as settled_ns
+from (
+    select n.world, n.cell, n.from_ns as until_ns, max(e.{to_ns}) as since_ns
+    from (select distinct world, cell, from_ns from coming_or_going) n
+    join coming_or_going e on e.world = n.world and e.cell = n.cell and e.from_ns < n.from_ns
+    group by n.world, n.cell, n.from_ns
+) g
+join fact_cells c on c.world = g.world and c.cell = g.cell
+left semi join member m on m.world = g.world and m.cell = g.cell
+    and m.started_ns <= g.since_ns and m.ended_ns >= g.until_ns
+left anti join member s on s.world = g.world and s.cell = g.cell and s.last_ns is null
+where g.since_ns + c.settle_ns < g.until_ns
+
+--- view other_comings
+-- When a member of a group ended, stood still, or may have polled too rarely, and when a partition was added.
+select g.world, g.cell, g.from_ns, g.to_ns + if(g.crashed or c.stays, c.evicted_after_ns, 0) as to_ns
 from (
     select world, cell, crashed, ended_ns as from_ns, ended_ns as to_ns from member
     union all
@@ -129,20 +140,23 @@ join (select world, cell, min(started_ns) as from_ns from member group by world,
     on s.world = l.world and s.cell = l.cell
 group by l.world, l.cell, s.from_ns
 
---- view calm
--- Stretches in which nobody came or went, and in which some member lived: what is settled, and until when.
-select g.world, g.cell, g.since_ns, g.until_ns, g.since_ns + c.settle_ns as settled_ns
+--- view coming_or_going
+-- The same, and when a member began: until its first callback, and in `at_latest_ns` for no longer than a group takes to settle.
+select m.world, m.cell, m.started_ns as from_ns, m.joined_ns as to_ns,
+       least(m.joined_ns, m.started_ns + c.settle_ns) as at_latest_ns
 from (
-    select n.world, n.cell, n.from_ns as until_ns, max(e.to_ns) as since_ns
-    from (select distinct world, cell, from_ns from coming_or_going) n
-    join coming_or_going e on e.world = n.world and e.cell = n.cell and e.from_ns < n.from_ns
-    group by n.world, n.cell, n.from_ns
-) g
-join fact_cells c on c.world = g.world and c.cell = g.cell
-left semi join member m on m.world = g.world and m.cell = g.cell
-    and m.started_ns <= g.since_ns and m.ended_ns >= g.until_ns
-left anti join member s on s.world = g.world and s.cell = g.cell and s.last_ns is null
-where g.since_ns + c.settle_ns < g.until_ns
+    select m.world, m.cell, m.client, m.started_ns, coalesce(min(a.started_ns), m.ended_ns) as joined_ns
+    from member m
+    left join assignments a on a.world = m.world and a.client = m.client
+    group by m.world, m.cell, m.client, m.started_ns, m.ended_ns
+) m
+join fact_cells c on c.world = m.world and c.cell = m.cell
+union all
+select world, cell, from_ns, to_ns, to_ns from other_comings
+
+--- view calm
+-- Calms in which a member has not come before its first callback.
+{calms(to_ns)}
 
 --- anomaly two-owners
 with sure as ({overlaps(sure_ns)}),
@@ -230,3 +244,37 @@ left anti join owned a
     on a.partition = j.partition and a.begin_ns < j.until_ns and a.until_ns > j.settled_ns
 left join owned e on e.partition = j.partition and e.begin_ns < j.until_ns
 group by j.partition, j.until_ns, j.excused_ns, j.since_ns
+
+--- anomaly starved
+with calm_turn as (
+    select k.world, k.cell, k.since_ns, k.until_ns, c.settle_ns, c.settle_ns + c.evicted_after_ns as turn_ns,
+           explode(sequence(k.settled_ns, k.until_ns - 1, c.settle_ns + c.evicted_after_ns)) as at_ns
+    from ({calms(at_latest_ns)}) k
+    join fact_cells c on c.world = k.world and c.cell = k.cell
+),
+there as (
+    select t.*, m.client from calm_turn t
+    join member m on m.world = t.world and m.cell = t.cell and m.started_ns <= t.since_ns and m.ended_ns >= t.until_ns
+    left anti join assignments a
+        on a.world = m.world and a.client = m.client and a.event = {CLOSE} and a.started_ns <= t.at_ns
+),
+holder as (
+    select t.world, t.cell, t.at_ns, t.client, f.derived, count(*) as held, max(f.partition) as partition
+    from there t
+    join fact_partitions f on f.world = t.world and f.cell = t.cell
+    join owned o on o.partition = f.partition and o.client = t.client and o.begin_ns <= t.at_ns and o.until_ns > t.at_ns
+    group by t.world, t.cell, t.at_ns, t.client, f.derived having count(*) >= 2
+),
+greatest_holder as (
+    select *, row_number() over (partition by world, cell, at_ns order by held desc, client, derived) as place
+    from holder
+)
+select h.partition, t.client as reader, h.client as other_client, t.at_ns - t.turn_ns as begin_ns, t.at_ns as end_ns,
+       t.since_ns as other_ns,
+       if(a.first_ns <= t.at_ns, {GroupCase.IDLE}, {GroupCase.UNASSIGNED}) as case
+from there t
+join greatest_holder h on h.world = t.world and h.cell = t.cell and h.at_ns = t.at_ns and h.place = 1
+left join (select world, client, min(started_ns) as first_ns from assignments group by world, client) a
+    on a.world = t.world and a.client = t.client
+left anti join owned o on o.world = t.world and o.cell = t.cell and o.client = t.client
+    and o.begin_ns <= t.at_ns and o.until_ns > t.at_ns - t.settle_ns

@@ -472,6 +472,7 @@ class Successors:
 HANDED_ON_MAX = 1_000
 """Records that a member may send to the retry topic and have unacknowledged, per partition: more than a batch."""
 ASSIGNORS = {"classic-eager": "range", "classic-cooperative": "cooperative-sticky"}
+"""Protocol of a group → the assignor that its members name, unless the trial names another."""
 
 
 def launch_member(context: LaunchContext) -> Settings:
@@ -550,11 +551,14 @@ def member_properties(
     """
     if group.client != "librdkafka":
         raise BadInput(f'group.client={group.client!r} is not a client that runs here yet. Set it to "librdkafka".')
+    chosen_assignor = group.assignor != "default"
     protocol: dict[str, Property] = {"group.protocol": "consumer"}
+    if group.protocol == "consumer" and chosen_assignor:
+        protocol["group.remote.assignor"] = group.assignor
     if group.protocol != "consumer":
         protocol = {
             "group.protocol": "classic",
-            "partition.assignment.strategy": ASSIGNORS[group.protocol],
+            "partition.assignment.strategy": group.assignor if chosen_assignor else ASSIGNORS[group.protocol],
             "session.timeout.ms": group.session_timeout_ms,
             "heartbeat.interval.ms": heartbeat_ms,
         }
@@ -579,6 +583,7 @@ def member_properties(
         left = {MEMBER_PROPERTY_OF[name] for name in group.left_to_client}
         left |= {"group.protocol"} if "protocol" in group.left_to_client else set()
         left |= {"enable.auto.offset.store"} if "commit" in group.left_to_client else set()
+        left -= {"partition.assignment.strategy"} if chosen_assignor else set()
         chosen = {
             key: value for key, value in (protocol | named).items() if key not in left | {"heartbeat.interval.ms"}
         }

@@ -4,7 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, auto, unique
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -51,6 +51,7 @@ READ_S = 0.03
 """How long each of the two reads inside a transaction takes."""
 
 
+@unique
 class IntendedEnd(Enum):
     """Describes what a transaction is meant to come to."""
 

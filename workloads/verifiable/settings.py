@@ -216,10 +216,15 @@ def written(command: Sequence[str], files: Mapping[str, str], directory: Path) -
 # the tool takes it from.
 
 
-ASSIGNORS = {
-    "classic-eager": "org.apache.kafka.clients.consumer.RangeAssignor",
-    "classic-cooperative": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+ASSIGNORS = {"classic-eager": "range", "classic-cooperative": "cooperative-sticky"}
+"""Protocol of a group → the assignor that its members name, unless the trial names another."""
+_CLASSES = {
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
 }
+"""Assignor → its class in org.apache.kafka.clients.consumer."""
 FOR_A_BROKEN_CLUSTER = {
     "request.timeout.ms": "10000",
     "socket.connection.setup.timeout.ms": "3000",
@@ -298,9 +303,11 @@ def member_file(group: GroupConfiguration, client_name: str, session: GroupSessi
 def _protocol(group: GroupConfiguration) -> tuple[str, ...]:
     """Returns the options for the group's protocol. `--group-protocol` is not there before 3.7, where classic is all
     there is."""
+    chosen = None if group.assignor == "default" else group.assignor
     if group.protocol == "consumer":
-        return ("--group-protocol", "consumer")
+        return ("--group-protocol", "consumer", *(("--group-remote-assignor", chosen) if chosen else ()))
+    class_name = _CLASSES[chosen or ASSIGNORS[group.protocol]]
     return (
-        *("--assignment-strategy", ASSIGNORS[group.protocol]),
+        *("--assignment-strategy", f"org.apache.kafka.clients.consumer.{class_name}"),
         *("--session-timeout", str(group.session_timeout_ms)),
     )

@@ -96,6 +96,10 @@ GROUP_FACTS: Mapping[str, Fact] = {
         could=lambda h: h.rebalanced,
     ),
     "crcs are not checked": Fact("check.crcs=false", lambda c: yes_if(c.crcs_unchecked)),
+    "an assignor of somebody else": Fact(
+        "partition.assignment.strategy or group.remote.assignor names an assignor that is none of Kafka's own",
+        lambda c: yes_if(c.other_assignor),
+    ),
     "resets to latest": Fact("auto.offset.reset=latest", lambda c: yes_if(c.resets_to_latest)),
     "member was gone": Fact(
         "in between, the member that had the record died, gave up the partition or lost it",

@@ -57,6 +57,19 @@ def _sought(anomaly: str) -> Rule:
     )
 
 
+def _troubled(anomaly: str) -> Rule:
+    return Rule(
+        id=f"{anomaly}/troubled",
+        effect=RuleEffect.NOT_APPLICABLE,
+        when=("group was troubled",),
+        label="an unsettled cluster",
+        reason="within the time that a session and a rebalance take there was a fault, a change of the leader of the "
+        "partition or of a coordinator, or a replica out of sync",
+        source="The definition: after healing. A coordinator that could not hear a member evicts it after its session "
+        "(KIP-62, KIP-848), and who takes over loads its groups first",
+    )
+
+
 def _group_lost(rule: str, fact: str, did: str) -> Rule:
     return Rule(
         id=rule,
@@ -278,17 +291,37 @@ _UNSTABLE = Guarantee(
     workloads=KINDS,
     rules=(
         several_topics("unstable"),
-        Rule(
-            id="unstable/troubled",
-            effect=RuleEffect.NOT_APPLICABLE,
-            when=("group was troubled",),
-            label="an unsettled cluster",
-            reason="within the time that a session and a rebalance take there was a fault, a change of the leader of the "
-            "partition or of a coordinator, or a replica out of sync",
-            source="The definition: after healing. A coordinator that could not hear a member evicts it after its session "
-            "(KIP-62, KIP-848), and who takes over loads its groups first",
-        ),
+        _troubled("unstable"),
     ),
 )
-GROUPS = (_UNPROCESSED, _REPROCESSED, _COMMIT_REGRESSION, _COMMIT_AHEAD, _TWO_OWNERS, _ORPHANED, _UNSTABLE)
+_STARVED = Guarantee(
+    anomaly="starved",
+    meaning="A member had no partition for long, while another one had two or more partitions of one topic.",
+    promise="Once no member comes or goes, a group shares each topic among its members: nobody is without a partition while "
+    "another member has two or more of one topic to which both subscribe.",
+    found=(
+        "1 time a member had no partition beside one that had several, long after the last member had come or gone",
+        "{n} times a member had no partition beside one that had several, long after the last member had come or gone",
+    ),
+    nothing="at no time did two members of the group stay the same for long enough",
+    nothing_is_unknown=False,
+    source="Of one topic, members that subscribe alike get numbers of partitions that differ by one at most: RangeAssignor; "
+    "RoundRobinAssignor ('within a delta of exactly one'); StickyAssignor and CooperativeStickyAssignor ('as balanced as "
+    "possible', before rebalances are spared); UniformAssignor ('Balance > Stickiness') and the RangeAssignor of group "
+    "coordinators (KIP-848). Racks never outweigh it (KIP-881)",
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="starved/other-assignor",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("an assignor of somebody else",),
+            label="an assignor of your own",
+            reason="the group's partitions are shared out by an assignor that is none of Kafka's own",
+            source="ConsumerPartitionAssignor, which an application may write; KIP-848, group.consumer.assignors",
+        ),
+        several_topics("starved"),
+        _troubled("starved"),
+    ),
+)
+GROUPS = (_UNPROCESSED, _REPROCESSED, _COMMIT_REGRESSION, _COMMIT_AHEAD, _TWO_OWNERS, _ORPHANED, _UNSTABLE, _STARVED)
 """These guarantees, in the order in which reports list them."""

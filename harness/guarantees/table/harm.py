@@ -30,7 +30,8 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "stale-controller",
         ),
         "something waits longer than it should: all of it is still there": (
-            *("leaderless", "stuck", "hanging", "orphaned", "stalled", "unstable", "unanswered", "collateral", "late"),
+            *("leaderless", "stuck", "hanging", "orphaned", "stalled", "starved", "unstable", "unanswered"),
+            *("collateral", "late"),
         ),
     }
 )

@@ -2,9 +2,10 @@
 configuration, the evidence that each fact needs, and the known defects that break what Kafka's documentation promises.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import StrEnum, unique
 from typing import Literal
 
 from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
@@ -44,6 +45,8 @@ class CellConfiguration:
     crcs_unchecked: bool = False
     """The group's members give on what they read without comparing its checksum."""
     resets_to_latest: bool = False
+    other_assignor: bool = False
+    """The group names an assignor that is none of Kafka's own."""
     hands_on: bool = False
     """The group sends what failed to a retry topic."""
     hands_on_unawaited: bool = False
@@ -79,6 +82,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
         crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
         resets_to_latest=group is not None and group.auto_offset_reset == "latest",
+        other_assignor=group is not None and has_other_assignor(group),
         hands_on=group is not None and group.hands_on,
         hands_on_unawaited=group is not None and group.on_failure == "retry-topic-unawaited",
         faults_excepted=cell.delivery_bound is not None and cell.delivery_bound.except_during_faults,
@@ -105,6 +109,19 @@ def is_idempotent(producer: ProducerConfiguration) -> bool:
     or requests in flight contradict a default. [KIP-679; librdkafka CONFIGURATION]"""
     fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
     return producer.enable_idempotence and (fits or producer.client == "librdkafka")
+
+
+_ASSIGNOR = re.compile(
+    r"(class )?org\.apache\.kafka\.clients\.consumer\.(Range|RoundRobin|Sticky|CooperativeSticky)Assignor"
+    "|range|roundrobin|cooperative-sticky|uniform|"
+)
+"""Kafka's own assignors, by the names that Java, librdkafka and the brokers have for them."""
+
+
+def has_other_assignor(group: GroupConfiguration) -> bool:
+    """Returns whether the group names an assignor that is none of Kafka's own: all that is promised of it is its author's."""
+    given = (group.properties.get(name, "") for name in ("partition.assignment.strategy", "group.remote.assignor"))
+    return not all(_ASSIGNOR.fullmatch(one.strip()) for names in given for one in names.strip("[]").split(","))
 
 
 def commits_first(group: GroupConfiguration) -> bool:
@@ -245,6 +262,7 @@ transaction.version at 2; one that was upgraded has it once somebody asked for i
 # What the guarantee table is made of: effects, rules, guarantees; and how even committed data may be missing.
 
 
+@unique
 class RuleEffect(StrEnum):
     """Says how a rule judges a witness."""
 

@@ -231,14 +231,14 @@ def _unfinished(evidence: Evidence, row: int | None) -> str | None:
     return f"ended with status {exit_code}" if exit_code not in (0, NONE) else None
 
 
-NEEDS_OUR_CLIENTS = ("orphaned", "unstable", "own-read", "information-cycle", "write-cycle")
+NEEDS_OUR_CLIENTS = ("orphaned", "unstable", "starved", "own-read", "information-cycle", "write-cycle")
 """Anomalies that need clients which prozess itself runs: the clients of a test begin and end as the test wants."""
 NOT_OURS = (
     "the clients are the test's own, and nobody knows when they ask for records, and what they read within transactions"
 )
 
 
-NOT_GENERATED = ("out-of-sequence", "unstable")
+NOT_GENERATED = ("out-of-sequence", "unstable", "starved")
 """Anomalies that need what an earlier `generate` left out: sequences of batches, and the times of members."""
 LEFT_OUT = "the earlier version of generate that made this history left out what it needs"
 

@@ -3,7 +3,7 @@ all. See docs/guarantees.md."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 from types import MappingProxyType
 
 import numpy as np
@@ -19,6 +19,7 @@ from prozess.harness.interfaces.witnesses import join_witnesses
 from prozess.harness.verdict import WindowJudged
 
 
+@unique
 class Judgement(IntEnum):
     """Says how the table judges one witness."""
 

@@ -12,7 +12,7 @@ needs, once. Any other line is left to the reader that takes lines one by one (`
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import numpy as np
 
@@ -40,6 +40,7 @@ _BEFORE, _BEHIND = 24, _GAP_MAX + 8
 """Zeros around a text, so that words may reach over its ends."""
 
 
+@unique
 class TokenRole(IntEnum):
     """Says what a token is. Two tokens between which a space stands are both items, or the first one's role is 2, 4 or 6, and
     the second one's is the next."""

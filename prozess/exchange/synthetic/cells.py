@@ -35,6 +35,8 @@ STALE_APART_NS = 10_000_000_000
 """The time from one controller that does not give way to the next."""
 SETTLED_AFTER_NS = 30_000_000_000
 """A group has settled so long after the last member came: more than it may take."""
+MOVES_NS = 12_000_000_000
+"""All moves of partitions that were planted take so long at most."""
 EARLY_NS = STEP_NS // 2
 """What is planted as an early read is read so much before its commit is invoked: what stands behind it is read later."""
 BEHIND_OPEN_SOONER_NS, BEHIND_OPEN_COMMIT_NS = 30_000_000, 2_000_000
@@ -64,8 +66,11 @@ class GeneratedCell:
     waiter: int
     """The client whose waits are not answered: for acknowledgements, or by a transaction coordinator."""
     newcomer: int
-    """Member of its group that gets no partition; NONE if it has no group."""
+    """Member of its group that gets no partition, and leaves as soon as it knows that, unless it is planted to starve; NONE
+    if there is no group."""
     planted: Mapping[str, int]
+    turn_ns: int
+    """What its group takes to settle, and a session."""
     issued: dict[int, int] = field(default_factory=dict)
     """For `planter`, `zombie` and `waiter`."""
     spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -92,14 +97,31 @@ class GeneratedCell:
         return np.asarray(self.end_ns + 4 * SHORT_AFTER_NS + turn * WAIT_NS)
 
     @property
-    def calm_ns(self) -> int:
-        """Returns when the group's newcomer was assigned no partition. From then on the membership does not change."""
+    def newcomer_ns(self) -> int:
+        """Returns when the group's newcomer was assigned no partition."""
         return self.end_ns + SECOND_NS
+
+    def starved_ns(self, turn: np.ndarray | int) -> np.ndarray:
+        """Returns when the newcomer had no partition for as long as a group takes to settle, in each of these turns. It was
+        silent before it came, and may have been evicted for a session."""
+        return np.asarray(self.newcomer_ns + (turn + 1) * self.turn_ns)
+
+    @property
+    def calm_ns(self) -> int:
+        """Returns when the newcomer left the group. From then on the membership does not change."""
+        starved = self.planted.get("starved", 0)
+        return int(self.starved_ns(starved - 1)) + SECOND_NS if starved else self.newcomer_ns
 
     @property
     def calm_end_ns(self) -> int:
-        """Returns when the newcomer leaves."""
-        return self.calm_ns + SETTLED_AFTER_NS + (1 + self.planted.get("unstable", 0)) * SECOND_NS
+        """Returns when the newcomer's process ends."""
+        return self.calm_ns + SETTLED_AFTER_NS + (1 + self.planted.get("unstable", 0)) * self.move_ns
+
+    @property
+    def move_ns(self) -> int:
+        """Returns the time from one planted move of a partition to the next: all are over before a member that they leave
+        without a partition would count as starved."""
+        return min(SECOND_NS, MOVES_NS // (1 + self.planted.get("unstable", 0)))
 
     @property
     def drain_ns(self) -> int:
@@ -144,6 +166,11 @@ class GeneratedCell:
             self.counts[name] = np.bincount(where, minlength=len(self.partitions))
         self._plant_orphans(rng)
         self._plant_moves(rng)
+        if self.planted.get("starved") and len(self.partitions) <= len(self.readers):
+            raise BadInput(
+                f"--plant starved: {len(self.partitions)} partitions are too few for one of {len(self.readers)} members to "
+                f"have two. Give more --partitions, at least {len(self.readers) + 1}."
+            )
         for rank, partition in enumerate(self.partitions):
             partition.edits.inserted = self._numbered(partition, put_in[rank])
 
@@ -381,7 +408,7 @@ _PUT_IN: Mapping[str, tuple[str, ...]] = {
 _FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
 _COUNTED = ("watermark-regression", "under-acknowledged", "unclean", "stuck", "leaderless")
 """Anomalies that are counted by partition, and have no position."""
-_OF_CELLS = ("two-controllers", "stale-controller", "unanswered", "hanging", "orphaned", "unstable")
+_OF_CELLS = ("two-controllers", "stale-controller", "unanswered", "hanging", "orphaned", "unstable", "starved")
 _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
 _IN_BATCHES = {
     kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
@@ -511,15 +538,21 @@ def _commit(
 def heartbeats(cell: GeneratedCell) -> Columns:
     """Rows of `heartbeats`: every producer, whoever waits in vain, and every member of a group, is heard of until all have
     ended. Nobody knows whether a member that was silent for longer than its session still owned a partition, nor for how long
-    a client waited of which nothing was heard."""
+    a client waited of which nothing was heard. The newcomer of a group is silent until it comes, so that nothing is concluded
+    from what it does not have before."""
     time_ns = np.arange(FIRST_NS, cell.ended_ns + 1, HEARTBEAT_NS)
     others = {
         "log": [cell.waiter],
         "transactions": [cell.zombie, cell.successor, cell.waiter],
-        "group": [*cell.readers, cell.newcomer],
+        "group": list(cell.readers),
     }
     clients = np.unique([*cell.partitions[0].producers.tolist(), *others.get(cell.kind, [])])
-    return {"client": np.repeat(clients, len(time_ns)), "time_ns": np.tile(time_ns, len(clients))}
+    late_ns = np.arange(cell.newcomer_ns, cell.calm_end_ns + 1, HEARTBEAT_NS) if cell.kind == "group" else time_ns[:0]
+    late_ns = np.concatenate([time_ns[: len(late_ns[:1])], late_ns])
+    return {
+        "client": np.concatenate([np.repeat(clients, len(time_ns)), np.full(len(late_ns), cell.newcomer)]),
+        "time_ns": np.concatenate([np.tile(time_ns, len(clients)), late_ns]),
+    }
 
 
 def positions(cell: GeneratedCell, partition: GeneratedPartition, audits: Iterable[int]) -> Columns:

@@ -231,6 +231,7 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
         newcomer=named.get("newcomer", NONE),
         audit=_audits(plan)[Isolation.READ_UNCOMMITTED],
         planted=planted,
+        turn_ns=members.MAY_EXPLAIN_NS,
     )
 
 
@@ -396,7 +397,7 @@ def _write_clients(run: RunDirectory, plan: Plan, cells: Sequence[GeneratedCell]
     ended = np.full(len(plan.clients), max(cell.audit_ns for cell in cells) + 4 * SHORT_AFTER_NS)
     for cell in cells:
         if cell.kind == "group":
-            ended[[*cell.readers, cell.newcomer]] = cell.ended_ns
+            ended[cell.readers], ended[cell.newcomer] = cell.ended_ns, cell.calm_end_ns
     levels = [Isolation[str(c.isolation_level).upper()] if c.isolation_level else NONE for c in plan.clients]
     ids = np.array([c.client for c in plan.clients])
     columns: dict[str, np.ndarray | int] = {

@@ -1,8 +1,9 @@
 """Makes the callbacks of a generated group's members: who owned which partition, and when nobody came or went.
 
-One member, the newcomer, has its first callback only when all records are written, and gets no partition. From then on
-nobody comes or goes, and each partition has an owner, until the newcomer leaves. Second owners are planted before this
-calm, while the group may still settle; and in it partitions move, or have no owner, where that was planted.
+One member, the newcomer, has its first callback only when all records are written, gets no partition and leaves, at once
+unless it is planted to starve. From then on nobody comes or goes, and each partition has an owner, until the newcomer's
+process ends. Second owners are planted before this calm, while the group may still settle; and in it partitions move, or have
+no owner, where that was planted.
 """
 
 from collections.abc import Iterator
@@ -29,13 +30,14 @@ HEARTBEAT_MS, SESSION_MS, POLL_MS = 1_000, 10_000, 2**31 - 1
 MAY_EXPLAIN_NS = (4 * HEARTBEAT_MS + 10_000 + 3_000 + SESSION_MS) * 1_000_000
 """What happened so long before a partition moved may explain it: four heartbeats, the time that members may be at work, that
 for which a coordinator waits for the first ones, and a session."""
-GIVEN_UP_NS = SECOND_NS // 4
-"""A member gives a partition up so long before another is given it."""
+UNOWNED_AFTER_NS = 11 * SECOND_NS
+"""A partition without an owner was given up so long after the newcomer left: later than any of the silences that count for
+members, and before a group has settled. The member that gave it up is not without one for long."""
 
 
 def moved_ns(cell: GeneratedCell, partition: GeneratedPartition) -> np.ndarray:
     """Returns when a partition was planted to move to its other owner, in turn."""
-    return cell.calm_ns + SETTLED_AFTER_NS + (1 + np.arange(cell.counts["moved"][partition.rank])) * SECOND_NS
+    return cell.calm_ns + SETTLED_AFTER_NS + (1 + np.arange(cell.counts["moved"][partition.rank])) * cell.move_ns
 
 
 def movers(cell: GeneratedCell, partition: GeneratedPartition) -> np.ndarray:
@@ -55,7 +57,7 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     before, moved = np.append(owner, now)[:-1], moved_ns(cell, partition)
     events = [(FIRST_NS, owner, ASSIGN)]
     if cell.counts["unowned"][partition.rank]:
-        events += [(cell.calm_ns, owner, REVOKE), (cell.calm_end_ns + SECOND_NS // 2, owner, ASSIGN)]
+        events += [(cell.calm_ns + UNOWNED_AFTER_NS, owner, REVOKE), (cell.calm_end_ns + SECOND_NS // 2, owner, ASSIGN)]
     events += [
         (cell.drain_ns - SECOND_NS // 4, last, REVOKE)
         if cell.counts["orphaned"][partition.rank]
@@ -68,7 +70,7 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
         cell,
         partition.partition,
         client=np.concatenate([client, before, now, second, second]),
-        started_ns=np.concatenate([begin_ns, moved - GIVEN_UP_NS, moved, begin, begin + 2 * STEP_NS]),
+        started_ns=np.concatenate([begin_ns, moved - cell.move_ns // 4, moved, begin, begin + 2 * STEP_NS]),
         event=np.concatenate([event, np.repeat([REVOKE, ASSIGN], len(now)), np.repeat([ASSIGN, REVOKE], len(begin))]),
     )
 
@@ -76,7 +78,7 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
 def empty_callbacks(cell: GeneratedCell) -> Columns:
     """Rows of `assignments` without a partition: each member's first, and the newcomer's last one."""
     ids = [*cell.readers, cell.newcomer, cell.newcomer]
-    started_ns = np.array([FIRST_NS] * len(cell.readers) + [cell.calm_ns, cell.calm_end_ns])
+    started_ns = np.array([FIRST_NS] * len(cell.readers) + [cell.newcomer_ns, cell.calm_ns])
     event = np.array([ASSIGN] * (len(ids) - 1) + [CLOSE])
     return _callbacks(cell, NONE, client=np.array(ids), started_ns=started_ns, event=event)
 

@@ -84,6 +84,7 @@ PLANTS: Mapping[str, Plantable] = {
     "two-owners": Plantable("group"),
     "orphaned": Plantable("group", per_partition=1),
     "unstable": Plantable("group"),
+    "starved": Plantable("group"),
     "compacted-away": Plantable("compaction", implies={"lost": 1}),
     "tombstone-lost": Plantable("compaction"),
 }

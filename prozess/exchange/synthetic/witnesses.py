@@ -197,6 +197,10 @@ def _of_group(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Na
     yield "unstable", _witnesses(len(moved), reader=movers(cell, partition), begin_ns=moved)
     unowned = int(cell.counts["unowned"][partition.rank])
     yield "unstable", _witnesses(unowned, begin_ns=cell.calm_end_ns - MAY_EXPLAIN_NS)
+    # The first member has most partitions, and the last of them is named.
+    named = partition.rank == (len(cell.partitions) - 1) // len(cell.readers) * len(cell.readers)
+    turn = np.arange(cell.planted.get("starved", 0) if named else 0)
+    yield "starved", _witnesses(len(turn), reader=cell.newcomer, begin_ns=cell.starved_ns(turn - 1))
 
 
 def _of_compaction(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:

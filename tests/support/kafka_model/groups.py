@@ -23,6 +23,8 @@ from tests.support.cells.partitions import FAIL, INFO, OK, PARTITION, PRODUCER, 
 MEMBERS = (6, 7, 8, 9)
 INTRUDER = 10
 """Lives all the time and owns nothing, until somebody spoils the history."""
+OTHER_PARTITION = PARTITION + 1
+"""Of a group that starves its members: a partition without records, which the intruder has all the time."""
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 SECOND = 1_000_000_000
 SESSION_S = 6
@@ -71,6 +73,7 @@ class Group:
             self.tables["assignments"].append({"partition": NONE, **first})
         self.done: set[str] = set()
         """What can be planted once only."""
+        self.cell = CELL
 
     # --- one member's turn -----------------------------------------------------------------------------------------
 
@@ -195,9 +198,10 @@ class Group:
         }
         observations = table("observations", self.tables["observations"])
         partition = replace(made, reads=reads, client_role=role, client_isolation=level, observations=observations)
+        empty = replace(history(sends=[], log=[], sentinel=0), partition=OTHER_PARTITION)
         return CellHistory(
-            cell=CELL,
-            partitions={PARTITION: partition},
+            cell=self.cell,
+            partitions={number: (partition, empty)[number - PARTITION] for number in self.cell.partitions},
             tables={name: table(name, rows) for name, rows in tables.items()},
             clients=(),
         )
@@ -337,6 +341,28 @@ def unstable(group: Group) -> dict[str, int] | None:
     return {"unstable": 1}
 
 
+def starved(group: Group) -> dict[str, int] | None:
+    """When the last owner has closed, one that has another partition is given this one, too, and for long none of the others
+    that live gets one. It is looked at twice."""
+    closed = {row["client"] for row in group.tables["assignments"] if row["event"] == CLOSE}
+    without = [member for member in MEMBERS if member not in group.dead and member not in closed]
+    if "unstable" in group.done or not without:
+        return None
+    group.cell = CELL.model_copy(update={"partitions": (PARTITION, OTHER_PARTITION)})
+    observations = group.tables["observations"]
+    (drained,) = (row for row in observations if row["kind"] == ObservationKind.DRAIN_BEGUN)
+    observations.append(drained | {"partition": OTHER_PARTITION})
+    begun_ns = {OTHER_PARTITION: SECOND // 2, PARTITION: group.now_ns}
+    group.now_ns += UNSETTLED_S * SECOND
+    for partition, time_ns in begun_ns.items():
+        same = {"partition": partition, "client": INTRUDER}
+        group.tables["assignments"] += [
+            {**same, "event": ASSIGN, "started_ns": time_ns + 1, "done_ns": time_ns + 2},
+            {**same, "event": CLOSE, "started_ns": group.now_ns, "done_ns": group.now_ns + 1},
+        ]
+    return {"starved": 2 * len(without)}
+
+
 SPOILERS: dict[str, Callable[[Group], dict[str, int] | None]] = {
     "unprocessed": unprocessed,
     "mistaken": mistaken,
@@ -346,4 +372,5 @@ SPOILERS: dict[str, Callable[[Group], dict[str, int] | None]] = {
     "two-owners": two_owners,
     "orphaned": orphaned,
     "unstable": unstable,
+    "starved": starved,
 }

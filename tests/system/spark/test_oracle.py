@@ -59,7 +59,7 @@ CELLS = 150
 FAMILIES = tuple(
     {f"prozess.checkers.{name}" for name in names}
     for names in (
-        ("groups.processing", "groups.coordinator", "progress.stability"),
+        ("groups.processing", "groups.coordinator", "progress.stability", "progress.fairness"),
         ("reading.lateness",),
         ("progress.transactions", "progress.acknowledgements", "progress.admin_calls"),
         ("transactions.isolation", "transactions.exactly_once"),

@@ -66,7 +66,18 @@ def test_what_was_planted_in_transactions_is_found_exactly(kind):
 
 # --- groups ---------------------------------------------------------------------------------------------------------
 
-OF_GROUPS = ("unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners", "orphaned", "unstable")
+OF_GROUPS = (
+    *(
+        "unprocessed",
+        "reprocessed",
+        "commit-regression",
+        "commit-ahead",
+        "two-owners",
+        "orphaned",
+        "unstable",
+        "starved",
+    ),
+)
 
 
 def beyond_excuse(history: CellHistory) -> Counter[str]:

@@ -31,9 +31,13 @@ from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.witnesses import EpochCase, GroupCase, ProgressCase
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import NONE
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.support.anomalies import ANOMALIES
 from tests.support.examples import ALL
+
+CLOSE = 4
+"""A value of `assignments.event`."""
 
 
 def made(folder, **options):
@@ -63,6 +67,8 @@ def differences(run, planted_in=None):
 
 
 EVERYTHING = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
+OF_SEVERAL = ("misplaced", "starved")
+"""What takes several partitions."""
 IN_TRANSACTIONS = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
 NOT_GENERATED = {
     "unreported": "no send meets an error that its producer has to be informed of",
@@ -96,7 +102,7 @@ def test_all_kinds_at_once(tmp_path):
     "options",
     [
         {"partitions": 5, "seed": 8, "planted": EVERYTHING},
-        {"partitions": 1, "seed": 5, "planted": {n: c for n, c in EVERYTHING.items() if n != "misplaced"}},
+        {"partitions": 1, "seed": 5, "planted": {n: c for n, c in EVERYTHING.items() if n not in OF_SEVERAL}},
         {"partitions": 8, "seed": 1, "planted": IN_TRANSACTIONS, "transaction_records": 2},
         {"partitions": 12, "seed": 2, "planted": IN_TRANSACTIONS, "transaction_records": 3},
         {"partitions": 3, "seed": 4, "kinds": KINDS},
@@ -133,6 +139,8 @@ def cases(run, anomaly):
         ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
         ("stale-controller", 3, {0: 3}),
         ("unstable", 4, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 2}),
+        ("unstable", 60, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 58}),
+        ("starved", 5, {GroupCase.IDLE: 5}),
     ],
 )
 def test_each_case_is_planted_in_turn_and_alone_it_breaks_the_promise(tmp_path, anomaly, planted, expected):
@@ -185,7 +193,7 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
     fixed = {"compacted-away", "tombstone-lost", "commit-ahead", "commit-regression"}
     fixed |= {name for name, plant in PLANTS.items() if plant.kind == "transactions"} - {"torn"}
     fixed |= {"watermark-regression", "under-acknowledged", "unclean", "two-controllers", "stale-controller"}
-    fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable"}
+    fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved"}
     for side in differences(run, planted_in=other):
         assert {name for name, *_ in side} == set(PLANTS) - fixed
 
@@ -196,7 +204,9 @@ def test_members_are_heard_of_all_the_time_so_that_a_second_owner_is_one_in_the_
     beats, assignments = (pq.read_table(file).to_pandas() for file in files)
     (cell,) = History.open(run).plan.cells
     assert cell.group is not None
-    for member in assignments["client"].unique():
+    # The newcomer owns nothing, and is silent until it comes.
+    (newcomer,) = assignments.loc[(assignments["partition"] == NONE) & (assignments["event"] == CLOSE), "client"]
+    for member in set(assignments["client"]) - {newcomer}:
         heard_ns, owned = beats.loc[beats["client"] == member, "time_ns"], assignments[assignments["client"] == member]
         assert heard_ns.diff().max() < 1e6 * (cell.group.session.timeout_ms - cell.group.session.heartbeat_ms)
         assert heard_ns.min() <= owned["started_ns"].min()
@@ -252,6 +262,7 @@ def test_a_history_without_plants_is_held(tmp_path):
 @settings(max_examples=12 if ALL else 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_exactly_what_was_planted_is_found(planted, partitions, rows, seed):
     planted = planted | ({"orphaned": 1} if "orphaned" in planted else {})
+    planted = {name: count for name, count in planted.items() if partitions > 2 or name != "starved"}
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory(Path(folder))
         run.create()

@@ -196,6 +196,7 @@ SEEN: Mapping[str, Seen] = {
     "hands on without waiting": Seen(configuration={"hands_on_unawaited": True}),
     "crcs are not checked": Seen(configuration={"crcs_unchecked": True}),
     "resets to latest": Seen(configuration={"resets_to_latest": True}),
+    "an assignor of somebody else": Seen(configuration={"other_assignor": True}),
     "faults are excepted": Seen(configuration={"faults_excepted": True}),
 }
 """Fact of a permitting rule → how it was seen."""
@@ -307,6 +308,7 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
         "reordered/cleaned", "stalled/starved", "hanging/starved", "stuck/starved", "unanswered/starved", "late/unmeasured",
         "unprocessed/several-topics", "not-exactly-once/several-topics", "two-owners/group-perhaps-lost",
         "skipped/unreported-seek", "rewound/unreported-seek",
-        "unstable/several-topics", "leaderless/stood-still", "lost/begun-behind", "early-read/clock-moved",
+        "unstable/several-topics", "starved/several-topics", "leaderless/stood-still", "lost/begun-behind",
+        "early-read/clock-moved",
         "reprocessed/offsets-expired", "commit-regression/offsets-expired",
     }  # fmt: skip
