@@ -309,6 +309,26 @@ def trends(
         raise typer.Exit(report_trends(read, out, strict=strict))
 
 
+@app.command(rich_help_panel=RUNS)
+def effects(
+    directories: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUNS…",
+            help="The directories of runs, campaigns or matrices, or their URIs; or where --tables wrote.",
+            autocompletion=complete_directories,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("effects.html"),
+) -> None:
+    """Show what each setting changes over many runs: what is lost, doubled or late, with uncertainty."""
+    from prozess.app.run_tables import tables as tables_over
+    from prozess.campaigns.comparing.effects_page import report_effects
+
+    read = tables_over(*directories)
+    report_effects(lambda name, columns: read[name].to_arrow(columns), out)
+
+
 @app.command(rich_help_panel=RUN)
 def matrix(  # noqa: PLR0913 - the options of a command
     name: Annotated[
