@@ -14,11 +14,11 @@ from rich.table import Table
 from prozess.campaigns.comparing.setting_effects import (
     HARMS,
     RUNS_MIN,
-    Change,
-    Effect,
-    Interaction,
-    Observations,
+    CellObservations,
     Read,
+    SettingEffect,
+    SettingInteraction,
+    ShareChange,
     effects,
     interactions,
     observe,
@@ -32,7 +32,7 @@ from prozess.harness.report.words import short
 NOTHING = 0.005
 """A smaller change is shown as none."""
 WIDTH, ROW, LEFT = 250, 14, 64
-"""Of a chart: how wide it is, how high a row is, and where its axis of −100 % begins."""
+"""A chart has this width, and this height for each row; its axis of −100 % begins at LEFT."""
 
 
 def report_effects(read: Read, out: Path) -> None:
@@ -47,7 +47,7 @@ def report_effects(read: Read, out: Path) -> None:
     sys.stdout.write(f"page   {write_effects(observations, found, together, out)}\n")
 
 
-def change_words(change: Change | None) -> str:
+def change_words(change: ShareChange | None) -> str:
     """Returns a change in percent of the cells, with its interval: `+38 (31 to 45)`; `none`; `–` where nobody could look."""
     if change is None:
         return "–"
@@ -59,7 +59,7 @@ def change_words(change: Change | None) -> str:
     return f"{mean} ({100 * change.low:.0f} to {100 * change.high:.0f})"
 
 
-def interaction_words(one: Interaction) -> str:
+def interaction_words(one: SettingInteraction) -> str:
     """Returns an interaction as a sentence, with the shares of cells that it rests on."""
     (first, second), (a, b) = one.settings, one.values
     neither, alone, other, both = (f"{100 * share:.0f} %" for share in one.shares)
@@ -72,12 +72,14 @@ def interaction_words(one: Interaction) -> str:
     )
 
 
-def runs_behind(effect: Effect) -> int:
+def runs_behind(effect: SettingEffect) -> int:
     """Returns how many runs are behind an effect."""
     return max(change.runs for change in effect.changes if change is not None)
 
 
-def show_effects(observations: Observations, found: Sequence[Effect], together: Sequence[Interaction]) -> None:
+def show_effects(
+    observations: CellObservations, found: Sequence[SettingEffect], together: Sequence[SettingInteraction]
+) -> None:
     """Prints a line for each value of each setting that changes something, and names those that change nothing."""
     out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -110,7 +112,7 @@ def show_effects(observations: Observations, found: Sequence[Effect], together: 
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class EffectMark:
     """One change in a chart: a row, where its interval begins and ends, and where the change is."""
 
     harm: str
@@ -121,11 +123,11 @@ class Mark:
     words: str
 
 
-def marks_of(effect: Effect) -> list[Mark]:
+def marks_of(effect: SettingEffect) -> list[EffectMark]:
     """Returns the marks of one value of a setting, a row for each harm that could be compared."""
     known = [(harm, change) for harm, change in zip(HARMS, effect.changes, strict=True) if change is not None]
     return [
-        Mark(harm, ROW * (row + 0.5), _x(c.mean), _x(c.mean if isnan(c.low) else c.low),
+        EffectMark(harm, ROW * (row + 0.5), _x(c.mean), _x(c.mean if isnan(c.low) else c.low),
              _x(c.mean if isnan(c.high) else c.high), change_words(c))
         for row, (harm, c) in enumerate(known)
     ]  # fmt: skip
@@ -137,7 +139,7 @@ def _x(share: float) -> float:
 
 
 def write_effects(
-    observations: Observations, found: Sequence[Effect], together: Sequence[Interaction], path: Path
+    observations: CellObservations, found: Sequence[SettingEffect], together: Sequence[SettingInteraction], path: Path
 ) -> Path:
     """Writes the page: one file, nothing loaded; returns its path."""
     by_setting = [

@@ -35,7 +35,7 @@ _CELL_BITS = 32
 
 
 @dataclass(frozen=True)
-class Observations:
+class CellObservations:
     """What was set and what was seen in n cells of any number of runs."""
 
     run: np.ndarray
@@ -50,7 +50,7 @@ class Observations:
     """float64[n, harms]: 1 if something of this harm was seen in the cell, 0 if nothing, NaN if nobody knows."""
 
 
-class Change(NamedTuple):
+class ShareChange(NamedTuple):
     """A change of a share between 0 and 1. `low`, `high`: its interval of 95 %; NaN with fewer than RUNS_MIN runs."""
 
     mean: float
@@ -60,20 +60,20 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class SettingEffect:
     """What changes if a setting has `value` and not `reference`, the value with the least harm."""
 
     setting: str
     reference: str
     value: str
-    changes: tuple[Change | None, ...]
+    changes: tuple[ShareChange | None, ...]
     """For each harm; None: no run could compare."""
     basis: str
     """What was compared: cells that are alike in everything else, cells of one run, or runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interaction:
+class SettingInteraction:
     """Two settings of which one decides how much the other one changes."""
 
     harm: str
@@ -82,7 +82,7 @@ class Interaction:
     values: tuple[str, str]
     shares: tuple[float, float, float, float]
     """Shares of cells with the harm: neither value, the first alone, the second alone, both."""
-    contrast: Change
+    contrast: ShareChange
     """How much more both together change than the sum of each alone."""
 
     @property
@@ -91,7 +91,7 @@ class Interaction:
         return max(self.shares[:3]) <= CONTRAST_MIN < self.shares[3]
 
 
-def observe(read: Read) -> Observations:
+def observe(read: Read) -> CellObservations:
     """Returns what the tables `cells` and `outcomes` have, of cells in which something was looked for. No row is visited."""
     import pyarrow.compute as pc
 
@@ -109,7 +109,7 @@ def observe(read: Read) -> Observations:
     unordered = np.empty_like(seen)
     unordered[order] = seen
     workloads = cells["workload"].combine_chunks().dictionary_encode().indices.to_numpy()
-    return Observations(key >> _CELL_BITS, workloads.astype(np.int64), settings, values, unordered)
+    return CellObservations(key >> _CELL_BITS, workloads.astype(np.int64), settings, values, unordered)
 
 
 def _key(table: "pa.Table", runs: "pa.Array") -> np.ndarray:
@@ -163,7 +163,7 @@ def _seen(outcomes: "pa.Table", key: np.ndarray, known: np.ndarray) -> np.ndarra
     return found
 
 
-def effects(observations: Observations) -> list[Effect]:
+def effects(observations: CellObservations) -> list[SettingEffect]:
     """Returns what each value of each setting changes, against the value with the least harm; the greatest change first."""
     found = []
     for name, codes in observations.settings.items():
@@ -172,11 +172,11 @@ def effects(observations: Observations) -> list[Effect]:
             changes, basis = _changes(observations, name, value, chosen[0])
             if any(change is not None for change in changes):
                 named = observations.values[name]
-                found.append(Effect(name, named[chosen[0]], named[value], changes, basis))
+                found.append(SettingEffect(name, named[chosen[0]], named[value], changes, basis))
     return sorted(found, key=lambda e: [-abs(c.mean) if c is not None else 0.0 for c in e.changes])
 
 
-def _by_harm(observations: Observations, codes: np.ndarray) -> list[int]:
+def _by_harm(observations: CellObservations, codes: np.ndarray) -> list[int]:
     """Returns the values that occur, the one with the least harm first: the worst kind of harm decides."""
     means = {}
     for value in np.unique(codes[codes >= 0]).tolist():
@@ -187,8 +187,8 @@ def _by_harm(observations: Observations, codes: np.ndarray) -> list[int]:
 
 
 def _changes(
-    observations: Observations, name: str, value: int, reference: int
-) -> tuple[tuple[Change | None, ...], str]:
+    observations: CellObservations, name: str, value: int, reference: int
+) -> tuple[tuple[ShareChange | None, ...], str]:
     """Returns the change of each harm, by the strictest comparison that some run offers."""
     codes = observations.settings[name]
     others = [column for other, column in observations.settings.items() if other != name]
@@ -213,7 +213,7 @@ def _numbered(columns: np.ndarray) -> np.ndarray:
 
 def _paired(
     run: np.ndarray, stratum: np.ndarray, seen: np.ndarray, with_value: np.ndarray, with_reference: np.ndarray
-) -> Change | None:
+) -> ShareChange | None:
     """Compares within strata. A stratum is within one run; those of a run are averaged, and then the runs are.
 
     Example: strata 0 0 1, seen 1 0 1, with the value T F T, with the reference F T F: stratum 0 has both, 1 − 0 = 1; stratum
@@ -231,18 +231,20 @@ def _paired(
     return _over_runs(run_of, difference)
 
 
-def _between(run: np.ndarray, seen: np.ndarray, with_value: np.ndarray, with_reference: np.ndarray) -> Change | None:
+def _between(
+    run: np.ndarray, seen: np.ndarray, with_value: np.ndarray, with_reference: np.ndarray
+) -> ShareChange | None:
     """Compares runs with the value to runs with the reference, by Welch's interval."""
     groups = [_means_of_runs(run[mask], seen[mask]) for mask in (with_value, with_reference)]
     if not all(len(group) for group in groups):
         return None
     mean = float(groups[0].mean() - groups[1].mean())
     if min(map(len, groups)) < RUNS_MIN:
-        return Change(mean, np.nan, np.nan, sum(map(len, groups)))
+        return ShareChange(mean, np.nan, np.nan, sum(map(len, groups)))
     variances = [float(group.var(ddof=1)) / len(group) for group in groups]
     freedom = sum(variances) ** 2 / (sum(v**2 / (len(g) - 1) for v, g in zip(variances, groups, strict=True)) or 1.0)
     half = _quantile(max(freedom, 1.0), SURE) * sum(variances) ** 0.5
-    return Change(mean, max(-1.0, mean - half), min(1.0, mean + half), sum(map(len, groups)))
+    return ShareChange(mean, max(-1.0, mean - half), min(1.0, mean + half), sum(map(len, groups)))
 
 
 def _means_of_runs(run: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -252,16 +254,16 @@ def _means_of_runs(run: np.ndarray, value: np.ndarray) -> np.ndarray:
     return np.bincount(slot, weights=value[known], minlength=len(number)) / np.maximum(np.bincount(slot), 1)
 
 
-def _over_runs(run: np.ndarray, difference: np.ndarray, sure: float = SURE, least: float = -1.0) -> Change | None:
+def _over_runs(run: np.ndarray, difference: np.ndarray, sure: float = SURE, least: float = -1.0) -> ShareChange | None:
     """Averages differences over runs, each of which counts once. None: no run has one."""
     means = _means_of_runs(run, difference)
     if not len(means):
         return None
     mean = float(means.mean())
     if len(means) < RUNS_MIN:
-        return Change(mean, np.nan, np.nan, len(means))
+        return ShareChange(mean, np.nan, np.nan, len(means))
     half = _quantile(len(means) - 1, sure) * float(means.std(ddof=1)) / len(means) ** 0.5
-    return Change(mean, max(least, mean - half), min(-least, mean + half), len(means))
+    return ShareChange(mean, max(least, mean - half), min(-least, mean + half), len(means))
 
 
 def _quantile(freedom: float, sure: float) -> float:
@@ -271,7 +273,7 @@ def _quantile(freedom: float, sure: float) -> float:
     return float(stdtrit(freedom, (1 + sure) / 2))
 
 
-def interactions(observations: Observations) -> list[Interaction]:
+def interactions(observations: CellObservations) -> list[SettingInteraction]:
     """Returns pairs of settings that do more, or less, together than the sum of each alone, the strongest first.
 
     Every pair is asked, and by chance one of twenty would look like one at 95 %: the certainty asked of each is raised by the
@@ -289,19 +291,19 @@ def interactions(observations: Observations) -> list[Interaction]:
         for column, harm in enumerate(HARMS):
             one = _interaction(observations, stratum, (first, second), column, values, sure)
             if one is not None:
-                found.append(Interaction(harm, *one))
+                found.append(SettingInteraction(harm, *one))
     return sorted(found, key=lambda i: (not i.only_together, -abs(i.contrast.mean)))
 
 
 def _interaction(
-    observations: Observations,
+    observations: CellObservations,
     stratum: np.ndarray,
     names: tuple[str, str],
     column: int,
     values: Mapping[str, Sequence[int]],
     sure: float,
-) -> tuple[tuple[str, str], tuple[str, str], tuple[str, str], tuple[float, float, float, float], Change] | None:
-    """Returns the parts of an `Interaction` between the values with the least and with the most harm, if it is certain."""
+) -> tuple[tuple[str, str], tuple[str, str], tuple[str, str], tuple[float, float, float, float], ShareChange] | None:
+    """Returns the parts of a `SettingInteraction` between the values with the least and the most harm, if it is certain."""
     seen = observations.seen[:, column]
     codes = [observations.settings[name] for name in names]
     least, most = [values[name][0] for name in names], [values[name][-1] for name in names]

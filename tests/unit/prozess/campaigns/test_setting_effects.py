@@ -13,7 +13,7 @@ from prozess.campaigns.comparing.effects_page import change_words, interaction_w
 from prozess.campaigns.comparing.setting_effects import (
     HARMS,
     RUNS_MIN,
-    Change,
+    ShareChange,
     effects,
     interactions,
     observe,
@@ -68,7 +68,7 @@ def test_a_setting_that_loses_in_each_run_is_first_and_its_change_is_all_cells()
     observations = observe(matrix(lambda run, axes: axes[ACKS] == "1"))
     first, *others = effects(observations)
     assert (first.setting, first.reference, first.value) == (ACKS, "a", "1")
-    assert gone(first) == Change(1.0, 1.0, 1.0, 4)
+    assert gone(first) == ShareChange(1.0, 1.0, 1.0, 4)
     assert first.basis == "cells alike in all else"
     assert [gone(one).mean for one in others] == [0.0, 0.0]
 
@@ -109,7 +109,7 @@ def test_versions_are_compared_between_runs():
     first = effects(observe(read))[0]
     assert (first.setting, first.reference, first.value) == ("variant.kafka_version", "4.4.0", "3.9.2")
     assert first.basis == "runs"
-    assert gone(first) == Change(1.0, 1.0, 1.0, 8)
+    assert gone(first) == ShareChange(1.0, 1.0, 1.0, 8)
 
 
 def test_what_is_unknown_is_neither_seen_nor_not_seen():
