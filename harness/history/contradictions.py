@@ -292,6 +292,8 @@ class _Sought:
 
     def _sends(self, table: Table, rows: Columns) -> None:
         """Does each send say the same as its transaction? Is its sequence the only one, and its code that of its outcome?"""
+        # Rows are ordered by client, partition and sequence: what comes twice stands side by side. The first row of these is
+        # compared with the last one that was read before.
         names = ("client", "partition", "sequence")
         same = np.all([rows[name][1:] == rows[name][:-1] for name in names], axis=0)
         first, last = ([int(rows[name][row]) for name in names] for row in (0, -1))
@@ -303,6 +305,8 @@ class _Sought:
         never = acknowledged & (rows["completed_ns"] == MISSING)
         self._report(table, rows, never, "an acknowledged record was never acknowledged")
         inside, of = rows["transaction"] != NONE, self._transactions
+        # -1 is the row behind the table's own, whose values are all NONE: nothing below holds it against a send, because only
+        # `known` ones are reported.
         row = of.rows(rows["client"], rows["transaction"])
         transactional = among(rows["client"].astype(np.int64), self._transactional)
         self._report(
@@ -328,9 +332,10 @@ class _Sought:
         of = self._transactions
         another = numbered & (of.rows(rows["client"], rows["transaction"]) != np.arange(len(numbered)))
         self._report(table, rows, another, "the client has another transaction of this number")
-        pairs = list(zip(rows["client"].tolist(), rows["initialised_ns"].tolist(), strict=True))
-        instances = {pair for pair, is_one in zip(pairs, (~numbered).tolist(), strict=True) if is_one}
-        strange = numbered & np.array([pair not in instances for pair in pairs], dtype=bool)
+        # One number for each (client, time), by the rank of the time; those of instances are known.
+        times_ns, rank = np.unique(rows["initialised_ns"], return_inverse=True)
+        began = rows["client"].astype(np.int64) * len(times_ns) + rank
+        strange = numbered & ~among(began, np.sort(began[~numbered]))
         self._report(table, rows, strange, "the client has no instance that was initialised then")
         self._report(
             table, rows, numbered & (rows["begun_ns"] < rows["initialised_ns"]), "begun_ns is before initialised_ns"
@@ -339,7 +344,10 @@ class _Sought:
         self._report(table, rows, numbered & open_, "ended_by and end_invoked_ns do not agree")
         committed = numbered & (rows["outcome"] == Outcome.OK.value) & (rows["ended_by"] != 1)
         self._report(table, rows, committed, "a transaction was committed that was to be aborted")
-        of_id = np.array([self._first_with_id(client) for client in rows["client"].tolist()], dtype=np.int64)
+        clients, which = np.unique(
+            rows["client"], return_inverse=True
+        )  # each client is asked once, not once a transaction
+        of_id = np.array([self._first_with_id(client) for client in clients.tolist()], dtype=np.int64)[which]
         other = (of_id != NONE) & (rows["transactional_id"] != of_id)
         self._report(table, rows, other, "the transactional_id is not the client's")
         never = numbered & (rows["outcome"] != Outcome.INFO.value) & (rows["completed_ns"] == MISSING)
@@ -379,6 +387,7 @@ class _Sought:
         starts = run_starts(rows, names)  # rows of one client and partition mostly follow one another
         lengths = np.diff(np.append(starts, len(rows["client"])))
         doubted: dict[str, list[int]] = defaultdict(list)
+        # One pass for each run, and in the end one answer for all of its rows.
         for number, values in enumerate(zip(*(rows[name][starts].tolist() for name in names), strict=True)):
             of = dict(zip(names, values, strict=True))
             client, partition = of["client"], of["partition"]
@@ -449,6 +458,7 @@ class _Sought:
         self._report(table, rows, of_partition & strangers, "a member of the ISR is no replica")
         leader = rows["leader"]
         known = of_partition & (leader >= 0) & (leader < 63)
+        # Example: replicas 0b1110 and leader 2: shifted by 2 the lowest bit is 1. A shift by no broker's id means nothing.
         leads = (rows["replicas"] >> np.where(known, leader, 0)) & 1
         self._report(table, rows, known & (leads == 0), "the leader is no replica")
 

@@ -111,6 +111,7 @@ def lasting(truth: np.ndarray, for_s: float, grid_s: np.ndarray) -> np.ndarray:
         return truth
     steps = max(1, round(for_s / float(grid_s[1] - grid_s[0])))
     padded = np.concatenate([np.full(steps, Truth.UNKNOWN, dtype=np.int8), truth])
+    # Example, two steps: ? ? T T T F T has the windows ??T ?TT TTT TTF TFT, and their least ? ? T F F.
     windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(padded, steps + 1)
     lowest: np.ndarray = windows.min(axis=1)
     return lowest
@@ -118,6 +119,7 @@ def lasting(truth: np.ndarray, for_s: float, grid_s: np.ndarray) -> np.ndarray:
 
 def intervals(chosen: np.ndarray, grid_s: np.ndarray) -> tuple[tuple[float, float], ...]:
     """Returns (begin, end) of each run of true values. A run of one moment has no length."""
+    # Example: F T T F T is 0 0 1 1 0 1 0 with a 0 at both ends. It rises at 1 and 4, and falls behind 2 and 4.
     edges = np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return tuple((float(grid_s[a]), float(grid_s[b])) for a, b in zip(starts, ends, strict=True))
@@ -204,7 +206,8 @@ def must_be_silent_in(
         windows.append(AlertWindow("before the first fault" if faults else "the whole trial", 0.0, first_s))
     if "during" in alert.silent:
         windows += [
-            AlertWindow(f"{f.fault} of step {f.step!r}", f.begin_s, f.end_s or end_s, _doubt(f)) for f in faults
+            AlertWindow(f"{f.fault} of step {f.step!r}", f.begin_s, end_s if f.end_s is None else f.end_s, _doubt(f))
+            for f in faults
         ]
     if "after" in alert.silent:
         healed = [f.end_s for f in faults]

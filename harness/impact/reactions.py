@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.harness.columns import Clustered
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Columns, FaultRecord
 from prozess.harness.plan.schedule import FaultAction, HealAction, Step
 from prozess.harness.recording.codes import BROKER_IDS_MAX, broker_mask
@@ -156,9 +157,10 @@ class _Views:
         columns = {name: metadata[name][rows][order] for name in names}
         own = metadata["source"][rows][order] == MetadataSource.SAMPLE
         columns["node"] = np.where(own, metadata["node"][rows][order], _DECIDED)
+        clustered = Clustered(columns["partition"])  # sorted once: there may be thousands of partitions
         self._by_partition = {
-            int(partition): {name: column[columns["partition"] == partition] for name, column in columns.items()}
-            for partition in np.unique(columns["partition"])
+            partition: {name: column[clustered.rows_of(partition)] for name, column in columns.items()}
+            for partition in np.unique(columns["partition"]).tolist()
         }
 
     def new_leaders(

@@ -57,6 +57,7 @@ class AppendedBatches:
     def bumped(self, witnesses: np.ndarray) -> Truth:
         """Were the witness's two offsets written under different epochs of one producer id, outside transactions? Unknown
         where one of them stands in no batch that was read."""
+        # -1 takes the last batch; what is computed of it is dropped in the end.
         one, other = self.at(witnesses["log_offset"]), self.at(witnesses["other_offset"])
         known = (one >= 0) & (other >= 0)
         if not known.any():
@@ -73,6 +74,7 @@ class AppendedBatches:
         if not len(self.base_offset) or self.base_offset[0] != 0:
             return Tristate.UNKNOWN
         sequenced = np.flatnonzero((self.producer_id != NONE) & ((self.attributes & CONTROL) == 0))
+        # Batches ascend by offset, so the first index of each (producer, epoch) is its first batch in the log.
         who = np.stack([self.producer_id[sequenced], self.producer_epoch[sequenced].astype(np.int64)], axis=1)
         first = sequenced[np.unique(who, axis=0, return_index=True)[1]]
         return Tristate(int((self.first_sequence[first] > 0).any()))
@@ -120,6 +122,7 @@ class AppendedBatches:
         assert len(of) == len(transactional), "each batch has its producer"
         last_marker = np.full(len(ids), NONE, dtype=np.int64)
         np.maximum.at(last_marker, of[marker], self.base_offset[transactional[marker]])
+        # A marker ends whatever its producer id has open: what is left stands behind the last marker of its producer.
         left = transactional[~marker & (self.base_offset[transactional] > last_marker[of])]
         return int(self.base_offset[left[0]]) if len(left) else NONE
 
@@ -136,6 +139,7 @@ def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, App
     ends = np.append(starts[1:], len(rows))
     furthest: dict[int, tuple[int, int, int]] = {}
     for start, end in zip(starts.tolist(), ends.tolist(), strict=False):  # as many as there are copies
+        # Compared as a tuple: by its last offset first. The rows decide between copies that reached equally far.
         copy = (int(last[end - 1]), start, end)
         furthest[int(partition[start])] = max(copy, furthest.get(int(partition[start]), copy))
     names = ("base_offset", "last_offset", "producer_id", "producer_epoch", "attributes")
@@ -156,7 +160,7 @@ def older_epoch_from(replicas: Mapping[str, np.ndarray], partition: int, epoch_s
     epochs, starts = np.array(sorted(epoch_starts.items()), dtype=np.int64).reshape(-1, 2).T
     if not len(rows) or not len(epochs):
         return NONE
-    # From each epoch on, the least start of it and of those above.
+    # From each epoch on, the least start of it and of those above; behind the last one no offset is reached.
     least = np.append(np.minimum.accumulate(starts[::-1])[::-1], np.iinfo(np.int64).max)
     newer = least[np.searchsorted(epochs, replicas["leader_epoch"][rows], side="right")]
     # Example: epoch 5 begins at 100. A batch of epoch 4 that ends at 120 stands where epoch 5 had begun: from 100 on it is
@@ -337,11 +341,12 @@ class TransactionTimes:
         """Returns bool[k]: before that time each of these clients had asked for an end that was not answered for so long."""
         asked = self.end_invoked_ns != MISSING
         long = asked & (or_never(self.completed_ns) - np.where(asked, self.end_invoked_ns, 0) >= long_ns)
-        first = {
-            number: int(self.end_invoked_ns[long & (self.client == number)].min())
-            for number in set(self.client[long].tolist())
-        }
-        return np.array([first.get(one, FOREVER) for one in client.tolist()], dtype=np.int64) < sent_ns
+        # Rows ascend by client and time: the first long one of each client answers for all of its records.
+        clients, rows = np.unique(self.client[long], return_index=True)
+        first_ns = np.append(self.end_invoked_ns[long][rows], FOREVER)
+        index = np.searchsorted(clients, client)
+        known = np.append(clients, NONE)[index] == client
+        return np.asarray(np.where(known, first_ns[index], FOREVER) < sent_ns)
 
     def end_invoked_of(self, client: np.ndarray, sent_ns: np.ndarray) -> np.ndarray:
         """Returns int64[k]: when the end was asked for of the transaction in which each of these clients sent something
@@ -350,6 +355,7 @@ class TransactionTimes:
         for number in np.unique(client).tolist():
             low, high = np.searchsorted(self.client, [number, number + 1])
             mine = np.flatnonzero((client == number) & (sent_ns != MISSING))
+            # The client's last transaction that had begun by then. Example: begun at 1 s and 5 s, sent at 4 s: the first one.
             index = low + np.searchsorted(self.begun_ns[low:high], sent_ns[mine], side="right") - 1
             inside = index >= low
             ended = (
@@ -505,6 +511,7 @@ class Envelope:
         """Returns when the leader that it deposed last answered somebody in its own epoch. [Seen: 3.5 s after the
         election]"""
         times, epochs = self.leader_answers
+        # Its epochs begin where it began to lead, and end below the next leader's: an epoch may rise under one leader.
         own = int(self.timeline.leader_epoch[self.timeline.index_at(np.asarray(election.previous_since_ns))])
         answered = times[(epochs >= own) & (epochs < election.epoch)]
         return int(answered[-1]) if len(answered) else -FOREVER

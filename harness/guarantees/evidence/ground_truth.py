@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from prozess.harness.columns import Clustered
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.recording.topic_lives import lives_of
@@ -257,6 +258,7 @@ class Timeline:
         never."""
         rows = np.flatnonzero(self.time_ns < before_ns)
         inside = (self.isr[rows] >> node & 1).astype(bool)
+        # Example: in, out, in, in: it entered at the third row, the first change from out to in.
         entered = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
         return int(self.time_ns[rows[entered[-1]]]) if len(entered) else -FOREVER
 
@@ -276,6 +278,7 @@ def timelines(metadata: Columns, *, kind: MetadataKind = MetadataKind.PARTITION)
     if not len(rows):
         return {}
     partition = metadata["partition"][rows]
+    # Rows are sorted by partition: each begins at its first index, and `split` cuts there.
     ids, starts = np.unique(partition, return_index=True)
     return {
         int(p): _timeline({name: column[part].astype(np.int64) for name, column in metadata.items()})
@@ -354,6 +357,7 @@ def _elections(rows: Mapping[str, np.ndarray]) -> tuple[Election, ...]:
                     leader[i],
                     previous,
                     since_ns,
+                    # A change that takes a copy away ends a reassignment, which may have put the new leader in sync.
                     isr[i - 1] | elr[i - 1] | (isr[i] if replicas[i - 1] & ~replicas[i] else 0),
                     last[i - 1],
                     in_sync=isr[i - 1],
@@ -409,8 +413,9 @@ def sampled_elections(metadata: Columns) -> Mapping[int, tuple[SampledElection, 
     which says nothing."""
     rows = samples(metadata)
     found: dict[int, tuple[SampledElection, ...]] = {}
+    clustered = Clustered(rows["partition"])  # sorted once: there may be thousands of partitions
     for partition in np.unique(rows["partition"]).tolist():
-        mine = np.flatnonzero(rows["partition"] == partition)
+        mine = clustered.rows_of(partition)
         proven = _proven({name: column[mine] for name, column in rows.items()})
         if proven:
             found[partition] = proven

@@ -407,9 +407,9 @@ class Evidence:
         if not len(rows):
             return None
         epoch = replicas["leader_epoch"][rows]
-        begins = np.append(
-            0, np.flatnonzero(epoch[1:] != epoch[:-1]) + 1
-        )  # of batches of one epoch that follow one another
+        # Batches of one epoch follow one another, in each copy. Example: epochs 3 3 4 | 3 4 of two copies begin at 0 2 3 4.
+        # The least offset of each stretch is reduced to the least of each epoch.
+        begins = np.append(0, np.flatnonzero(epoch[1:] != epoch[:-1]) + 1)
         epochs, where = np.unique(epoch[begins], return_inverse=True)
         starts = np.full(len(epochs), np.iinfo(np.int64).max)
         np.minimum.at(starts, where, np.minimum.reduceat(replicas["base_offset"][rows], begins))
@@ -464,7 +464,7 @@ class Evidence:
 
 
 def _columns_of(table: Columns) -> PartitionColumns:
-    clustered = Clustered(table["partition"])
+    clustered = Clustered(table["partition"])  # sorted now, asked partition by partition later
     return lambda partition, names: {name: table[name][clustered.rows_of(partition)] for name in names}
 
 
@@ -563,6 +563,7 @@ def brokerless(metrics: Columns, clients: Columns) -> Mapping[int, int]:
         times, knew = metrics["time_ns"][rows], np.flatnonzero(metrics["value_micro"][rows] > 0)
         if not len(knew) or knew[-1] + 1 == len(rows):
             continue
+        # The sample behind the last one in which it knew a broker.
         since_ns = int(times[knew[-1] + 1])
         if int(times[-1]) - since_ns >= FORGOTTEN_NS:
             found[planned.get(client, client)] = since_ns

@@ -15,6 +15,7 @@ from prozess.harness.impact.alerts import (
     intervals,
     judge_alerts,
     lasting,
+    must_be_silent_in,
     with_alerts,
 )
 from prozess.harness.plan.alerts import (
@@ -254,6 +255,13 @@ def test_an_alert_that_goes_on_is_violated_only_if_it_must_stop() -> None:
     samples = every_second(1, {(13, 31): 4.0})
     assert judged(alert(), *samples).verdict is Verdict.VIOLATED
     assert judged(alert(silent=["before"]), *samples).verdict is Verdict.HELD
+
+
+def test_a_fault_that_was_over_when_the_trial_began_asks_for_silence_no_longer() -> None:
+    for end_s, until_s in ((0.0, 0.0), (None, 30.0)):
+        fault = KILL.model_copy(update={"begin_s": -5.0, "end_s": end_s})
+        [window] = must_be_silent_in(alert(silent=["during"]), [fault], 30.0, schedule_end_s=None)
+        assert (window.begin_s, window.end_s) == (-5.0, until_s)
 
 
 def test_absence_before_is_unknown_never_silence() -> None:

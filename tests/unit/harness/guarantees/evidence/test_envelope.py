@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.config.fault_nature import FaultNature
-from prozess.harness.guarantees.evidence.envelope import AppendedBatches, Envelope
+from prozess.harness.guarantees.evidence.envelope import AppendedBatches, Envelope, TransactionTimes
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.facts.retention import forgot, log_start_passed
 from prozess.harness.guarantees.facts.stale_leaders import leader_hampered, out_of_sync_at_the_end
@@ -17,7 +17,7 @@ from prozess.harness.guarantees.facts.truncation import committed, in_uncommitte
 from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.logic import all_true, any_true, negate
 from prozess.harness.plan.catalogue import NATURES
-from prozess.harness.schema import NONE, MetadataSource, Outcome, Tristate
+from prozess.harness.schema import MISSING, NONE, MetadataSource, Outcome, Tristate
 from tests.support.cells.evidence import DICTIONARIES, MS, fault, ns, state, witnesses
 from tests.support.cells.partitions import table
 
@@ -446,3 +446,22 @@ def test_a_replica_that_ended_outside_the_isr_is_out_of_sync():
     assert one(out_of_sync_at_the_end(ended, witnesses(reader=3, other_client=1))) == NOT_SO
     back = envelope([state(0, 0, 1, 0, [1]), state(5, 0, 1, 0, [1, 2, 3])], acks="all")
     assert one(out_of_sync_at_the_end(back, witnesses(reader=2, other_client=1))) == NOT_SO
+
+
+def test_an_end_that_was_not_answered_in_time_concerns_what_its_client_sent_after_it_was_asked_for():
+    names = ("client", "begun_ns", "end_invoked_ns", "completed_ns")
+    ends = [
+        (3, 0, 10, 11),
+        (3, 20, 30, 45),
+        (3, 50, 60, 90),
+        (5, 5, 6, MISSING),
+        (7, 0, 1, 2),
+        (8, 0, MISSING, MISSING),
+    ]
+    rows = [dict(zip(names, end, strict=True)) | {"transaction": 0} for end in ends]
+    times = TransactionTimes.of(table("transactions", rows))
+    asked = {(3, 31): True, (3, 30): False, (5, 7): True, (5, 6): False, (7, 99): False, (8, 99): False, (9, 99): False}
+    client, sent_ns = np.array(list(asked), dtype=np.int64).T
+    assert times.end_took_long_before(client, sent_ns, 10).tolist() == list(asked.values())
+    nobody = TransactionTimes.of(table("transactions", []))
+    assert not nobody.end_took_long_before(client, sent_ns, 10).any()
