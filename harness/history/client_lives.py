@@ -23,6 +23,7 @@ class TransactionsAtHand:
         """Adds a row of no transaction, which is that of -1."""
         self.table = {name: np.append(values, values.dtype.type(NONE)) for name, values in table.items()}
         key = self._key(table["client"], table["transaction"])
+        # Numbers of transactions → rows: keys ascend, and `_order` leads from a key's index back to its row.
         self._order = np.flatnonzero(table["transaction"] != NONE)
         self._order = self._order[np.argsort(key[self._order], kind="stable")]
         self._keys = key[self._order]
@@ -32,12 +33,14 @@ class TransactionsAtHand:
         if not len(self._keys):
             return np.full(len(client), -1)
         key = self._key(client, transaction)
+        # The first key that is not less: the one that is asked for, or another one. Behind the last, the last one differs.
         index = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
         assert len(client) == len(transaction), "a number for each client"
         return np.asarray(np.where(self._keys[index] == key, self._order[index], -1))
 
     @staticmethod
     def _key(client: np.ndarray, transaction: np.ndarray) -> np.ndarray:
+        # A damaged number that is too great must not reach into those of the next client.
         number = np.minimum(transaction, (1 << _TRANSACTION_BITS) - 1)
         return np.asarray((client.astype(np.int64) << _TRANSACTION_BITS) + number)
 
@@ -59,6 +62,8 @@ class Lives:
         it is not known, because some may be, or are MISSING."""
         if self._first is None or not len(client):
             return True
+        # Example: client 3 has times 5 9 7, client 4 has 2. The runs begin at 0 and 3, and their bounds are 5–9 and 2–2: if
+        # both ends are within a life, all times are. MISSING is less than all times, so a least one of it shows.
         starts = run_starts({"client": client}, ["client"])
         least_ns, greatest_ns = np.minimum.reduceat(time_ns, starts), np.maximum.reduceat(time_ns, starts)
         if int(least_ns.min()) == MISSING:
@@ -80,6 +85,7 @@ class Lives:
 
 def among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Returns which values are among the known ones, which ascend."""
+    # Where nothing is known the index is -1, and is not used.
     index = np.minimum(np.searchsorted(known, values), len(known) - 1)
     return np.asarray(known[index] == values) if len(known) else np.zeros(len(values), dtype=bool)
 

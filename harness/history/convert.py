@@ -178,6 +178,8 @@ def count_rows(run: RunDirectory, table: Table, client: int) -> tuple[np.ndarray
     many rows were torn and are left out. HistoryUnreadable if a segment is missing."""
     sources, torn = _sources(run, table, [client])
     counted = [_counted(source.rows["partition"]) for source in sources]
+    # Counts of segments are added up. Example: partitions 1 2 | 2 with counts 5 3 | 4: 1 2, with 5 and 7. `add.at` adds twice
+    # where an index comes twice, which an assignment would not.
     partitions, index = np.unique(np.concatenate([_NO_CLIENTS, *(found for found, _ in counted)]), return_inverse=True)
     assert len(counted) == len(sources), "each source is counted"
     counts = np.zeros(len(partitions), dtype=np.int64)
@@ -323,6 +325,7 @@ def _clustered(sources: Sequence[_Rows], within: tuple[int, int] | None = None) 
     for number, source in enumerate(sources):
         of = source.rows["partition"]
         chosen = None if within is None else np.flatnonzero((of >= within[0]) & (of <= within[1]))
+        # `order` counts among the chosen rows, and `chosen` leads back to those of the source.
         order, partitions, bounds = partition_order(of if chosen is None else of[chosen])
         orders.append(order if chosen is None else chosen[order])
         for index, partition in enumerate(partitions.tolist()):
@@ -337,6 +340,7 @@ def _clustered(sources: Sequence[_Rows], within: tuple[int, int] | None = None) 
 def _in_sequence(own: Sequence[_Rows]) -> Sequence[_Rows]:
     """Returns the segments of one client in the order of sequences. Verifiable clients report sends in the order in
     which these end, and some end segments later."""
+    # In order already if each segment is, and none begins before the one in front of it ends: then nothing is copied.
     ends = [(s.rows["sequence"][0], s.rows["sequence"][-1]) for s in own]
     inside = all((s.rows["sequence"][1:] >= s.rows["sequence"][:-1]).all() for s in own)
     if inside and all(before <= first for (_, before), (first, _) in pairwise(ends)):

@@ -57,6 +57,8 @@ def behind_in_log(rows: Columns) -> np.ndarray:
     """Returns which rows of `metadata` stand in the controllers' log before one of the same partition that comes before them:
     bool[rows]."""
     of_log = np.flatnonzero(rows["source"] == MetadataSource.CONTROLLER_LOG.value)
+    # Each partition's rows side by side, in the order in which they stand in the table. Example: positions 4 9 7 fall once,
+    # and the row with 7 is the one that is behind.
     order = of_log[np.argsort(rows["partition"][of_log], kind="stable")]
     partition, position = rows["partition"][order], rows["log_position"][order]
     falls = (partition[1:] == partition[:-1]) & (position[1:] < position[:-1])
@@ -85,6 +87,7 @@ class KnownEpochs:
 
 
 def _pairs(partition: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+    # Added, and not or-ed: an epoch below 0 must not set all bits.
     return np.asarray((partition.astype(np.int64) << 32) + epoch)
 
 

@@ -399,6 +399,7 @@ class PartitionRows:
             if high != UNBOUNDED:
                 inside &= offset < high
             if without is not None:
+                # Numbers of rows of the whole partition, less where this range begins: indices within it.
                 out, behind = np.searchsorted(without, [first, end])
                 inside[without[out:behind] - first] = False
             chosen.append((row_range, first, np.flatnonzero(inside)))

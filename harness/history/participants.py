@@ -345,6 +345,8 @@ def _last_at(
     low, high = int(offsets.min()), int(offsets.max())
     if high - low > _SPARSE * len(offsets) + 1024:
         return _last_at_sparse(parts)
+    # One entry for each offset from the least to the greatest; those without a record stay -1, and are left out at the end.
+    # Example: 5 and 7 were acknowledged, and 7 was read at 2 s and 4 s: the rows are the send of 5, -1, the read at 4 s.
     row, by_read = np.full(high - low + 1, -1, dtype=np.intp), np.zeros(high - low + 1, dtype=bool)
     for number, (part, offset, time_ns) in enumerate(parts):
         index = offset - low

@@ -52,6 +52,8 @@ class SendsTail:
             self._open.append(np.empty(0, dtype=np.int64))
         if self._segment != number:
             return  # the segment before is not full yet
+        # A row is there once its `mark` has its number (index + 1). New rows are those from `first` on, as far as marks are
+        # right. Example: 7 rows were seen, and the marks go on 8 9 0 0: two are new.
         first = self._seen - self._start
         if rows["mark"][first] != self._seen + 1:
             return  # nothing new

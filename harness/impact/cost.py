@@ -110,6 +110,7 @@ class Impact:
         total = int(counts.sum())
         if not total:
             return None
+        # Example: bins with 3, 5 and 2 latencies have the sums 3 8 10. Half of 10 is 5, which the second bin reaches first.
         index = int(np.searchsorted(np.cumsum(counts), max(1, int(np.ceil(share * total)))))
         return float(np.exp((index + 1) / _BINS_PER_E) / 1_000)
 
@@ -354,6 +355,7 @@ def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: i
 
 
 def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, spans: Spans) -> None:
+    # Sorted once: then each phase is two searches, however many faults there are.
     completed_ns = np.sort(completed_ns[_inside(completed_ns, spans)])
     for index, number, span in spans:
         low, high = np.searchsorted(completed_ns, span)
@@ -443,10 +445,13 @@ class Answers:
     def gaps(self) -> np.ndarray:
         """Returns int64[k, 2]: the last acknowledgement and the next one, ascending, where a send may have waited long
         in between; _BEFORE = there was none yet, _NEVER = none came any more."""
+        # Example: acknowledgements at 3 s and 9 s, sends from 1 s to 9.5 s. The pairs are (before, 3), (3, 9), (9, never):
+        # from 1 to 3, 3 to 9 and 9 to 9.5 s. All but the last are long.
         last, following = np.append(_BEFORE, self._times_ns), np.append(self._times_ns, _NEVER)
         since_ns, until_ns = last.copy(), following.copy()
         since_ns[0], until_ns[-1] = self._first_ns, self._newest_ns
         # What was sent last of all had less time to be answered than UNAVAILABLE_NS: that proves nothing.
+        # The minimum keeps the difference within 64 bits where a time stands for never.
         long = (until_ns > since_ns) & (until_ns - np.minimum(since_ns, until_ns) >= UNAVAILABLE_NS)
         return np.stack([last[long], following[long]], axis=1)
 
@@ -467,6 +472,9 @@ def first_send_since(gaps: np.ndarray, invoked_ns: Callable[[], Iterable[np.ndar
     a gap."""
     last, found = gaps[:, 0], np.full(len(gaps), _NEVER)
     for times_ns in invoked_ns() if len(gaps) else ():
+        # Each send counts for the last gap that began before it. What was sent in a later gap was sent since the earlier ones
+        # began, too: the least from each on, at the end. Example: gaps began at 3 and 20 s, and sends were made at 25 and 40
+        # s: never and 25, which becomes 25 and 25.
         _lower(found, np.searchsorted(last, times_ns, side="left") - 1, times_ns)
     return np.minimum.accumulate(found[::-1])[::-1]
 
@@ -486,6 +494,7 @@ class Successes:
         """Returns how long after one of the times that was; MISSING = never, or there is no such time."""
         if time_ns is None:
             return MISSING
+        # What was sent since a later time was sent since this one, too.
         at = int(self._first_ns[np.searchsorted(self._times_ns, time_ns) :].min())
         return MISSING if at == _NEVER else at - time_ns
 
@@ -500,11 +509,14 @@ def _outermost(times_ns: np.ndarray) -> np.ndarray:
     """Returns the first and the last in each of many short times, ascending."""
     if len(times_ns) > _MANY:
         # What a client was reported came nearly in order: of each stretch of neighbours that share a short time, two matter.
+        # If two acknowledgements are UNAVAILABLE_NS apart, which is two bins, and none came between, the one is the last of
+        # its bin, and the other the first of another: both stay.
         starts = np.flatnonzero(np.diff(times_ns // _BIN_NS)) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.intp), starts])
         times_ns = np.concatenate([reduce.reduceat(times_ns, starts) for reduce in (np.minimum, np.maximum)])
     times_ns = np.sort(times_ns)
     edge = np.ones(len(times_ns) + 1, dtype=bool)
+    # Example, bins of 5: times 1 2 4 6 9 12 have the borders T F F T F T T, and a time stays beside one: 1 4 6 9 12.
     edge[1:-1] = np.diff(times_ns // _BIN_NS) != 0
     return times_ns[edge[1:] | edge[:-1]]
 

@@ -81,6 +81,8 @@ def _longest_peace(
     """Returns int64[k]: how long the longest stretch of peace was between `begin_ns` and `end_ns`."""
     troubles = disturbances(timelines, faults, error_ns)
     longest, since_ns = np.zeros(len(witnesses), dtype=np.int64), -FOREVER
+    # Example: troubles 2–5, 3–9 and 12–13, and a witness from 4 to 20: peace from 9 to 12 and from 13 to 20, at most 7.
+    # FOREVER ends the last peace.
     for begin_ns, end_ns in [*sorted(troubles), (FOREVER, FOREVER)]:
         if begin_ns > since_ns:
             peace_ns = np.minimum(witnesses["end_ns"], begin_ns) - np.maximum(witnesses["begin_ns"], since_ns)

@@ -54,6 +54,8 @@ def log_start_passed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     )
     passed = (position != NONE) & (int(values.max()) > position)
     assert len(times) == len(values), "a value for each time"
+    # Example: log starts 0 40 30 were seen at 1, 5 and 9 s; a start that fell was an old answer. At 6 s
+    # it had reached 40.
     reached = np.maximum.accumulate(values)
     last = np.searchsorted(times, or_never(witnesses["end_ns"]) + envelope.error_ns, side="right") - 1
     by_then = (last >= 0) & (reached[np.maximum(last, 0)] > position)

@@ -59,5 +59,6 @@ def markers_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     if not len(times_ns) or not times_are_known(envelope):
         return constant(FALSE if known else UNKNOWN, len(witnesses))
     first = np.searchsorted(times_ns, witnesses["begin_ns"] - envelope.error_ns - NS_PER_S)
+    # Is the first refusal that is not before the wait before its end? Behind the last one there is none.
     within = (first < len(times_ns)) & (times_ns[np.minimum(first, len(times_ns) - 1)] <= witnesses["end_ns"])
     return np.where(within, TRUE, FALSE if known else UNKNOWN).astype(np.int8)

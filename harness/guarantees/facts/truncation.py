@@ -63,11 +63,14 @@ class _Logged:
 
     def at(self, offset: np.ndarray) -> np.ndarray:
         """The epoch that holds each offset; NONE = before all of them."""
+        # The last epoch that begins at or before the offset. Example: epochs 3 4 6 begin at 0 40 40: offset 40 is of 6, and 4
+        # has none.
         index = np.searchsorted(self.start, offset, side="right") - 1
         return np.where(index >= 0, self.epoch[np.maximum(index, 0)], NONE)
 
     def above(self, epoch: np.ndarray) -> np.ndarray:
         """Returns the first epoch in the log above each; FOREVER = none."""
+        # Behind the last epoch the search returns the length, where FOREVER was appended.
         return np.append(self.epoch, FOREVER)[np.searchsorted(self.epoch, epoch, side="right")]
 
     def start_of(self, epoch: int) -> int:
@@ -127,6 +130,7 @@ def _ended_leaderships(envelope: Envelope) -> Iterator[tuple[int, int, int]]:
     """Yields every epoch that another leader ended: its number, when it began, and until when a send could still begin
     that its leader took."""
     timeline = envelope.timeline
+    # NONE in front: the first row differs from it, and begins an epoch.
     begins = np.flatnonzero((timeline.leader != NONE) & (np.diff(timeline.leader_epoch, prepend=NONE) != 0))
     for row in begins.tolist():
         epoch = int(timeline.leader_epoch[row])
@@ -436,6 +440,8 @@ def _below_watermark(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
     for election in reversed(envelope.timeline.elections):
         moved = moved_under(envelope, election, witnesses, begun_ns)
         until_ns = np.where(moved != FALSE, election.time_ns - envelope.error_ns, until_ns)
+    # The last time that it was seen before another leader may have given the offset away, if that was after the
+    # acknowledgement.
     last = np.searchsorted(times, until_ns, side="left") - 1
     seen = (last >= 0) & (times[last] > envelope.acknowledged_ns(witnesses)) & (witnesses["log_offset"] != NONE)
     return np.asarray(seen & (values[last] > witnesses["log_offset"]))
