@@ -30,12 +30,12 @@ class Stretch(NamedTuple):
 
     @property
     def rows(self) -> slice:
-        """Returns the rows of `reads`."""
+        """Returns which rows of `reads` it is, as a slice: taking them copies nothing."""
         return slice(self.first, self.last)
 
     @property
     def positions(self) -> slice:
-        """Returns the positions in the log."""
+        """Returns at which positions of the log these rows stand, as a slice of the same length."""
         return slice(self.position, self.position + self.last - self.first)
 
     def unlike(self, columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> Callable[[slice], np.ndarray]:

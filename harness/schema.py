@@ -494,7 +494,7 @@ class Isolation(IntEnum):
 
 @unique
 class ReadFlag(IntEnum):
-    """The bits of `reads.flags`."""
+    """What is odd about a record that was read, as bits of `reads.flags`; 0 of nearly all."""
 
     CORRUPT = 1
     """Checksum, size or magic do not match. Sender, sequence and sent_partition are NONE."""

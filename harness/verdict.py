@@ -72,7 +72,7 @@ class WitnessShown(Frozen):
 
 
 class CellAnomaly(Frozen):
-    """One anomaly in one cell."""
+    """What was judged of one anomaly in one cell: how many witnesses are forbidden, permitted, unknown, and what follows."""
 
     anomaly: str
     outcome: AnomalyOutcome
@@ -127,7 +127,7 @@ class WindowJudged(Frozen):
 
 
 class CellVerdict(Frozen):
-    """The verdict of one cell."""
+    """What was judged of one cell: each anomaly that its guarantees name, and the worst of them as its verdict."""
 
     cell: int
     name: str
@@ -140,7 +140,7 @@ class CellVerdict(Frozen):
 
 
 class ControlResult(Frozen):
-    """A control, and whether it fired."""
+    """A control: cells that are expected to show an anomaly, which proves that the trial can see it; and which did."""
 
     anomaly: str
     cells: tuple[int, ...]
@@ -256,7 +256,7 @@ class ApplicationVerdict(Frozen):
         return unknown + [f"the test forbids what was not judged: {sentence}" for sentence in asked]
 
     def doubted(self) -> "ApplicationVerdict":
-        """Returns the same with every anomaly unknown, because the files that show it are damaged, or nothing proves
+        """Returns this verdict with every anomaly unknown, because the files that show it are damaged, or nothing proves
         them."""
         unknown = {"outcome": AnomalyOutcome.UNKNOWN, "reason": "is not known, because the evidence is damaged"}
         return self.model_copy(update={"anomalies": tuple(a.model_copy(update=unknown) for a in self.anomalies)})

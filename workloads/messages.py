@@ -102,7 +102,7 @@ class FinishCommand(Message):
 
 
 class StopCommand(Message):
-    """End."""
+    """Asks a client to end in order."""
 
     do: Literal["stop"] = "stop"
 
@@ -304,7 +304,7 @@ class Fork(Message):
 
 
 class Started(Message):
-    """A process has started."""
+    """Reports that a process has started, and which clients it runs."""
 
     pid: Whole
     clients: list[Whole]

@@ -310,7 +310,7 @@ class Edges:
         return Edges(self.writer[mask], self.reader[mask], self.position[mask], self.row[mask], self.level[mask])
 
     def and_those(self, more: "Edges") -> "Edges":
-        """Returns these edges and the others."""
+        """Returns these edges, and behind them `more`."""
         return join_edges([self, more])
 
 

@@ -331,7 +331,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that the engine has."""
+    """An image of the engine, by its tag, its id and its size."""
 
     name: str
     id: str

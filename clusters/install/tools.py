@@ -67,7 +67,7 @@ exec {executable} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that was found."""
+    """A Java runtime on this machine: what starts it, its version, and by what it was found."""
 
     executable: Path
     home: Path

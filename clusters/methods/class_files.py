@@ -28,7 +28,7 @@ NEAR_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class ClassMethod:
-    """A method of a class file."""
+    """A method as its class declares it: name, argument types, access flags (JVMS 4.6) and exceptions."""
 
     name: str
     arguments: tuple[str, ...]
@@ -43,7 +43,7 @@ class ClassMethod:
 
 @dataclass(frozen=True, slots=True)
 class ClassFile:
-    """What a class file says of its class."""
+    """A class as its file declares it: names with dots, access flags (JVMS 4.1), and its methods in the order of the file."""
 
     name: str
     parent: str | None

@@ -188,7 +188,7 @@ class CellShare:
         return self.partition, self.part.number if self.part is not None else None
 
     def look(self, cell: int, facts: str, stage: str, arguments: tuple[Any, ...]) -> "Look":
-        """Returns a look at this share of a cell."""
+        """Returns what a task is asked to find out here: `stage` of the facts named `facts`, with these arguments."""
         return Look(cell, self.partition, facts, stage, arguments, self.rows, self.part)
 
 

@@ -177,7 +177,7 @@ them from brokers."""
 
 
 class TopicConfiguration(Frozen):
-    """The settings of one topic."""
+    """How a topic is created: replicas, min.insync.replicas, what may be lost to an election, a crash or the cleaner."""
 
     replication_factor: Int = 3
     """How many replicas each partition has."""

@@ -79,7 +79,7 @@ class MessageExpected(Counted):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "at least 1 of its messages: 'dropped', of partition 0"."""
         parts = [f"{self.number_in_words} of its messages: {self.did!r}"]
         parts += [f"of partition {self.partition}"] if self.partition is not None else []
         parts += [f"after {self.after!r} began"] if self.after is not None else []
@@ -113,7 +113,7 @@ class LeaderExpected(Lasting):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "another node leads partition 0, before 'heal' begins"."""
         what = f"partition {self.of}" if isinstance(self.of, int) else f"the partition of {self.of}"
         if self.moved is not None:
             return f"{'another' if self.moved else 'no other'} node leads {what}{self.time_in_words}"
@@ -130,7 +130,7 @@ class ControllerExpected(Lasting):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "another node is the active controller"."""
         return f"{'another' if self.moved else 'no other'} node is the active controller{self.time_in_words}"
 
 
@@ -153,7 +153,7 @@ class IsrExpected(Lasting):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "the ISR of partition 0 is [1, 2]"."""
         if self.brokers is not None:
             return f"the ISR of partition {self.partition} is {sorted(self.brokers)}{self.time_in_words}"
         return f"the ISR of partition {self.partition} has at most {self.at_most} of its replicas{self.time_in_words}"
@@ -170,7 +170,7 @@ class TruncatedExpected(Frozen):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "broker-1 truncated at least 1 record of partition 0 later"."""
         records = "record" if self.at_least == 1 else "records"
         return f"{self.node} truncated at least {self.at_least:,} {records} of partition {self.partition} later"
 
@@ -187,7 +187,7 @@ class BehindExpected(Counted):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "broker-2 ends at most 10 records before broker-1 in partition 0"."""
         return f"{self.node} ends {self.number_in_words} records before {self.ahead} in partition {self.partition}"
 
 
@@ -202,7 +202,7 @@ class SendsExpected(Counted, Lasting):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "at least 2 sends failed after 5 s or more in each partition"."""
         late = "" if self.took_s is None else f" after {self.took_s:g} s or more"
         where = f"in each partition{_of_cells(self.cells)}{self.time_in_words}"
         return f"{self.number_in_words} sends {self.outcome}{late} {where}"
@@ -219,7 +219,7 @@ class EndsExpected(Counted, Lasting):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "at least 2 commits and aborts answered in each cell with transactions"."""
         late = "" if self.took_s is None else f" after {self.took_s:g} s or more"
         where = f"in each cell with transactions{_of_cells(self.cells)}{self.time_in_words}"
         return f"{self.number_in_words} commits and aborts answered{late} {where}"
@@ -234,7 +234,7 @@ class MarkersExpected(Counted, Lasting):
 
     @property
     def in_words(self) -> str:
-        """Returns what is expected, in words."""
+        """Returns a clause such as "2 to 5 transaction markers in partition 0"."""
         return f"{self.number_in_words} transaction markers in partition {self.partition}{self.time_in_words}"
 
 

@@ -75,7 +75,7 @@ class LogLine:
 
 
 class ServerLogs:
-    """The logs of the servers of one run."""
+    """Finds what servers wrote into their logs around a moment of the trial."""
 
     def __init__(self, run: RunDirectory, nodes: Iterable[str]) -> None:
         """`nodes`: the names of the servers. A log that is not there, or is empty, says nothing."""

@@ -303,7 +303,7 @@ def impact_lines(run: RunDirectory) -> list[str]:
 
 
 def rows_of_fault(fault: FaultImpact) -> list[tuple[str, ...]]:
-    """Returns the rows of one fault, one for each acks."""
+    """Returns what one fault cost as rows of a table, one for each acks: rates and latencies, windows, recoveries."""
     levels = dict.fromkeys(phase.acks for phase in fault.phases)
     windows = f"{fault.windows:,}" + (f" ({fault.open_windows:,} open)" if fault.open_windows else "")
     whole = (

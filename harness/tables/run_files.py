@@ -260,7 +260,7 @@ class RunFiles:
 
     @property
     def state(self) -> str:
-        """Returns the state of the run, as `runs.state` has it."""
+        """Returns what became of the run: unreadable, damaged, unproven, not judged or judged (column `runs.state`)."""
         _ = self.plan, self.verdict, self.impact, self.wall_ns  # reading them finds out what is wrong with them
         if self.trouble:
             return "unreadable" if self.unreadable else "damaged"

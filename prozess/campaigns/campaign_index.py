@@ -168,7 +168,7 @@ class RunLine:
 
 @dataclass(slots=True)
 class VariantRuns:
-    """The runs of one trial on one variant."""
+    """A cell of the page of results: the runs of one trial in one metadata mode, and their verdicts."""
 
     lines: list[RunLine] = field(default_factory=list)
 

@@ -194,7 +194,7 @@ class BegunCampaign(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class CampaignDirectory(JobDirectory):
-    """The directory of a campaign."""
+    """Where the files of a campaign are: what was begun (campaign.json), its attempts, its runs, and `index.html`."""
 
     @property
     def index(self) -> Path:

@@ -54,7 +54,7 @@ Value = StrictBool | StrictInt | StrictFloat | StrictStr
 
 
 class TrialJob(Frozen):
-    """One trial that is to be run, or was run."""
+    """What a command that runs many trials is to run once: a trial with a seed, settings and a metadata mode."""
 
     number: NonNegativeInt
     attempt: NonNegativeInt = 0

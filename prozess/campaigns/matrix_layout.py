@@ -199,7 +199,7 @@ RefuseImpossible = Callable[[Plan], None]
 
 
 class MatrixTrial(Frozen):
-    """One trial of a matrix."""
+    """A trial that a matrix runs: which choice of its axes (`row`), with which seed, and which of the parts of its cells."""
 
     number: int
     row: dict[str, str]

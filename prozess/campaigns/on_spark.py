@@ -99,7 +99,7 @@ class SparkCluster:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Returns all settings of Spark."""
+        """Returns what Spark is given: one trial at a time on an executor, no second try beside a slow one; `conf` wins."""
         cores = str(self.cores)
         settings = {"spark.executor.cores": cores, "spark.task.cpus": cores, "spark.speculation": "false"}
         settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}

@@ -73,7 +73,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ImportedClient:
-    """One client: `client` is its id, from 1."""
+    """What an importer knows of one client. `client` is its id, from 1; times are ns of the trial's clock."""
 
     client: int
     role: str

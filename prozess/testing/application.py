@@ -147,7 +147,7 @@ class RunningApplication:
 
     @property
     def running(self) -> bool:
-        """Returns whether it is running."""
+        """Returns whether its process has not ended. If it ended at its crash point, the history says so from then on."""
         running = self._current.running()
         self._observe()
         return running
@@ -362,7 +362,7 @@ class Applications:
         ]
 
     def end(self) -> None:
-        """Ends all applications."""
+        """Ends every application that the test started, with everything that these started. Safe to repeat."""
         for application in self._running.values():
             application.end()
 

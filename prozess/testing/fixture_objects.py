@@ -232,7 +232,7 @@ class ActiveFault:
         self._nemesis, self.name = nemesis, name
 
     def heal(self) -> None:
-        """Heals the fault."""
+        """Undoes the fault, as the end of its `with` does. A second call does nothing. ClusterFailed if that fails."""
         self._nemesis.heal(self)
 
     def __enter__(self) -> "ActiveFault":

@@ -215,7 +215,7 @@ class ScheduleSteps:
 
 
 def with_loss(faults: Faults, inputs: ScheduleInputs) -> Faults:
-    """The same, and before them what makes the control lose: without it no promise about losses would be proven."""
+    """Returns these faults, and before them what makes the control lose, without which no promise about losses is proven."""
     loses = SCHEDULES["unreplicated"]
     if loses.refusal(inputs) is not None:
         return faults

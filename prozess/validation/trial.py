@@ -160,7 +160,7 @@ class ConfigurationParts:
 
     @property
     def faults(self) -> tuple[tuple[tuple[Step, ...], ...], tuple[Step, ...]]:
-        """Returns the same steps, each fault with those that follow it until the next, and the last steps alone."""
+        """Returns the steps in blocks: each fault with those that follow it until the next one; and the last steps alone."""
         return _blocks(_steps(self))
 
     def _workloads(self, settings: dict[str, Any], *, control: bool) -> list[dict[str, Any]]:

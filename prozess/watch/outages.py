@@ -139,7 +139,7 @@ def _named(brokers: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutageLine:
-    """Outages that are reported in one line."""
+    """What one line of output reports: outages that began, or were over, at about the same time."""
 
     begins: bool
     of: tuple[tuple[str, int], ...]
@@ -198,7 +198,7 @@ class OutageLines:
 
 
 def named_partitions(topic: str, partitions: list[int]) -> str:
-    """Returns "topic-0, -1, -2"."""
+    """Returns partitions of one topic for a person: "topic-0, -1, -2", ascending."""
     first, *others = sorted(partitions)
     return ", ".join([f"{topic}-{first}", *(f"-{number}" for number in others)])
 

@@ -28,7 +28,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PrometheusMetric:
-    """One metric with all of its samples."""
+    """A metric as Prometheus' text format has it: name, kind, help text, and a line for each sample."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]

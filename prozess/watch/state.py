@@ -18,7 +18,7 @@ UNREAD_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """The options of a watch."""
+    """What `prozess watch` was asked for: a cluster, a topic, how many records a second, and what counts as an outage."""
 
     servers: str
     topic: str | None = None
@@ -41,7 +41,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class WatchedPartition:
-    """The state of one watched partition."""
+    """What is known of one watched partition: its window of records, which sends and reads are open, and who led it."""
 
     window: PartitionWindow
     records: AcknowledgedRecords = field(default_factory=AcknowledgedRecords)

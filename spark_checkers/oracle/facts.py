@@ -143,7 +143,7 @@ def outages(history: CellHistory, *, world: int) -> FactRows:
 
 
 def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds) -> None:
-    """Adds what is known of one cell."""
+    """Adds the row of `fact_cells`: settings of the cell's work, and limits in ns; and the codes of errors it provokes."""
     of_group: tuple[Any, ...] = (None, None, None)
     limits: tuple[Any, ...] = (None, None, None, None, False, False, True)
     if cell.group is not None:

@@ -29,7 +29,7 @@ sends a commit again by itself, and what is refused may be the second copy of on
 
 
 def commit_outcome(error: KafkaError | None) -> tuple[int, int]:
-    """Returns (Outcome, code) of a commit."""
+    """Returns what is recorded of a commit that ended so: (Outcome, code). FAIL: it never left the client (NEVER_SENT)."""
     if error is None:
         return int(Outcome.OK), 0
     code = error.code()

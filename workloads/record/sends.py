@@ -406,7 +406,7 @@ class TransactionalSends:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """A row of `transactions`, by columns."""
+    """What a client knows of one transaction, or of one init_transactions: the columns of `transactions`. Times in ns."""
 
     transaction: int
     begun_ns: int

@@ -148,7 +148,7 @@ def producer_options() -> Parser:
 
 
 class ProducerTool:
-    """The verifiable producer."""
+    """Sends numbered records with librdkafka, and prints what Kafka's VerifiableProducer prints of each."""
 
     def __init__(self, argv: list[str]) -> None:
         self._options = given = producer_options().parse(argv)
@@ -302,7 +302,7 @@ def consumer_properties(given: argparse.Namespace) -> dict[str, str]:
 
 
 class ConsumerTool:
-    """The verifiable consumer."""
+    """Reads as a member of a group with librdkafka, and prints what Kafka's VerifiableConsumer prints."""
 
     def __init__(self, argv: list[str]) -> None:
         self._options = consumer_options().parse(argv)

@@ -21,7 +21,7 @@ def api_names() -> Mapping[int, str]:
 
 @cache
 def api_keys() -> Mapping[str, int]:
-    """Returns the key of each API by its name."""
+    """Returns the number of each API by Kafka's name of it: "Produce" → 0."""
     return {name: key for key, name in api_names().items()}
 
 

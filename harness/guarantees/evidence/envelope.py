@@ -553,7 +553,8 @@ class Envelope:
 
     @cached_property
     def perhaps_wiped_moments(self) -> tuple[Wiped, ...]:
-        """Returns the same, if replicas also lost their data on nodes on which nobody observed it."""
+        """Returns every moment from which perhaps no intact copy could lead: if replicas lost their data also on nodes on
+        which nobody observed it."""
         return wiped_moments(self.timeline, self.faults, seen=False)
 
 

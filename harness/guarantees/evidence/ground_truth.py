@@ -69,8 +69,8 @@ class FaultRecord:
         return Tristate.NO if self.nature is not None and self.nature.restarts else self.may("stops")
 
     def of_topic(self, *, flushed: bool) -> "FaultRecord":
-        """Returns the same fault as it concerns one topic: losing unflushed data destroys a replica unless every record
-        is flushed."""
+        """Returns the fault as it concerns one topic: losing unflushed data destroys a replica unless every record is
+        flushed."""
         if self.nature is None or not self.nature.loses_unflushed or flushed:
             return self
         return replace(self, nature=replace(self.nature, destroys=True))
@@ -233,8 +233,8 @@ class Timeline:
         return np.where(index >= 0, self.leader[index], NONE)
 
     def last_leader_at(self, time_ns: np.ndarray) -> np.ndarray:
-        """Returns the same as `leader_at`, but while nobody leads it is the last leader, which may not know that it
-        leads no more."""
+        """Returns who leads, or led last: while nobody leads, the last leader may not know that it leads no more. NONE =
+        before the first row, or nobody ever led."""
         if not self.known:
             return np.full(np.shape(time_ns), NONE)
         # The row of the last leader up to each row. Example: leaders 1, none, 2 → rows 0 0 2.

@@ -24,15 +24,16 @@ def unsettled(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Tru
 
 
 def held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same, in every partition of the cell, of a stretch as long as the witness's own bound: from `begin_ns` to
-    `other_ns`."""
+    """No stretch as long as the witness's own bound (from `begin_ns` to `other_ns`) was free of faults and changes in any
+    partition of the cell, as `unsettled` has it of one."""
     known = [timeline for timeline in envelope.cell_timelines or (envelope.timeline,) if timeline.known]
     return _troubled(known, envelope, witnesses, witnesses["other_ns"] - witnesses["begin_ns"])
 
 
 def call_held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same of an administrator's call. The broker that was asked (`reader`; NONE: any, for the active controller) must
-    be among those that are in sync in peace, because nothing shows of another one that it was there."""
+    """An administrator's call may have waited for faults or changes, as `held_up` has it. The broker that was asked
+    (`reader`; NONE: any, for the active controller) must be among those that are in sync in peace, because nothing shows of
+    another one that it was there."""
     known = [timeline for timeline in envelope.cell_timelines or (envelope.timeline,) if timeline.known]
     members = 0
     for timeline in known:
@@ -45,8 +46,8 @@ def call_held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def held_up_there(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same, in the witness's own partition alone. It was no place to send to before its topic was made, nor after that
-    topic was deleted: another topic of that name is another place."""
+    """The witness's own partition was held up, as `held_up` has it of the cell. It was no place to send to before its topic
+    was made, nor after that topic was deleted: another topic of that name is another place."""
     lives, timeline = envelope.timeline.lives, envelope.timeline
     parts = [_troubled([timeline], envelope, witnesses, witnesses["other_ns"] - witnesses["begin_ns"])]
     if len(lives) > 1 or any(life.ended for life in lives):

@@ -96,8 +96,8 @@ def away_beyond_retention(envelope: Envelope) -> Tristate:
 
 
 def replica_away(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same for each tombstone: the fault had begun before it was acknowledged, so that the broker may not
-    have it, and the broker led once it had expired."""
+    """A broker that a fault kept away led once the tombstone had expired: the fault had begun before that was acknowledged,
+    and so the broker may not have it."""
     retention_ns = envelope.delete_retention_ns
     ever = away_beyond_retention(envelope)
     if retention_ns is None or ever is not Tristate.YES:
@@ -153,7 +153,7 @@ def topic_deleted(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def topic_deleted_before_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same for the read (`seen_ns`): what was given out was in the log of a topic that was deleted."""
+    """What was given out (`seen_ns`) was in the log of a topic that was deleted, as `topic_deleted` has it of a send."""
     reads = witnesses.copy()
     reads["begin_ns"], reads["end_ns"] = witnesses["seen_ns"], witnesses["seen_ns"]
     return topic_deleted(envelope, reads)
@@ -177,7 +177,7 @@ def made_anew_between(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def made_anew_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same for the time between `other_ns` and `begin_ns`."""
+    """The topic was deleted, and made again, between the witness's two events `other_ns` and `begin_ns`."""
     return _made_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
 
 

@@ -238,8 +238,8 @@ __transaction_state alone has the decision. [KIP-98; seen: 0.2 s]"""
 
 
 def decision_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same as `coordinator_state_lost`, and also true for a decision that was made shortly before the
-    fault."""
+    """A decision of the transaction coordinator was lost: its state was (`coordinator_state_lost`), also by a fault so soon
+    after the decision that markers need not have been written."""
     return coordinator_state_lost(envelope, witnesses, late_ns=MARKERS_NS)
 
 

@@ -249,8 +249,7 @@ def unclean_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def unclean_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same for the time between `other_ns` and `begin_ns`: what a group did before that means nothing in the new
-    log."""
+    """An unclean election came between `other_ns` and `begin_ns`: what a group did before it means nothing in the new log."""
     return _unclean_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
 
 
@@ -363,8 +362,8 @@ def wiped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def wiped_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same for the first of two records: the offset was given away again. Where one is in the log, of the
-    one that is gone."""
+    """Every copy that could lead was destroyed after the first of two records was sent: the offset was given away again. If
+    one of the two is in the log, after the other one was, which is gone."""
     begun_ns = envelope.begun_ns(witnesses)
     in_log = np.isin(witnesses["case"], IN_LOG_CASES)
     first_ns = np.where(in_log, begun_ns, np.minimum(begun_ns, or_never(witnesses["other_ns"])))
@@ -384,7 +383,7 @@ def wiped_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def wiped_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Returns the same for the time between `other_ns` and `begin_ns`."""
+    """Every copy that could lead was destroyed between the witness's two events `other_ns` and `begin_ns`."""
     return _wiped_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
 
 

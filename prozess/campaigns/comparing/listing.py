@@ -24,7 +24,7 @@ BESIDE_PATHS = 90
 
 
 class ListedRun(Frozen):
-    """One run, as the list shows it."""
+    """What `prozess list` shows of a run: where it is, when it began, on what it ran, and how it ended."""
 
     path: str
     trial: str

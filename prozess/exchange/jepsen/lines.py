@@ -24,7 +24,7 @@ _TYPES = frozenset(TYPES)
 
 @dataclass(slots=True)
 class JepsenOperation:
-    """One operation of a Jepsen history."""
+    """A line of a Jepsen history: who (`process`) began or ended (`type`) what (`f`, `value`), and when."""
 
     line: int
     type: str

@@ -295,7 +295,7 @@ class _Sent:
 
 
 def edn_text(key: int | str) -> str:
-    """Returns the EDN text of a key."""
+    """Returns a key as EDN writes it. Texts are kept with a quotation mark in front, and other values with an apostrophe."""
     if isinstance(key, int):
         return str(key)
     if key.startswith('"'):

@@ -28,7 +28,7 @@ def split_value(value: object) -> tuple[str, int] | None:
 
 @dataclass(slots=True)
 class RunOfClient:
-    """A run of a tool: one client."""
+    """One client of an import: what one process of a verifiable tool printed from its start to its end."""
 
     file: FileOfEvents
     role: str

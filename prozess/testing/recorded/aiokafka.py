@@ -201,7 +201,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Starts the consumer, as aiokafka does."""
+        """Connects, as aiokafka does. From then on its OffsetCommit requests are recorded, automatic ones too."""
         await super().start()
         if self._coordinator is not None and hasattr(self._coordinator, "_do_commit_offsets"):
             self._request = self._coordinator._do_commit_offsets
@@ -262,7 +262,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
         super().assign(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Seeks to an offset, as aiokafka does."""
+        """Moves the position to an offset, as aiokafka does, and records it."""
         super().seek(partition, offset)
         self._rows.sought(TopicPosition(partition.topic, partition.partition, offset))
 
@@ -271,11 +271,11 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
         return await self._sought(super().seek_to_beginning, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Seeks to the end, as aiokafka does."""
+        """Moves the positions behind the last records, as aiokafka does, and records a seek of each partition."""
         return await self._sought(super().seek_to_end, partitions)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """Seeks to the committed offset, as aiokafka does."""
+        """Moves the positions to the committed offsets, as aiokafka does, and records a seek of each partition."""
         return await self._sought(super().seek_to_committed, partitions)
 
     async def _sought(self, seek: Callable[..., Awaitable[Answer]], partitions: Sequence[TopicPartition]) -> Answer:
@@ -319,7 +319,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
     # The end.
 
     async def stop(self) -> None:
-        """Stops the consumer, as aiokafka does."""
+        """Leaves the group and closes connections, as aiokafka does, and closes the rows. A second call does nothing."""
         if self._closed:
             return
         with self._rows.closing():
