@@ -25,7 +25,7 @@ from prozess.checkers.lookup import UNREADABLE, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.transactions.index import ABORT, COMMIT, CellIndex, NoticedTransactions, Transactions
 from prozess.checkers.transactions.isolation import finding_of_reads
-from prozess.harness.columns import of_clients, taken
+from prozess.harness.columns import Clustered, of_clients, taken
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, EarlyCase, join_witnesses, make_witnesses
 from prozess.harness.plan.plan import Cell
@@ -128,9 +128,10 @@ def _fenced_from(transactions: Transactions, rows: np.ndarray) -> np.ndarray:
     of_id, returned, called = instances["transactional_id"][order], returned[order], instances["begun_ns"][order]
     found = np.full(len(rows), never)
     name, own = its["transactional_id"][rows], its["initialised_ns"][rows]
+    clustered = Clustered(name)
     for number in distinct(name).tolist():
         first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
-        mine = np.flatnonzero(name == number)
+        mine = clustered.rows_of(number)
         later = first + np.searchsorted(returned[first:last], own[mine], side="right")
         # Instances by when their init returned: of all that returned later than this one, when the first was called.
         # Example: called at 1 7 5, returned at 3 8 9. A transaction of the first may be fenced from 5 on.

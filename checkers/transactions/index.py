@@ -25,7 +25,7 @@ from prozess.checkers.lookup import (
 )
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.checking.checker import ShareKey, TakenRows
-from prozess.harness.columns import of_clients, once
+from prozess.harness.columns import Clustered, of_clients, once
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
@@ -542,14 +542,16 @@ class Transactions:
         returned = returned[order]
         client = instances["client"][order]
         when, successor = np.full(len(self), NEVER), np.full(len(self), NONE, dtype=np.int64)
-        for number in np.unique(of_id):  # as many as there are producers
+        clustered = Clustered(table["transactional_id"])
+        for number in distinct(of_id).tolist():  # as many as there are producers
             first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
             # From each instance on, the one that returned first.
             # Example: instances returned at 3, 9 and 5 s. From the first on 3 was first, from the second on 5, from the third
             # on 5: [3 5 5]. A transaction of the first instance is superseded at 5 s, by the third one.
             backwards = returned[first:last][::-1]
             least = np.minimum.accumulate(backwards)[::-1]
-            rows = np.flatnonzero((table["transactional_id"] == number) & (table["initialised_ns"] != MISSING))
+            rows = clustered.rows_of(number)
+            rows = rows[table["initialised_ns"][rows] != MISSING]
             # Instances of one id by when they were called: the first that was called after its own init had returned.
             later = np.searchsorted(called[first:last], table["initialised_ns"][rows], side="right")
             rows, later = rows[later < last - first], later[later < last - first]

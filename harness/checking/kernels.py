@@ -437,14 +437,23 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
     """Returns the kernel's result. A kernel that fails has judged nothing: its result is incomplete, with the reason."""
     try:
         result = run()
-        assert result.witnesses.dtype == WITNESS, result.witnesses.dtype
-        assert result.judged >= 0 <= result.count, (result.count, result.judged)
-        assert (result.windows.dtype, result.latencies.dtype) == (WINDOW, BINNED), result.windows.dtype
-        assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
+        if (mistake := _mistake_in(result)) is not None:
+            raise ValueError(mistake)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
         _log_failure(f"kernel {name} on {where}", error)
         return failed(name, _failure_text(error))
     return result
+
+
+def _mistake_in(result: KernelResult) -> str | None:
+    """Returns what is impossible in what a kernel returned, which may be one of another package. None: nothing."""
+    if (result.witnesses.dtype, result.windows.dtype, result.latencies.dtype) != (WITNESS, WINDOW, BINNED):
+        return "its witnesses, windows or latencies are of another dtype: make witnesses with make_witnesses"
+    if result.judged < 0 or result.count < 0:
+        return f"it judged {result.judged:,} and counted {result.count:,}: neither is below 0"
+    if (shown := len(result.witnesses)) > min(WITNESSES_MAX, result.count):
+        return f"it has {shown:,} witnesses and counted {result.count:,}: show no more, nor more than {WITNESSES_MAX:,}"
+    return None
 
 
 def failed(name: str, reason: str) -> KernelResult:

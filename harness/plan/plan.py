@@ -552,6 +552,8 @@ def _clients(plan: "Plan") -> Iterator[str]:
             role_named(client.role)
         except KeyError:
             yield f"client {client.client}: role = {client.role!r} is not known"
+        if plan.origin == "trial" and client.role == "reader" and client.isolation_level is None:
+            yield f"client {client.client}: isolation_level is not given, and a client with the role reader needs one"
         wanted = WORK_OF_ROLES.get(client.role, PlainWork)
         if plan.origin == "trial" and not isinstance(client.work, wanted):
             yield (

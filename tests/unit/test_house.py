@@ -27,9 +27,9 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 11_370,
+    "checkers": 11_390,
     "clusters": 20_550,
-    "harness": 36_850,
+    "harness": 36_880,
     "nemesis": 4_940,
     "prozess": 1_050,
     "prozess/app": 6_740,

@@ -383,6 +383,7 @@ def edited(path, value):
         (("clients", 1, "cell"), HUGE, "client 1: its cell: 1099511627776 is none of"),
         (("cells", 0, "cell"), HUGE, "cell 1099511627776 stands in place 0"),
         (("cells", 0, "partitions"), [HUGE], "cell 0: its partitions: 1099511627776 is none of"),
+        (("clients", 1, "role"), "reader", "client 1: isolation_level is not given, and a client with the role reader"),
         (("cells",), [], "it has no cells"),
         (("partitions",), [], "it has no cells, or no partitions"),
         (("partitions", 0, "partition"), HUGE, "partition 1099511627776 stands in place 0"),
