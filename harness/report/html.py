@@ -42,6 +42,7 @@ from prozess.harness.report.charts import (
     span_of_sends,
     timeline_panels,
 )
+from prozess.harness.report.server_complaints import SHOWN_MAX, ServerComplaints
 from prozess.harness.report.server_logs import ServerLogs, TrialTime
 from prozess.harness.report.stories import StoryWriter, application_stories, write_stories
 from prozess.harness.report.tables import (
@@ -122,6 +123,7 @@ def write_html(
     verdict: TrialVerdict,
     seconds: Mapping[str, float],
     history: History,
+    complaints: ServerComplaints,
     *,
     counted: bool = True,
 ) -> Path:
@@ -158,6 +160,8 @@ def write_html(
         not_judged=not_judged_lines(verdict),
         tallies=tallies(verdict),
         delivered=delivered,
+        complaints=complaints.unusual[:SHOWN_MAX],
+        more_complaints=max(0, len(complaints.unusual) - SHOWN_MAX),
         impact=impact,
         hanging=read_hanging(run),
         hanging_legend=LEGEND,

@@ -7,14 +7,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from prozess.harness.checking.findings import write_findings
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of
 from prozess.harness.history.parquet import ensure_every_table
-from prozess.harness.plan.plan import read_plan
+from prozess.harness.plan.plan import Plan, read_plan
+from prozess.harness.report.server_complaints import ServerComplaints, of_run
 from prozess.harness.report.words import again
 from prozess.harness.run_directory import RunDirectory, read_object, write_json, write_whole
+from prozess.harness.schema import MISSING
 from prozess.harness.verdict import TrialVerdict
 
 
@@ -51,11 +54,20 @@ def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) ->
     from prozess.harness.report.summary import write_junit, write_summary
 
     plan, history, seconds = read_plan(run), History.open(run), _seconds(run)
+    complaints = complaints_of(run, plan, verdict, history)
     return [
-        write_html(run, plan, verdict, seconds, history, counted=counted),
+        write_html(run, plan, verdict, seconds, history, complaints, counted=counted),
         write_junit(run, verdict, seconds),
-        write_summary(run, plan, verdict, history),
+        write_summary(run, plan, verdict, history, complaints),
     ]
+
+
+def complaints_of(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> ServerComplaints:
+    """Returns what the servers of a run complained of, and those of clean runs do not."""
+    ended_ns = history.table("clients")["ended_ns"]
+    known = ended_ns[ended_ns != MISSING]
+    end_s = float(known.max()) / NS_PER_S if len(known) else 0.0
+    return of_run(run, plan.server_names.values(), plan.variant.kafka_versions, verdict.faults, end_s)
 
 
 def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:

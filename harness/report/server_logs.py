@@ -5,7 +5,8 @@ The logs are in order of time, so a window of one is found by bisection: however
 
 import mmap
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -28,6 +29,16 @@ _BEGIN = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\] (TRACE|DEBUG
 """The begin of an entry, as the log4j configurations that come with Kafka write it: `[%d] %p %m (%c)`."""
 _COMPLAINT = re.compile(rb"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] (WARN|ERROR|FATAL) ([^\n]*)", re.MULTILINE)
 _DIGITS = re.compile(rb"\d+")
+_VARIABLE = (
+    (re.compile(r"\{.*\}"), "{…}"),
+    (re.compile(r"(\w+(?:Request|Response)Data)\(.*"), r"\1(…)"),
+    (re.compile(r"(?<![\w-])(?:[\w-]{22}(?=:[\w.-]+-\d)|(?=[A-Za-z_-]*\d)[\w-]{22}(?![\w-]))"), "ID"),
+    (re.compile(r"(?<![\w/])/(?:[\w.+-]+/)+[\w.+-]*"), "PATH"),
+    (re.compile(r"\bcell-\d+(?:-\w+)*"), "NAME"),
+    (re.compile(r"\d+"), "#"),
+)
+"""What differs from run to run in lines that say the same, and what is written instead: bodies of requests, ids of topics
+and directories, paths, names that prozess gives, numbers."""
 KINDS_MAX = 1_000
 """How many kinds of complaints one log has at most; the lines of all others are counted together."""
 _ZONES_S = 900
@@ -172,41 +183,65 @@ class Complaint:
     level: str | None
     """None: lines of all kinds beyond KINDS_MAX."""
     kind: str | None
-    """The line without its time, with `#` for each number."""
+    """The template of the line (`template`)."""
     count: int
     first_s: float | None
     last_s: float | None
     example: str | None
+    quiet: int = 0
+    """How many of them are in the windows that were asked for."""
 
 
-def complaints_in(path: Path, time: TrialTime) -> list[Complaint]:
-    """Returns what a server complained about in its log, in the order of the first lines. A log without times says
-    nothing."""
+def template(line: str) -> str:
+    """Returns a line without what differs from run to run.
+
+    Example: `[Log partition=cell-3-1, dir=/tmp/r/data] Node 2 (/10.0.0.1:9092)` becomes `[Log partition=NAME, dir=PATH]
+    Node # (/#.#.#.#:#)`.
+    """
+    for pattern, text in _VARIABLE:
+        line = pattern.sub(text, line)
+    return line
+
+
+def complaints_in(path: Path, time: TrialTime, windows: Sequence[tuple[float, float]] = ()) -> list[Complaint]:
+    """Returns what a server complained about in its log, in the order of the first lines, and how much of it in these
+    windows of the trial (seconds, ascending, apart). A log without times says nothing."""
     if not path.stat().st_size:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         log = ServerLog(content, time)
-        found: dict[tuple[bytes, bytes], list[int]] = {}  # how many, and where the first and the last begin
+        # Entries are in the order of time: a window is a stretch of the file, and an odd number of ends is in front of a line
+        # that is in one.
+        ends = [log.first_from(at_s) for window in windows for at_s in window]
+        found: dict[
+            tuple[bytes, str], list[int]
+        ] = {}  # how many, where the first and the last begin, how many in windows
+        templates: dict[bytes, str] = {}
         beyond = 0
         for line in _COMPLAINT.finditer(content):
-            kind = line[1], _DIGITS.sub(b"#", line[2][:WIDTH_MAX])
+            alike = _DIGITS.sub(b"#", line[2][:WIDTH_MAX])  # what repeats ten thousand times differs in numbers alone
+            if alike not in templates:
+                templates[alike] = template(_text(line[2][:WIDTH_MAX]))
+            kind = line[1], templates[alike]
+            within = bisect_right(ends, line.start()) % 2
             if kind in found:
                 found[kind][0] += 1
                 found[kind][2] = line.start()
+                found[kind][3] += within
             elif len(found) < KINDS_MAX:
-                found[kind] = [1, line.start(), line.start()]
+                found[kind] = [1, line.start(), line.start(), within]
             else:
                 beyond += 1
         kinds = [_complaint(log, level, kind, *where) for (level, kind), where in found.items()]
         return kinds + ([Complaint(None, None, beyond, None, None, None)] if beyond else [])
 
 
-def _complaint(log: ServerLog, level: bytes, kind: bytes, count: int, first: int, last: int) -> Complaint:
+def _complaint(log: ServerLog, level: bytes, kind: str, count: int, first: int, last: int, quiet: int) -> Complaint:
     entries = [log.entry(begin) for begin in (first, last)]
     first_s, last_s = (None if entry is None else entry.at_s for entry in entries)
     end = log.content.find(b"\n", first)
     line = log.content[first : end if end >= 0 else len(log.content)][:WIDTH_MAX]
-    return Complaint(level.decode(), _text(kind), count, first_s, last_s, _text(line))
+    return Complaint(level.decode(), kind, count, first_s, last_s, _text(line), quiet)
 
 
 def _text(line: bytes) -> str:

@@ -17,6 +17,7 @@ from prozess.harness.history.versions import unverified
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.plan.schedule import Inspect
 from prozess.harness.printable import number_of, printable
+from prozess.harness.report.server_complaints import SHOWN_MAX, ServerComplaints, complaint_words
 from prozess.harness.report.tables import deliveries, delivery_lines, hanging_lines, impact_lines, read_hanging
 from prozess.harness.report.words import (
     REACHED,
@@ -43,7 +44,9 @@ OF_APPLICATION_MAX = 5
 """The number of witnesses of what an application did; verdict.json has more."""
 
 
-def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> Path:
+def write_summary(
+    run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History, complaints: ServerComplaints
+) -> Path:
     """Writes summary.md; returns its path."""
     out = [f"# {verdict.verdict}: {as_text(verdict.title)}", "", verdict.sentence, ""]
     out += [f"- unknown: {reason}" for reason in verdict.unknown_reasons]
@@ -109,6 +112,9 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     out += delivery_lines(deliveries(run, plan, verdict))
     out += group_lines(plan, history)
     out += replica_lines(plan, history)
+    if complaints.quiet:
+        out += ["", "## What servers complained of with no fault near, and clean runs do not", ""]
+        out += [f"- {as_text(complaint_words(one))}" for one in complaints.quiet[:SHOWN_MAX]]
     excluded = number_of(len(plan.excluded), "combination")
     out += ["", f"Seed {verdict.seed}; {number_of(len(plan.cells), 'cell')}, {excluded} excluded."]
     out += ["", f"    {reproduce(run)}", ""]

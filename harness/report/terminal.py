@@ -13,6 +13,7 @@ from prozess.harness.plan.schedule import Elapsed, FaultAction, Step
 from prozess.harness.plan.trial import SCENARIOS, Trial, covered
 from prozess.harness.printable import number_of
 from prozess.harness.report.cell_groups import GROUPED_FROM, groups_of
+from prozess.harness.report.server_complaints import ServerComplaints, complaint_words
 from prozess.harness.report.words import (
     SIGNS,
     VERDICT_SIGNS,
@@ -77,6 +78,15 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     style = _STYLES[verdict.verdict]
     out.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
     out.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
+
+
+def show_complaints(complaints: ServerComplaints) -> None:
+    """Prints that servers complained although no fault was near, with what they complained of most."""
+    if not complaints.quiet:
+        return
+    first, *others = complaints.quiet
+    more = f"; and {number_of(len(others), 'other kind')}" if others else ""
+    console().print(f"[yellow]servers    {escape(complaint_words(first))}{more}[/yellow]", soft_wrap=True)
 
 
 def _cell_by_cell(matrix: CellMatrix[CellVerdict], width: int) -> Table:

@@ -272,7 +272,11 @@ SERVER_ERRORS = ManyRunsTable(
             TEXT,
             "`WARN`, `ERROR` or `FATAL`; null: the row counts the lines of all kinds beyond the first 1,000",
         ),
-        ("kind", TEXT, "the line without its time, with `#` for each number"),
+        (
+            "kind",
+            TEXT,
+            "the line without its time, and without numbers, ids, paths and names that differ from run to run",
+        ),
         ("count", INTEGER, "how many such lines there are"),
         ("first_s", NUMBER, "when the first was written, in seconds of the trial's clock by the server's own"),
         ("last_s", NUMBER, "when the last was written"),

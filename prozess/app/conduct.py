@@ -19,11 +19,12 @@ from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
+from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
-from prozess.harness.plan.plan import Plan
-from prozess.harness.report.reports import report_run
-from prozess.harness.report.terminal import show_verdict
+from prozess.harness.plan.plan import Plan, read_plan
+from prozess.harness.report.reports import complaints_of, report_run
+from prozess.harness.report.terminal import show_complaints, show_verdict
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.tables.location import TablesLocation, append_run
 from prozess.harness.verdict import TrialVerdict, Verdict
@@ -348,6 +349,8 @@ def _present(
     run.keep_private()
     shown = options.print_verdict and not options.as_json and not options.quiet
     if options.report and shown:
+        if not condition.damaged:
+            show_complaints(complaints_of(run, read_plan(run), verdict, History.open(run)))
         sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
     if options.tables is not None:
         store = append_run(run, options.tables)
