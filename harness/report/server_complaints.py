@@ -53,7 +53,7 @@ class ServerComplaints:
     unusual: tuple[UnusualComplaint, ...]
     """Those with quiet lines first, by how many there are."""
     gap: str | None = None
-    """Why nothing can be said; None: it can."""
+    """Why nothing is known; None: all was compared."""
 
     @property
     def quiet(self) -> tuple[UnusualComplaint, ...]:
