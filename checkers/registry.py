@@ -13,6 +13,7 @@ from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.copies import diverged, snapshot_conflict
+from prozess.checkers.log.deletions import undeleted
 from prozess.checkers.log.epochs import epoch_regression
 from prozess.checkers.log.leadership import (
     two_controllers,
@@ -20,6 +21,7 @@ from prozess.checkers.log.leadership import (
     under_acknowledged,
     watermark_regression,
 )
+from prozess.checkers.log.log_starts import expired_early, log_start_regression
 from prozess.checkers.log.losses import lost, unseen
 from prozess.checkers.log.order import duplicate, offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
@@ -100,6 +102,9 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
+        PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
+        PartitionChecker(anomaly="expired-early", kernel=expired_early),
+        PartitionChecker(anomaly="undeleted", kernel=undeleted),
         PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
         PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
         PartitionChecker(anomaly="unclean", kernel=unclean),

@@ -558,6 +558,9 @@ class ObservationKind(IntEnum):
     less than a second only the first one is written."""
     ADMIN_WAITED = 24
     """The same of a call that nobody had answered when the last attempt was given up, `value` ns later."""
+    LEADER_LOG_START = 25
+    """The log start that `node` answered (ListOffsets, earliest) as the leader of `leader_epoch`. It is written when it
+    changes, and now and then."""
 
 
 @unique
@@ -578,6 +581,9 @@ class MetadataKind(IntEnum):
     `prozess.harness.recording.codes.recorded_as` returns for it. Its leader coordinates the groups that are kept there."""
     TRANSACTIONS_PARTITION = 8
     """The same of a partition of `__transaction_state`. Its leader coordinates the transactional.ids that are kept there."""
+    ON_DISK = 9
+    """At the end `node` has a directory of `partition` of the topic with this id. `leader`: what it means to do with it
+    (`prozess.harness.interfaces.witnesses.OnDisk`)."""
 
 
 @unique
@@ -590,6 +596,8 @@ class MetadataSource(IntEnum):
     SAMPLE = 2
     DESCRIBED = 3
     """A broker answered DescribeTopicPartitions or DescribeQuorum. A partition always has one topic id here."""
+    FILES = 4
+    """A broker's own files."""
 
 
 @unique

@@ -72,7 +72,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     index = PartitionIndex.of(history)
     rows = np.flatnonzero(index.acknowledged & (sends["completed_ns"] != MISSING) & index.sent_with(acks=-1))
     judged = len(rows)
-    truth = _ground_truth(table)
+    truth = ground_truth(table)
     if not len(truth) or wanted is None:
         reason = f"the controllers' log says nothing about the ISR of partition {history.partition}"
         nothing = np.empty(0, dtype=np.int64)
@@ -117,7 +117,7 @@ def unclean(history: PartitionHistory) -> KernelResult:
     it counts: 3 may lack what was acknowledged.
     """
     table = history.metadata
-    rows = _ground_truth(table)
+    rows = ground_truth(table)
     if not len(rows):
         reason = f"the controllers' log says nothing about elections of partition {history.partition}"
         return KernelResult(no_witnesses(), count=0, judged=0, incomplete=reason)
@@ -220,7 +220,7 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
+def ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the rows of one partition's `metadata` that come from the controllers' log, in the order of that log."""
     if not len(table["source"]):
         return np.empty(0, dtype=np.intp)
@@ -276,9 +276,9 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0)
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
     assert (np.diff(seen["time_ns"][rows]) >= 0).all(), "answers in the order of time"
-    rows, life = _of_lives(history, rows)
+    rows, life = of_lives(history, rows)
     time_ns, value, node, epoch = (seen[name][rows] for name in ("time_ns", "value", "node", "leader_epoch"))
-    asked_after = _previous_of_node(node)
+    asked_after = previous_of_node(node)
     before = np.full(len(rows), -1, dtype=np.intp)
     # One pass for each (topic, epoch), as many as there were leaders. Answers are in the order of time: a running maximum and
     # a search by time judge all answers of the pair at once.
@@ -315,11 +315,11 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(later), columns), count, judged=len(rows))
 
 
-def _of_lives(history: PartitionHistory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def of_lives(history: PartitionHistory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns those of these answers, ascending by time, of which it is known which topic of this name they are about;
     and which topic that is."""
     table = history.metadata
-    truth = _ground_truth(table)
+    truth = ground_truth(table)
     of_truth = {name: column[truth] for name, column in table.items()}
     made_ns = made_anew_ns(np.maximum.accumulate(of_truth["time_ns"]), lives_of(of_truth))
     time_ns, error_ns = history.observations["time_ns"][rows], history.metadata_error_ns
@@ -329,7 +329,7 @@ def _of_lives(history: PartitionHistory, rows: np.ndarray) -> tuple[np.ndarray, 
     return rows[known], life[known]
 
 
-def _previous_of_node(node: np.ndarray) -> np.ndarray:
+def previous_of_node(node: np.ndarray) -> np.ndarray:
     """Returns intp[n]: the answer of the same node before this one, -1 if there is none. The answers are in the order of
     time."""
     order = np.argsort(node, kind="stable")

@@ -15,6 +15,7 @@ from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.client import WireClient
 from prozess.clusters.protocol.login import wire_login
 from prozess.clusters.protocol.requests import (
+    EARLIEST,
     LATEST,
     OffsetAnswers,
     OpenTransactions,
@@ -45,6 +46,7 @@ class LeaderState:
     """The leader epoch in which it reported the high watermark; NONE if it was not reported."""
     transactions: tuple[OpenTransaction, ...] | None = None
     """The open transactions, the oldest first; asked only where the last stable offset is behind the high watermark."""
+    log_start: int | None = None
 
 
 class MetricsObserver:
@@ -101,11 +103,12 @@ class MetricsObserver:
             return {}
         levels = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
         requests = [list_offsets_request(led, timestamp=LATEST, isolation=level) for level in levels]
+        requests.append(list_offsets_request(led, timestamp=EARLIEST, isolation=Isolation.READ_UNCOMMITTED))
         left_s = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
         offsets = self._brokers.ask(node_id, *requests, timeout_s=left_s)
         if offsets is None:
             return None
-        unstable = [key for key in views if _is_unstable(offsets, key)]
+        unstable = [key for key in views if _is_unstable(offsets[:2], key)]
         left_s = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
         opened = self._opened(node_id, unstable, timeout_s=left_s) if unstable else {}
         found = [{key: o.log_offset for key, o in by_key.items() if o.error == 0 <= o.log_offset} for by_key in offsets]
@@ -117,6 +120,7 @@ class MetricsObserver:
                 found[1].get(key),
                 watermark_epoch=offsets[0][key].leader_epoch if key in found[0] else NONE,
                 transactions=opened.get(key) if key in unstable else () if key in found[1] else None,
+                log_start=found[2].get(key),
             )
             for key, view in views.items()
         }

@@ -9,8 +9,9 @@ import numpy as np
 
 from prozess.harness.columns import of_clients, taken
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.interfaces.checking import CopyFacts
+from prozess.harness.interfaces.checking import CopyFacts, Retention
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
+from prozess.harness.plan.schedule import FaultAction
 from prozess.harness.schema import (
     MISSING,
     NONE,
@@ -115,6 +116,49 @@ def copies(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, CopyFacts]]:
         if start is not None and end is not None:
             found.setdefault(partition, {})[node] = CopyFacts(start, end, watermark)
     return found
+
+
+RETENTION_DEFAULT_MS = 7 * 24 * 3600 * 1000
+"""log.retention.hours (Kafka documentation, broker configuration)."""
+_OF_RETENTION = frozenset(
+    f"{log}{name}" for log in ("", "log.") for name in ("retention.ms", "retention.bytes", "cleanup.policy")
+) | {"log.retention.minutes", "log.retention.hours", "remote.storage.enable"}
+"""Settings of topics and brokers that decide what retention may remove."""
+
+
+def retention_of(plan: Plan) -> Mapping[int, Retention]:
+    """Returns what retention may remove from each partition of a trial. Absent: it removes nothing, it is left to the
+    brokers' own settings, records live in a remote store, or a fault changes it."""
+    changed = [
+        name
+        for step in plan.steps
+        if isinstance(step.do, FaultAction) and isinstance(step.do.parameters.get("properties"), Mapping)
+        for name in step.do.parameters["properties"]
+    ]
+    if plan.origin not in _RETAINED or not _OF_RETENTION.isdisjoint((*changed, *plan.variant.properties)):
+        return {}
+    found: dict[int, Retention] = {}
+    for cell in plan.cells:
+        properties = cell.topic.kafka_properties()
+        numbers = {key: properties.get(key, "") for key in ("retention.ms", "retention.bytes")}
+        if "delete" not in properties["cleanup.policy"] or properties.get("remote.storage.enable", "false") != "false":
+            continue
+        if not all(value.removeprefix("-").isdecimal() for value in numbers.values() if value):
+            continue
+        time_ms, size = int(numbers["retention.ms"] or RETENTION_DEFAULT_MS), int(numbers["retention.bytes"] or -1)
+        rule = Retention((time_ms if time_ms >= 0 else _FOREVER_MS) * 1_000_000, size if size >= 0 else None)
+        found |= dict.fromkeys(cell.partitions, rule)
+    return found
+
+
+def delete_delay_ns(plan: Plan) -> int:
+    """Returns log.segment.delete.delay.ms of the brokers, in ns: as the plan sets it, else Kafka's default."""
+    value = plan.variant.properties.get("log.segment.delete.delay.ms", "")
+    return int(value if value.isdecimal() else 60_000) * 1_000_000
+
+
+_RETAINED = ("trial", "synthetic")
+_FOREVER_MS = 10**12
 
 
 def ended_partitions(plan: Plan, metadata: Mapping[str, np.ndarray]) -> frozenset[int]:

@@ -24,11 +24,13 @@ from prozess.harness.history.participants import (
     audit_claims,
     client_facts,
     copies,
+    delete_delay_ns,
     ended_partitions,
     log_starts,
     nodes_out,
+    retention_of,
 )
-from prozess.harness.interfaces.checking import CellHistory, CopyFacts, PartitionHistory
+from prozess.harness.interfaces.checking import CellHistory, CopyFacts, PartitionHistory, Retention
 from prozess.harness.plan.bounds import bounds_of
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.codes import read_texts
@@ -206,6 +208,8 @@ class History:
             metadata=self._of_partition("metadata", partition),
             observations=self._of_partition("observations", partition),
             min_insync_replicas=self._min_insync_replicas.get(partition),
+            retention=self._retention.get(partition),
+            delete_delay_ns=delete_delay_ns(self.plan),
             metadata_error_ns=self._metadata_error_ns,
         )
 
@@ -350,6 +354,10 @@ class History:
     @cached_property
     def _min_insync_replicas(self) -> dict[int, int]:
         return {p: cell.topic.min_insync_replicas for cell in self.plan.cells for p in cell.partitions}
+
+    @cached_property
+    def _retention(self) -> Mapping[int, Retention]:
+        return retention_of(self.plan)
 
     @cached_property
     def clients(self) -> ClientFacts:

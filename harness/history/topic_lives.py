@@ -245,6 +245,13 @@ def _life_of_metadata(rows: np.ndarray, topics: NamedTopics) -> np.ndarray:
     )
     truth = truth[np.argsort(rows["log_position"][truth], kind="stable")]
     life[truth] = lives_of({name: rows[name][truth] for name in ("kind", "topic_id_high", "topic_id_low")})
+    for row in np.flatnonzero(rows["kind"] == MetadataKind.ON_DISK).tolist():  # as many as there are directories
+        own = truth[
+            (rows["topic_id_high"][truth] == rows["topic_id_high"][row])
+            & (rows["topic_id_low"][truth] == rows["topic_id_low"][row])
+        ]
+        if len(own):
+            life[row] = life[own[0]]
     return life
 
 

@@ -26,6 +26,16 @@ class CopyFacts:
     wrote none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Describes what retention may remove from a partition."""
+
+    time_ns: int
+    """retention.ms: it may remove records that are older."""
+    size_bytes: int | None = None
+    """retention.bytes: it may remove the oldest of a log that is larger. None means that the size does not count."""
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PartitionHistory:
     """Everything that a kernel may look at: the arrays of one Kafka partition, and small facts about it. A kernel is
@@ -83,6 +93,10 @@ class PartitionHistory:
     """The rows of the table `observations` for this partition, as they were written."""
     min_insync_replicas: int | None = None
     """The topic's min.insync.replicas; None means that it is not known."""
+    retention: Retention | None = None
+    """What retention may remove. None means that it removes nothing, or that nobody knows what was set all the time."""
+    delete_delay_ns: int = 60_000_000_000
+    """log.segment.delete.delay.ms of the brokers: how long a directory stays that is to be removed."""
     metadata_error_ns: int = 0
     """How far times in `metadata` that come from the controllers' log may differ from all other times."""
 

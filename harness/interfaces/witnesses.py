@@ -399,6 +399,28 @@ SCAN_NS = 10 * NS_PER_S
 
 
 @unique
+class OnDisk(IntEnum):
+    """Says what a broker means to do with the directory of a log."""
+
+    SERVED = 0
+    """It has the name of a log that is served."""
+    GOING = 1
+    """It was renamed, and is to be removed."""
+
+
+@unique
+class UndeletedCase(IntEnum):
+    """Says where a topic that was deleted shows, as the `case` of witnesses of `undeleted`."""
+
+    SERVED = 0
+    """A broker's disk has a log of it as if it were served."""
+    NOT_REMOVED = 1
+    """A broker's disk still has what was to be removed."""
+    RETURNED = 2
+    """The controllers' log has a partition of it after its deletion."""
+
+
+@unique
 class StallCase(IntEnum):
     """Says what stalled, as the `case` of witnesses of `stalled`."""
 

@@ -250,6 +250,7 @@ SCENARIOS: Mapping[str, str] = {
     "H9": "metrics and alerts",
     "H10": "counts and latency over time",
     "H11": "high traffic",
+    "J1": "retention by time and by size together",
     "J3": "topics are deleted, made again and grow, under load",
 }
 """Number of a scenario → what it is about."""

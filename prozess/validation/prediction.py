@@ -451,7 +451,8 @@ _OF_CONSUMERS = (
 )  # fmt: skip
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (
-    "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "watermark-regression", "epoch-regression",
+    "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "watermark-regression", "log-start-regression",
+    "epoch-regression", "expired-early", "undeleted",
     "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {

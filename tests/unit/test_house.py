@@ -27,18 +27,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 11_390,
-    "clusters": 20_550,
+    "checkers": 11_575,
+    "clusters": 20_610,
     "harness": 37_300,
     "nemesis": 4_940,
     "prozess": 1_050,
-    "prozess/app": 6_740,
+    "prozess/app": 6_770,
     "prozess/campaigns": 6_800,
-    "prozess/exchange": 7_080,
+    "prozess/exchange": 7_100,
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 4_810,
+    "spark_checkers": 4_905,
     "workloads": 11_910,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -163,12 +163,15 @@ def launch_observer(context: LaunchContext) -> Settings:
     wanted = set(context.planned.partitions)
     groups = {c.group_id: c for c in context.plan.clients if c.group_id and wanted.intersection(c.partitions)}
     partitions = context.plan.partitions
-    written = context.plan.written  # what copiers derive they do not consume; what a group hands on it does
+    nameless, written = (
+        context.plan.nameless,
+        context.plan.written,
+    )  # what copiers derive they do not consume; what a group hands on it does
     asked_for = [
         (group_id, partitions[p].topic_name, partitions[p].number, p)
         for group_id, member in groups.items()
         for p in member.partitions
-        if p in written or isinstance(member.work, GroupWork)
+        if p not in nameless and (p in written or isinstance(member.work, GroupWork))
     ]
     properties: dict[str, Property] = {
         **FOR_A_BROKEN_CLUSTER,

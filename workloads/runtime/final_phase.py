@@ -119,8 +119,8 @@ class FinalPhase:
 
     def _partitions_of(self, roles: Collection[str]) -> set[int]:
         """Returns the existing partitions that clients of these roles have."""
-        every = {p for role in roles for client in self._planned[role] for p in client.partitions}
-        return every - self._launching.absent
+        every = {p for role in roles for client in self._planned[role] for p in self._launching.served(client)}
+        return every - self._launching.absent - self._launching.missing
 
     def _follow(self, partitions: Collection[int], until_ns: int) -> list[ClientProcess]:
         """Starts observers of these partitions. They say `followed` once everything in them is committed, or nothing

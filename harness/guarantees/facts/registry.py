@@ -457,6 +457,14 @@ FACTS: Mapping[str, Fact] = {
     "an open one was ended by a late request": Fact(
         "the same of the record, or of the one of an open transaction in front of it", could=lambda _: Tristate.UNKNOWN
     ),
+    "that broker may have been out": Fact(
+        "a fault may have stopped, frozen or cut off the broker between the deletion and the time when its disk was read",
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "a clock may have been ahead": Fact(
+        "a fault may have moved the wall clock of a broker",
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "a clock may have ended it": Fact(
         "a fault may have moved the wall clock by which the coordinator of an aborted transaction in front of the record "
         "counts its timeout",

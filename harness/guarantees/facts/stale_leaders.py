@@ -451,6 +451,25 @@ def a_clock_may_have_ended_it(envelope: Envelope, witnesses: np.ndarray) -> Trut
     return np.where(aborted & (moved != FALSE), UNKNOWN, FALSE).astype(np.int8)
 
 
+def broker_may_have_been_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A fault may have kept the broker (`reader`) away between the two times. Unknown at best."""
+    away = np.zeros(len(witnesses), dtype=bool)
+    for fault in envelope.faults:
+        may = any_true(*(np.int8(fault.may(what)) for what in ("stops", "freezes", "cuts")))
+        if may != FALSE:
+            during = (witnesses["end_ns"] >= fault.begin_ns) & (
+                witnesses["begin_ns"] <= fault.end_ns + envelope.error_ns
+            )
+            away |= during & np.isin(witnesses["reader"], fault.nodes)
+    return np.where(away, UNKNOWN, FALSE).astype(np.int8)
+
+
+def a_clock_may_have_been_ahead(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Retention goes by the broker's wall clock, which a fault may have moved. Unknown at best."""
+    moved = any_true(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
+    return constant(FALSE if moved == FALSE else UNKNOWN, len(witnesses))
+
+
 def _written_before_the_end(
     envelope: Envelope, witnesses: np.ndarray, beside: Callable[[AppendedBatches, np.ndarray], np.ndarray]
 ) -> Truth:

@@ -40,9 +40,11 @@ from prozess.harness.guarantees.facts.retention import (
 from prozess.harness.guarantees.facts.server_logs import markers_refused
 from prozess.harness.guarantees.facts.settling import controller_cut_off, quorum_was_out, troubled, within_fetch_timeout
 from prozess.harness.guarantees.facts.stale_leaders import (
+    a_clock_may_have_been_ahead,
     a_clock_may_have_ended_it,
     an_open_one_ended_by_a_late_request,
     behind_its_own_end,
+    broker_may_have_been_out,
     bumped,
     committed_one_beyond_it,
     coordinator_out,
@@ -223,6 +225,8 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "owner since before the loss": owner_since_before_the_loss,
     "ended by a late request": ended_by_a_late_request,
     "an open one was ended by a late request": an_open_one_ended_by_a_late_request,
+    "that broker may have been out": broker_may_have_been_out,
+    "a clock may have been ahead": a_clock_may_have_been_ahead,
     "a clock may have ended it": a_clock_may_have_ended_it,
     "behind its own end": behind_its_own_end,
     "reported by a deposed coordinator": lambda envelope, witnesses: as_truth(

@@ -11,7 +11,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "a record is gone, or never reaches its reader: nothing downstream can restore it": (
             *("lost", "lost-transaction", "unreported", "compacted-away", "not-exactly-once", "unprocessed"),
-            *("skipped", "invisible"),
+            *("skipped", "invisible", "expired-early"),
         ),
         "a record is not the one that was sent, or replicas disagree about it": (
             *("corrupt", "diverged", "phantom", "resurrected", "tombstone-lost", "offset-conflict", "misplaced"),
@@ -27,7 +27,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "a server did what makes loss possible, and no client was harmed by that alone": (
             *("unclean", "under-acknowledged", "watermark-regression", "epoch-regression", "two-controllers"),
-            "stale-controller",
+            *("stale-controller", "log-start-regression", "undeleted"),
         ),
         "something waits longer than it should: all of it is still there": (
             *("leaderless", "stuck", "hanging", "orphaned", "stalled", "starved", "unstable", "unanswered"),

@@ -158,6 +158,65 @@ _WATERMARK_REGRESSION = Guarantee(
 )
 
 
+_LOG_START_REGRESSION = Guarantee(
+    anomaly="log-start-regression",
+    meaning="A leader answered that its log begins before what had been deleted from it.",
+    promise="What DeleteRecords has deleted does not come back, and no leader's log start goes back.",
+    found=(
+        "1 answer had a log start before what had been deleted",
+        "{n} answers had a log start before what had been deleted",
+    ),
+    nothing="no leader was asked where its log begins",
+    nothing_is_unknown=False,
+    source="KIP-107: DeleteRecords is answered once every replica that is alive has moved its log start, and a follower "
+    "takes over that of its leader with each fetch",
+    rules=hard("log-start-regression", unclean="unclean between the answers", wiped="wiped after the read"),
+)
+_EXPIRED_EARLY = Guarantee(
+    anomaly="expired-early",
+    meaning="Retention removed a record that was younger than retention.ms, from a log that was not larger than "
+    "retention.bytes.",
+    promise="Retention removes a record only when it is older than retention.ms, or the log is larger than retention.bytes.",
+    found=("1 record was removed before its time", "{n} records were removed before their time"),
+    undone="would have kept them",
+    nothing="retention removed nothing",
+    nothing_is_unknown=False,
+    source="Kafka documentation, topic configuration retention.ms and retention.bytes; UnifiedLog.deleteOldSegments: a "
+    "segment goes when its greatest timestamp is older, or while the log is larger by more than it",
+    rules=(
+        Rule(
+            id="expired-early/clock-moved",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("a clock may have been ahead",),
+            label="a moved clock",
+            reason="a broker whose wall clock was moved may have taken records for older than they were",
+            source="UnifiedLog.deleteRetentionMsBreachedSegments: by the broker's wall clock",
+        ),
+    ),
+)
+
+
+_UNDELETED = Guarantee(
+    anomaly="undeleted",
+    meaning="A topic that was deleted came back in the controllers' log, or a log of it stayed on a broker's disk.",
+    promise="A topic that was deleted stays deleted, and its logs go from every disk.",
+    found=("1 trace of a topic was there after its deletion", "{n} traces of topics were there after their deletion"),
+    nothing="no topic was deleted",
+    nothing_is_unknown=False,
+    source="KIP-516: logs whose topic id is gone are removed; LogManager.deleteLogs: after log.segment.delete.delay.ms",
+    rules=(
+        Rule(
+            id="undeleted/broker-out",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("that broker may have been out",),
+            label="a broker that was out",
+            reason="a fault stopped, froze or cut off the broker after the deletion, so it may have learned of it late",
+            source="BrokerMetadataPublisher: a broker removes logs when it is up and has applied the deletion",
+        ),
+    ),
+)
+
+
 _EPOCH_REGRESSION = Guarantee(
     anomaly="epoch-regression",
     meaning="A leader epoch fell: in a broker's answers, along a replica's log, or along the records that a reader got.",
@@ -229,7 +288,11 @@ _UNCLEAN = Guarantee(
         ),
     ),
 )
-CLUSTER = (_TIME_TRAVEL, _WATERMARK_REGRESSION, _EPOCH_REGRESSION, _UNDER_ACKNOWLEDGED, _UNCLEAN)
+CLUSTER = (
+    *(_TIME_TRAVEL, _WATERMARK_REGRESSION, _LOG_START_REGRESSION, _EXPIRED_EARLY, _UNDELETED),
+    _EPOCH_REGRESSION,
+    *(_UNDER_ACKNOWLEDGED, _UNCLEAN),
+)
 """These guarantees, in the order in which reports list them."""
 _TWO_CONTROLLERS = Guarantee(
     anomaly="two-controllers",

@@ -451,6 +451,7 @@ def epochs_begin_again(anomaly: str, *clients: str) -> Rule:
         id=f"{anomaly}/librdkafka#4898",
         effect=RuleEffect.DEFECT,
         when=(*clients, "led elsewhere below the epochs before"),
+        perhaps=(*clients, "led elsewhere below the epochs before"),
         label="librdkafka#4898",
         reason="the topic was made again under its name, its leader epochs began at 0 again, and librdkafka takes a leader "
         "with a lower epoch than it has seen for an old one: it goes on to ask the broker that led the deleted topic",
@@ -573,6 +574,8 @@ NEVER_CERTAIN = frozenset(
         "unmeasured",
         "name stood for several topics",
         "the consumer's seeks are not recorded",
+        "a clock may have been ahead",
+        "that broker may have been out",
         "a clock may have ended it",
     }
 )

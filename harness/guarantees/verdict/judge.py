@@ -534,7 +534,10 @@ WITHOUT_AUDIT = (
 )
 """Anomalies that the clients' own records prove without an audit: a consumer that received every acknowledged record would
 have met them. The others mean that something is missing, and only an audit can show that."""
-OF_ENDED_TOPICS = (*WITHOUT_AUDIT, "lost", "skipped", *_OF_CONTROLLERS)
+OF_ENDED_TOPICS = (
+    *(*WITHOUT_AUDIT, "lost", "skipped", *_OF_CONTROLLERS),
+    *("undeleted", "log-start-regression", "expired-early"),
+)
 """Anomalies that are judged of a topic that was deleted before the audit: by what consumers were given while it was there,
 and by the controllers' log."""
 NEEDS_HEARTBEATS = ("hanging", "stuck")
@@ -589,6 +592,8 @@ def why_not_deciding(plan: Plan, judged: CellAnomaly, decide: Collection[str], *
         return None
     if decide:
         return NOT_CHOSEN
+    if ended and judged.outcome is AnomalyOutcome.UNKNOWN and judged.anomaly not in OF_ENDED_TOPICS:
+        return _ENDED
     nothing_seen = judged.outcome is AnomalyOutcome.UNKNOWN and not judged.count
     return why_not_judged(plan, judged.anomaly, ended=ended) if nothing_seen else None
 

@@ -9,7 +9,7 @@ from prozess.harness.plan.workloads.clients import WorkloadKind
 
 _OWN = {
     "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True, topics_may_end=True),
-    "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True),
+    "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True, topics_may_end=True),
     "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction", topics_may_end=True),
     "transactions": WorkloadKind(clients.plan_transactions_clients, "transaction"),
     "verifiable": WorkloadKind(clients.plan_verifiable_clients, "consumer"),

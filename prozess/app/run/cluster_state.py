@@ -11,8 +11,10 @@ from uuid import UUID
 
 import numpy as np
 
+from prozess.clusters.files.log_directories import log_directories
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
+from prozess.clusters.files.zookeeper_log import columns_of_id
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.requests import DescribedPartition
 from prozess.clusters.registry import backend_named
@@ -299,6 +301,25 @@ class Inspector:
         # A few partitions, as in a scenario's steps, are reported one by one.
         facts: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
         self._emit("inspected", step=step, batches=count, took_s=took_s, problems=problems, **facts)
+
+    def keep_directories(self) -> None:
+        """Writes which logs of the trial's topics each broker has on its disk, by the ids of their topics, as rows of
+        `metadata`: also those of topics that were deleted."""
+        read_ns, ids = self._clock.monotonic_ns(), self._plan.recorded
+        topics = {topic for topic, _ in ids}
+        for node, directory in self._directories().items():
+            for log in log_directories(directory, topics):
+                if (partition := ids.get((log.topic, log.number))) is not None:
+                    self._recorder.write(
+                        "metadata",
+                        time_ns=read_ns,
+                        kind=int(MetadataKind.ON_DISK),
+                        source=int(MetadataSource.FILES),
+                        partition=partition,
+                        node=node,
+                        leader=int(log.state),
+                        **columns_of_id(log.topic_id),
+                    )
 
     def log_ends(self, partitions: Sequence[int]) -> Mapping[tuple[int, int], int]:
         """Returns (node id, dense id) → the offset behind the last batch of that copy, now."""

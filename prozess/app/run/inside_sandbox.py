@@ -236,6 +236,8 @@ class RunStage:
         if self.run.clock.exists():
             with self.clock.shielded(), self._phase("replicas"):
                 self.inspector.inspect(sorted(self.plan.recorded.values()))
+                if self.plan.topics_end:
+                    self.inspector.keep_directories()
 
     def _keep_ground_truth(self) -> None:
         """Decodes the controllers' own log, or ZooKeeper's: the source for who led and who was in sync."""

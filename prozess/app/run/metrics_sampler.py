@@ -109,12 +109,12 @@ class MetricRows:
             },
         )
 
-    def observe(self, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Writes high watermarks as leaders reported them (time, offset, partition, node, leader epoch) into
-        `observations`."""
+    def observe(self, rows: Sequence[tuple[int, int, int, int, int, int]]) -> None:
+        """Writes high watermarks and log starts as leaders reported them (time, offset, partition, node, leader epoch,
+        kind) into `observations`."""
         if not rows:
             return
-        times, offsets, partitions, nodes, epochs = (
+        times, offsets, partitions, nodes, epochs, kinds = (
             np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)
         )
         self._recorder.extend(
@@ -125,7 +125,7 @@ class MetricRows:
                 "partition": partitions,
                 "node": nodes,
                 "leader_epoch": epochs,
-                "kind": np.full(len(rows), ObservationKind.LEADER_HIGH_WATERMARK),
+                "kind": kinds,
             },
         )
 
@@ -169,6 +169,9 @@ _OF_TRANSACTION = (
 _OF_LEADER = ("isr_size", "high_watermark", "last_stable_offset", "last_stable_offset_lag", *_OF_TRANSACTION)
 
 
+_ANSWERED = {"watermark": ObservationKind.LEADER_HIGH_WATERMARK, "start": ObservationKind.LEADER_LOG_START}
+
+
 class LeaderSampler:
     """Samples the leaders' reports about their partitions. A row is written when a value changes, and periodically."""
 
@@ -202,9 +205,10 @@ class LeaderSampler:
             partition = self._partitions.get(key)
             if partition is not None and state.high_watermark is not None and state.watermark_epoch >= 0:
                 # Deposed leaders are included: their reports are facts of their own.
-                answer = (state.high_watermark, partition, node, state.watermark_epoch)
-                if self._answers.accepts((node, partition), answer, time_ns):
-                    seen.append((time_ns, *answer))
+                for kind, value in (("watermark", state.high_watermark), ("start", state.log_start)):
+                    answer = (value, partition, node, state.watermark_epoch)
+                    if value is not None and self._answers.accepts((f"{kind} {node}", partition), answer, time_ns):
+                        seen.append((time_ns, value, *answer[1:], int(_ANSWERED[kind])))
             if partition is None or self._leader.get(partition, (-1, NONE)) > (state.leader_epoch, node):
                 continue
             self._leader[partition] = (state.leader_epoch, node)

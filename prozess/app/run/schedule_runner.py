@@ -395,10 +395,8 @@ class ScheduleRunner:
             case AddPartitions():
                 self._actors.topics.add_partitions(self._cells(step.do.cells))
             case DeleteRecords():
-                now_ns = self._clock.monotonic_ns()
-                self._actors.topics.delete_records(
-                    self._cells(step.do.cells), keep=step.do.keep, step=number, now_ns=now_ns
-                )
+                cells, clock = self._cells(step.do.cells), self._clock
+                self._actors.topics.delete_records(cells, keep=step.do.keep, step=number, clock=clock)
             case DeleteTopics():
                 avoid = self._context.unhealed()
                 self._actors.topics.delete(self._cells(step.do.cells), avoid=avoid, clock=self._clock)

@@ -79,11 +79,12 @@ class TrialTopics:
         self._absent.difference_update(new)
         self._producers.begin(new)
 
-    def delete_records(self, cells: Sequence[Cell], *, keep: int, step: int, now_ns: int) -> None:
+    def delete_records(self, cells: Sequence[Cell], *, keep: int, step: int, clock: Clock) -> None:
         """Deletes all but the last `keep` records of every partition of these cells, and records where their logs begin
-        now."""
+        since then."""
         dense = {self._name(p): p for cell in cells for p in cell.partitions if p not in self._absent}
         starts = self._admin.delete_records(list(dense), keep=keep, timeout_s=self._plan.limits.topics_s)
+        now_ns = clock.monotonic_ns()  # acknowledged by now
         for name, start in starts.items():
             self._recorder.write(
                 "observations",

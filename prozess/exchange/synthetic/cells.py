@@ -406,7 +406,7 @@ _PUT_IN: Mapping[str, tuple[str, ...]] = {
 }
 """Anomaly → the views that show the record that is put in behind its spot."""
 _FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
-_COUNTED = ("watermark-regression", "under-acknowledged", "unclean", "stuck", "leaderless")
+_COUNTED = ("watermark-regression", "log-start-regression", "under-acknowledged", "unclean", "stuck", "leaderless")
 """Anomalies that are counted by partition, and have no position."""
 _OF_CELLS = ("two-controllers", "stale-controller", "unanswered", "hanging", "orphaned", "unstable", "starved")
 _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
@@ -601,6 +601,17 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
             "kind": ObservationKind.LEADER_HIGH_WATERMARK,
             "node": NODES[0],
             "leader_epoch": EPOCH,
+        }
+        fallen = int(cell.counts["log-start-regression"][partition.rank])
+        yield {
+            "client": np.full(2 * fallen, NONE),
+            "time_ns": np.arange(2 * fallen) * STEP_NS,
+            "value": np.tile([1, 0], fallen),
+            "partition": number,
+            "kind": ObservationKind.LEADER_LOG_START,
+            "node": NODES[0],
+            "leader_epoch": EPOCH,
+            "step": NONE,
         }
 
 

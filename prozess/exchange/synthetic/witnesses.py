@@ -146,6 +146,9 @@ def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     watermark, begin_ns = (number + 1) * WATERMARKS_APART - 1, 2 * number * STEP_NS
     fallen = _witnesses(len(number), sequence=EPOCH, log_offset=watermark, reader=NODES[0], begin_ns=begin_ns)
     yield "watermark-regression", fallen
+    number = numbers("log-start-regression")
+    begun = _witnesses(len(number), sequence=EPOCH, log_offset=0, reader=NODES[0], begin_ns=0)
+    yield "log-start-regression", begun
     yield from (("epoch-regression", fallen) for fallen in _fallen_epochs(cell, partition))
     # The first two nodes are elected in turn, and the first one led before.
     number = numbers("unclean")

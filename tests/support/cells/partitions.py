@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.columns import empty_rows
-from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory
+from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory, Retention
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import (
     METADATA,
@@ -95,6 +95,7 @@ def make(
     copies: Mapping[int, CopyFacts] | None = None,
     replicas: Sequence[Mapping[str, int]] = (),
     snapshots: Sequence[Mapping[str, int]] = (),
+    retention: Retention | None = None,
 ) -> PartitionHistory:
     """The arrays of these rows, which are in their final order, and the clients named in this module."""
     role, isolation = np.zeros(CLIENTS, dtype=np.int32), np.full(CLIENTS, -1, dtype=np.int32)
@@ -123,6 +124,7 @@ def make(
         observations=_columns(OBSERVATIONS, observations),
         min_insync_replicas=min_insync_replicas,
         metadata_error_ns=METADATA_ERROR_NS,
+        retention=retention,
         assignment=tuple(copies or ()),
         copies=copies or {},
         replicas=_columns(REPLICAS, replicas),

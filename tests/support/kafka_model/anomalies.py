@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, MetadataSource
+from prozess.harness.schema import MISSING, NONE, MetadataSource, ObservationKind
 from tests.support.cells.partitions import (
     ACKS,
     COMMITTED_LEVEL,
@@ -23,6 +23,7 @@ from tests.support.cells.partitions import (
     mask,
     read_row,
     send_row,
+    watermark_row,
 )
 from tests.support.kafka_model import disks
 from tests.support.kafka_model.partition import Entry, Facts
@@ -292,10 +293,21 @@ class Spoiler:
         if not rows or "watermark" in self.done:
             return None
         self.done.add("watermark")
-        place = self.rng.randrange(len(rows))
+        kind = int(ObservationKind.LEADER_HIGH_WATERMARK)
+        place = self.rng.choice([at for at, row in enumerate(rows) if row["kind"] == kind])
         before = rows[place]
         rows.insert(place + 1, before | {"time_ns": before["time_ns"] + 1, "value": before["value"] - 1})
         return {"watermark-regression": 1}
+
+    def log_start_fell(self) -> Expected | None:
+        """A leader answered that its log begins before where it had begun."""
+        if "start" in self.done:
+            return None
+        self.done.add("start")
+        begins = {"node": 1, "leader_epoch": 0, "kind": int(ObservationKind.LEADER_LOG_START)}
+        answers = [watermark_row(at, node=1, epoch=0, value=value) | begins for at, value in ((3, 1), (4, 0))]
+        self.facts.observations.extend(answers)
+        return {"log-start-regression": 1}
 
     def epoch_fell(self) -> Expected | None:
         """A broker reported an older epoch than before."""

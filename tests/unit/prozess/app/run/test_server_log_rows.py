@@ -12,12 +12,7 @@ from prozess.harness.schema import NONE, ObservationKind
 
 BEGAN = datetime(2026, 3, 28, 23, 59, 50, 250_000, UTC)
 START_NS = 5_000
-PLAN = SimpleNamespace(
-    partitions=[
-        SimpleNamespace(topic_name="orders", number=1, partition=4),
-        SimpleNamespace(topic_name="orders-eu", number=1, partition=7),
-    ]
-)
+PLAN = SimpleNamespace(recorded={("orders", 1): 4, ("orders-eu", 1): 7})
 REFUSED = (
     "org.apache.kafka.common.errors.UnsupportedVersionException: Received request for api with key 27 (WriteTxnMarkers) "
     "and unsupported version 2\n"

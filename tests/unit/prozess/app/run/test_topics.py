@@ -8,6 +8,7 @@ from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import ObservationKind
+from tests.support.clock import FakeClock
 
 
 class Scripted:
@@ -80,7 +81,7 @@ def test_late_partitions_are_created_by_a_step_and_begin_only_then():
 def test_where_logs_begin_after_a_deletion_is_recorded():
     plan, scripted = plan_of(late_partitions=1), Scripted()
     topics = TrialTopics(plan, scripted, scripted, scripted)
-    topics.delete_records(plan.cells, keep=7, step=3, now_ns=5)
+    topics.delete_records(plan.cells, keep=7, step=3, clock=FakeClock(5))
     assert scripted.calls == [("delete", tuple((f"cell-00{c}", n) for c in (0, 1) for n in (0, 1)), 7)]
     told = [(row["partition"], row["value"], row["kind"], row["step"]) for _, row in scripted.rows]
     start = int(ObservationKind.LOG_START)
