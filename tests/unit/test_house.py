@@ -27,8 +27,8 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 11_575,
-    "clusters": 20_610,
+    "checkers": 11_620,
+    "clusters": 20_630,
     "harness": 37_300,
     "nemesis": 4_940,
     "prozess": 1_050,
