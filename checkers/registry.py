@@ -36,6 +36,12 @@ from prozess.checkers.progress.succession import stale_controller
 from prozess.checkers.progress.transactions import hanging
 from prozess.checkers.reading.lateness import late
 from prozess.checkers.reading.positions import dirty_read, rewound, skipped, stalled
+from prozess.checkers.share.given_up import given_up
+from prozess.checkers.share.miscounted import miscounted
+from prozess.checkers.share.redelivered import accepted_again, rejected_again
+from prozess.checkers.share.start_offsets import share_start_regression
+from prozess.checkers.share.two_holders import two_holders
+from prozess.checkers.share.undelivered import undelivered
 from prozess.checkers.transactions.early_reads import early_read
 from prozess.checkers.transactions.exactly_once import not_exactly_once
 from prozess.checkers.transactions.isolation import (
@@ -75,6 +81,7 @@ _SENT_TO = (_READ_LOGS | _COPIED) - {"errors", "transactions"}
 """Where a producer's records are neither made to be refused nor in transactions."""
 _of_errors = partial(CellChecker, traits=frozenset({"errors"}))
 _of_group = partial(CellChecker, traits=frozenset({"group"}))
+_of_shares = partial(CellChecker, traits=frozenset({"share"}), by_partition=ByPartition())
 _of_transactions = partial(CellChecker, traits=frozenset({"transactions"}))
 _ALONE = ByPartition()
 _IN_PAIRS_OR_PIECES = ByPartition(whole_cell_if_retry_topic=True, in_pieces=True)
@@ -131,6 +138,13 @@ _OWN: dict[str, Checker] = {
         _of_group(anomaly="orphaned", kernel=orphaned, by_partition=_ALONE),
         _of_group(anomaly="unstable", kernel=unstable, by_partition=_ALONE, knows=POLLS),
         _of_group(anomaly="starved", kernel=starved, knows=POLLS),
+        _of_shares(anomaly="undelivered", kernel=undelivered),
+        _of_shares(anomaly="accepted-again", kernel=accepted_again),
+        _of_shares(anomaly="rejected-again", kernel=rejected_again),
+        _of_shares(anomaly="two-holders", kernel=two_holders),
+        _of_shares(anomaly="miscounted", kernel=miscounted),
+        _of_shares(anomaly="given-up", kernel=given_up),
+        _of_shares(anomaly="share-start-regression", kernel=share_start_regression),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),
         CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),

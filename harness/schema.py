@@ -129,6 +129,30 @@ PROCESSED = table(
     ("span", "i4", "count", ""),
     partitioned=True,
 )
+DELIVERIES = table(
+    "deliveries",
+    "One row per delivery of a record to a member of a share group: written when the poll returned, completed in place.",
+    (
+        "absent_ns",
+        "i8",
+        "ns",
+        "the client's buffer was empty then: the member's latest poll began that gave all that had come",
+    ),
+    ("acquired_ns", "i8", "ns", "when the poll returned that gave the record: its lock is older"),
+    ("acknowledged_ns", "i8", "ns", "before the acknowledgement was handed to the client; MISSING: never"),
+    ("answered_ns", "i8", "ns", "when its answer was there (an upper bound); MISSING: never"),
+    ("renewed_ns", "i8", "ns", "before the latest renewal of its lock that was answered was sent; MISSING: none was"),
+    ("log_offset", "i8", "offset", "of the record"),
+    ("sequence", "i8", "count", "of the record within its sender; NONE if unreadable"),
+    ("sender", "i4", "client id", "who produced it, from the record itself; NONE if unreadable"),
+    ("partition", "i4", "partition id", ""),
+    ("group", "i4", "group id", "the cell of the share group"),
+    ("delivery_count", "i4", "count", "as the broker gave it with the record; NONE: it gave none"),
+    ("acknowledgement", "i4", "1 accept 2 release 3 reject; NONE: none", "what the member decided in the end"),
+    ("outcome", "i4", "Outcome", "of the acknowledgement: INFO until it is answered, and after a refusal"),
+    ("code", "i4", "error code", "of a refusal; 0 = none"),
+    partitioned=True,
+)
 TRANSACTIONS = table(
     "transactions",
     "One row per transaction of a client, and one per instance (one init_transactions) of a transactional.id.",
@@ -368,6 +392,7 @@ __all__ = [
     "CELLS",
     "CLIENTS",
     "COMMITS",
+    "DELIVERIES",
     "FAULTS",
     "FORMAT_VERSION",
     "HEARTBEATS",
@@ -453,7 +478,10 @@ SENDING = frozenset(
 _LIKE_PRODUCERS = SENDING | {"copier"}
 """The roles whose rows are those of a producer."""
 
-_LIKE_READERS = frozenset({"verifiable-consumer", "verifiable-share-consumer"})
+SHARING = frozenset({"share-member", "verifiable-share-consumer"})
+"""The roles of members of share groups. The broker gives them records and no partitions, so they have neither assignments nor
+spans (KIP-932)."""
+_LIKE_READERS = SHARING | {"verifiable-consumer"}
 """The roles whose rows are those of a reader. Each is alone in its group, or in a group that shares each partition."""
 
 
@@ -561,6 +589,11 @@ class ObservationKind(IntEnum):
     LEADER_LOG_START = 25
     """The log start that `node` answered (ListOffsets, earliest) as the leader of `leader_epoch`. It is written when it
     changes, and now and then."""
+    SHARE_START = 26
+    """The start offset of the share group, as its coordinator answered a member that had asked since its answer before
+    (KIP-932). NONE: it has none yet."""
+    SHARE_LAG = 27
+    """With the same answer: how many records the share group has still to finish (KIP-1226). NONE: it was not reported."""
 
 
 @unique
@@ -638,7 +671,7 @@ class StepOutcome(IntEnum):
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        SENDS, READS, PROCESSED, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD, FAULTS, MESSAGES,
-        STEPS, METADATA, REPLICAS, SNAPSHOTS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
+        SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
+        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, SNAPSHOTS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

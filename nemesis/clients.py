@@ -138,7 +138,7 @@ def rounds(nodes: Sequence[ClientNode]) -> list[list[ClientNode]]:
     in no group counts as a group of its own."""
     together: dict[object, list[ClientNode]] = {}
     for node in nodes:
-        grouped = node.client_role in ("member", "java-member")
+        grouped = node.client_role in ("member", "java-member", "share-member")
         together.setdefault((node.client_role, node.cell if grouped else None), []).append(node)
     return [[node for node in turn if node is not None] for turn in zip_longest(*together.values())]
 

@@ -100,6 +100,7 @@ class Nemesis:
             clock,
             lambda: self._plan.names.groups,
             lambda: self._plan.names.transactional_ids,
+            lambda: self._plan.shares,
             lambda broker: self._plan.variant.rack_of(broker),
         )
 

@@ -5,6 +5,7 @@ come from a zombie that was cut off, and which node is the active controller is 
 random broker in KRaft).
 """
 
+from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from prozess.harness.recording.codes import partition_for
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+SHARE_STATE = "__share_group_state"
 COORDINATORS = {"group-coordinator": CONSUMER_OFFSETS, "transaction-coordinator": TRANSACTION_STATE}
 """The role of a coordinator → the internal topic whose partition it leads."""
 AGREE_S = 5.0
@@ -74,12 +76,14 @@ class Roles:
         clock: Clock,
         groups: Callable[[], Mapping[int, str]] = dict,
         transactional_ids: Callable[[], Mapping[int, str]] = dict,
+        shares: Callable[[], Mapping[int, str]] = dict,
         rack_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
         """`groups`: cell → the group.id of its group. `transactional_ids`: cell → the first of its transactional.ids.
-        `rack_of`: broker id → its rack."""
+        `shares`: dense partition id → the group.id of its share group. `rack_of`: broker id → its rack."""
         self._cluster, self._admin, self._partitions, self._clock = cluster, admin, partitions, clock
-        self._groups, self._transactional_ids, self._rack_of = groups, transactional_ids, rack_of
+        self._groups, self._transactional_ids, self._shares = groups, transactional_ids, shares
+        self._rack_of = rack_of
 
     def resolve(self, text: str, *, of_partition: bool = False) -> tuple[Node, ...]:
         """Returns the nodes of one role (`prozess.harness.plan.schedule.parse_target`), at least one. TargetMissing
@@ -94,6 +98,8 @@ class Roles:
             return self._share(target, text)
         if target.role in COORDINATORS:
             return self._coordinator(text, target, of_partition=of_partition)
+        if target.role == "share-coordinator":
+            return (self._share_coordinator(text, target),)
         if target.role in ("brokers", "controllers", "zookeepers"):
             return self._every(text)
         if target.role == "partition" and target.partition is None:
@@ -193,6 +199,25 @@ class Roles:
         if view.leader < 0:
             raise TargetMissing(f"{text}: {topic}-{number} has no leader now.")
         return (self._node(view.leader, text),)
+
+    def _share_coordinator(self, text: str, target: Target) -> Node:
+        """Returns the leader of the partition of `__share_group_state` that keeps a share group's state of a partition. Its
+        key is group.id, topic id and number. [SharePartitionKey.asCoordinatorKey; ShareCoordinatorService.partitionFor]"""
+        assert target.partition is not None, "the role names a partition"
+        topic, number = self._partitions()[target.partition]
+        if (topic_id := self._admin.topic_ids([topic]).get(topic)) is None:
+            raise TargetMissing(f"{text}: no broker says which id {topic} has.")
+        living = [n.node_id for n in self._cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+        views = self._views_of(living, SHARE_STATE).values()
+        count = max((sum(name == SHARE_STATE for name, _ in view) for view in views if view), default=0)
+        if not count:
+            raise TargetMissing(f"{text}: no living broker knows {SHARE_STATE} now.")
+        id_text = urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")  # as Kafka's Uuid.toString
+        key = f"{self._shares()[target.partition]}:{id_text}:{number}"
+        view = self._agreed_view(text, SHARE_STATE, partition_for(key, count))
+        if view.leader < 0:
+            raise TargetMissing(f"{text}: the partition of {SHARE_STATE} has no leader now.")
+        return self._node(view.leader, text)
 
     def _of_partition(self, target: Target) -> tuple[Node, ...]:
         assert target.partition is not None

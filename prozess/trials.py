@@ -42,6 +42,7 @@ from prozess.harness.config.configuration import (
     MetadataMode,
     ProducerConfiguration,
     ProvocationConfiguration,
+    ShareConfiguration,
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
@@ -102,6 +103,7 @@ Settings = (
     TopicConfiguration
     | ProducerConfiguration
     | GroupConfiguration
+    | ShareConfiguration
     | TransactionConfiguration
     | CompactionConfiguration
     | ProvocationConfiguration
@@ -138,6 +140,7 @@ WorkloadName = Literal[
     "transactions",
     "verifiable",
     "verifiable-share",
+    "share",
     "errors",
     "exactly-once",
     "application",
@@ -155,6 +158,7 @@ _SCOPES: dict[type[BaseModel], str] = {
     TopicConfiguration: "topic",
     ProducerConfiguration: "producer",
     GroupConfiguration: "group",
+    ShareConfiguration: "share_group",
     TransactionConfiguration: "transaction",
     CompactionConfiguration: "compaction",
     ProvocationConfiguration: "provocation",
@@ -200,6 +204,8 @@ producer = _builder(ProducerConfiguration, "producer")
 """Returns settings of the producers, `producer.…` in a trial file."""
 group = _builder(GroupConfiguration, "group")
 """Returns settings of a consumer group, `group.…` in a trial file, for workloads of kind "group"."""
+share_group = _builder(ShareConfiguration, "share_group")
+"""Returns settings of a share group, `share_group.…` in a trial file, for workloads of kind "share"."""
 transaction = _builder(TransactionConfiguration, "transaction")
 """Returns settings of transactions, `transaction.…` in a trial file, for workloads of kind "transactions"."""
 compaction = _builder(CompactionConfiguration, "compaction")

@@ -42,6 +42,7 @@ from prozess.workloads.settings import (
     launch_reader,
     launch_sentinel,
 )
+from prozess.workloads.share.member import ShareMember, launch_share_member
 from prozess.workloads.transactions.launch import launch_fencer, launch_transactor
 from prozess.workloads.transactions.transactor import Fencer, Transactor
 from prozess.workloads.verifiable.clients import VerifiableConsumer, VerifiableProducer, VerifiableShareConsumer
@@ -80,6 +81,7 @@ ROLES: dict[str, ClientRole] = {
     "reader": ClientRole(LogReader, launch_reader),
     "member": ClientRole(GroupMember, launch_member),
     "java-member": ClientRole(JavaMember, launch_java_member),
+    "share-member": ClientRole(ShareMember, launch_share_member),
     "observer": ClientRole(CommittedObserver, launch_observer),
     "audit": ClientRole(AuditReader, launch_reader),
     "sentinel": ClientRole(SentinelWriter, launch_sentinel),

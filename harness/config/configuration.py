@@ -472,6 +472,41 @@ class GroupConfiguration(Frozen):
         return self.on_failure != "pause"
 
 
+class ShareConfiguration(Frozen):
+    """The settings of one share group (KIP-932), and what its members do with what they are given. They are Kafka's own Java
+    consumers."""
+
+    client_version: ClientVersion | None = None
+    acknowledgement: Literal["implicit", "explicit"] = "explicit"
+    """How members acknowledge (`share.acknowledgement.mode`). implicit: the next poll accepts what the last one gave."""
+    auto_offset_reset: Literal["earliest", "latest"] = "earliest"
+    """Where a new share group begins (`share.auto.offset.reset`). What stands before it is owed to nobody."""
+    isolation_level: IsolationLevel = "read_uncommitted"
+    lock_duration_ms: Int = 30_000
+    """How long a member may hold a record (`share.record.lock.duration.ms`)."""
+    delivery_count_limit: Annotated[int, Field(ge=2, le=25)] = 5
+    """How often a record is delivered before it is given up (`share.delivery.count.limit`; before 4.3 on the brokers alone).
+    No broker takes less than 2. [Kafka documentation, group.share.min.delivery.count.limit]"""
+    release_share: Annotated[float, Field(ge=0, le=1)] = 0
+    """The share of deliveries that members release."""
+    reject_share: Annotated[float, Field(ge=0, le=1)] = 0
+    """The share of deliveries that members reject."""
+    renew_share: Annotated[float, Field(ge=0, le=1)] = 0
+    """The share of deliveries whose lock members renew once before they accept them (KIP-1222)."""
+    processing_ms: PauseMs = 0
+    """How long it takes to process one record."""
+    batch: Count = 50
+    """How many records a poll returns at most."""
+    members: Annotated[int, Field(ge=1, le=16)] = 2
+    late_members: Annotated[int, Field(ge=0, le=15)] = 0
+    """How many of the members (the last ones) start only when a step says so (`client`, do = "start")."""
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+    @property
+    def lock_ns(self) -> int:
+        return self.lock_duration_ms * 1_000_000
+
+
 class CompactionConfiguration(Frozen):
     """The settings of one keyed workload: how many keys are written, and how often a key is deleted."""
 

@@ -28,6 +28,7 @@ from prozess.harness.schema import (
     NONE,
     OFFSET_MAX,
     RECORDER_CLIENT,
+    SHARING,
     TABLES,
     FaultPhase,
     Isolation,
@@ -76,6 +77,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "1 commit, 2 abort": (NONE, 2),
     "1 sync 2 async 3 auto 4 transaction; NONE: not known": (NONE, 4),
     "1 assign 2 revoke 3 lost 4 close": (1, 4),
+    "1 accept 2 release 3 reject; NONE: none": (NONE, 3),
     "1 assigned 2 seek 3 reset 4 pause 5 resume": (1, 5),
 }
 """The least and the greatest value by the unit of a column. A segment has up to 2³¹ bytes, and no log 2⁴⁸ records."""
@@ -84,6 +86,7 @@ _NEVER_NONE: Mapping[str, Sequence[str]] = {
     "sends": ("sequence", "invoked_ns"),
     "reads": ("log_offset", "read_ns", "span"),
     "processed": ("log_offset", "started_ns", "span"),
+    "deliveries": ("log_offset", "absent_ns", "acquired_ns"),
     "commits": ("log_offset", "invoked_ns"),
     "assignments": ("started_ns", "done_ns"),
     "positions": ("time_ns", "span"),
@@ -102,6 +105,12 @@ _INTERVALS: Mapping[str, Sequence[tuple[str, str]]] = {
     "sends": [("invoked_ns", "completed_ns")],
     "processed": [("started_ns", "done_ns")],
     "transactions": [("begun_ns", "end_invoked_ns"), ("end_invoked_ns", "completed_ns"), ("begun_ns", "completed_ns")],
+    "deliveries": [
+        ("absent_ns", "acquired_ns"),
+        ("acquired_ns", "acknowledged_ns"),
+        ("acknowledged_ns", "answered_ns"),
+        ("acquired_ns", "renewed_ns"),
+    ],
     "commits": [("invoked_ns", "completed_ns")],
     "assignments": [("started_ns", "done_ns")],
     "withheld": [("begun_ns", "ended_ns")],
@@ -114,6 +123,7 @@ _OF_CLIENTS = (
     "sends",
     "reads",
     "processed",
+    "deliveries",
     "transactions",
     "commits",
     "assignments",
@@ -125,9 +135,6 @@ _OF_CLIENTS = (
 _OF_GROUPS = ("processed", "commits", "assignments")
 _OF_OWNERS = ("processed", "commits")
 _IN_SPANS = ("reads", "processed")
-_SHARES = "verifiable-share-consumer"
-"""The role of members of share groups. The broker gives them records and no partitions, so they have neither assignments nor
-spans (KIP-932)."""
 _OF_FAULTS: Mapping[str, str] = {
     "order": "the phases of the fault do not follow one another",
     "kind": "the fault is of several kinds, or of several steps",
@@ -200,6 +207,7 @@ class _Sought:
             "clients": [self._clients],
             "sends": [self._sends],
             "commits": [self._commits],
+            "deliveries": [self._deliveries],
             "transactions": [self._instances],
             "reads": [self._begins, self._epoch_rows],
             "replicas": [self._epoch_rows],
@@ -211,6 +219,31 @@ class _Sought:
         done = rows["outcome"] == Outcome.OK.value
         self._report(table, rows, done & (rows["code"] != 0), "a commit that took effect has the code of an error")
         self._report(table, rows, done & (rows["completed_ns"] == MISSING), "a commit that took effect was never over")
+
+    def _deliveries(self, table: Table, rows: Columns) -> None:
+        """Is each delivery to a member of the group, and answered only where something was acknowledged?"""
+        client, decided = rows["client"].astype(np.int64), rows["acknowledgement"] != NONE
+        self._report(table, rows, ~among(client, self._sharing), "the client is no member of a share group")
+        self._report(
+            table, rows, decided != (rows["acknowledged_ns"] != MISSING), "acknowledgement and its time disagree"
+        )
+        answered = rows["answered_ns"] != MISSING
+        self._report(table, rows, answered & ~decided, "what was never acknowledged was answered")
+        done = rows["outcome"] == Outcome.OK.value
+        self._report(table, rows, done & (rows["code"] != 0), "an accepted acknowledgement has the code of an error")
+        self._report(table, rows, rows["outcome"] == Outcome.FAIL.value, "a delivery has an outcome that none has")
+        silent = answered & ~done & (rows["code"] == 0)
+        self._report(table, rows, silent, "an acknowledgement was refused without the code of an error")
+        self._report(table, rows, done & ~answered, "an accepted acknowledgement was never answered")
+        self._report(table, rows, rows["delivery_count"] == 0, "delivery_count has a value that nothing has")
+        starts = run_starts(rows, ["client"])
+        cell_of = {c: p.cell for c, p in self._planned.items()}
+        group = [cell_of.get(self._stands_for.get(c, c)) for c in client[starts].tolist()]
+        wrong = np.repeat(
+            np.array([NONE if one is None else one for one in group], dtype=np.int64),
+            np.diff(np.append(starts, len(client))),
+        )
+        self._report(table, rows, rows["group"] != wrong, "the group is not the client's")
 
     def _faults(self, table: Table, rows: Columns) -> None:
         for name, wrong in doubtful_faults(rows).items():
@@ -368,7 +401,7 @@ class _Sought:
     @cached_property
     def _sharing(self) -> np.ndarray:
         """The members of share groups, ascending."""
-        return self._clients_of(lambda planned: planned.role == _SHARES)
+        return self._clients_of(lambda planned: planned.role in SHARING)
 
     def _clients_of(self, kind: Callable[[PlannedClient], bool]) -> np.ndarray:
         """Returns the planned clients of a kind, and those that stand for them, ascending."""
@@ -396,7 +429,7 @@ class _Sought:
                 doubted[f"{planned.name} does not serve the partition"].append(number)
             if table.name in _OF_GROUPS and of["group"] != self._groups.get(client, of["group"]):
                 doubted["the group is not the client's"].append(number)
-            if planned is not None and planned.role == _SHARES:
+            if planned is not None and planned.role in SHARING:
                 continue
             if table.name in _OF_OWNERS and (client, partition) not in self._assigned:
                 doubted["the client was never given the partition"].append(number)
@@ -488,10 +521,12 @@ class _Sought:
             table = {Role.PRODUCER: "sends", Role.READER: "reads", Role.AUDIT: "reads"}.get(role)
             if planned is None or table is None or issued == NONE or complete != 1:
                 continue
-            rows = self._rows[table][client] if table in self._rows else 0
-            if rows != issued:
+            for one in (table, "deliveries") if planned.role == "share-member" else (table,):
+                rows = self._rows[one][client] if one in self._rows else 0
+                if rows == issued:
+                    continue
                 cells = {self._cell_of[p] for p in planned.partitions if p in self._cell_of}
-                what = f"{CONTRADICTION} {planned.name} counted {issued:,} records, and {table} has {rows:,}"
+                what = f"{CONTRADICTION} {planned.name} counted {issued:,} records, and {one} has {rows:,}"
                 for cell in cells:
                     self._counts[cell][what] = 1
 

@@ -237,6 +237,7 @@ class History:
         tables["asked"] = self._asked
         tables["calls"], tables["own_heartbeats"] = self._calls, self._own_heartbeats
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
+        tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
         tables["leader_offsets"] = self._of_partitions("leader_offsets", numbers)

@@ -153,11 +153,11 @@ class CellHistory:
     """Table name → its rows that concern this cell.
 
     `transactions`, `commits`, `assignments`, `positions`, `clients` and `heartbeats` hold rows of the cell's own clients.
-    `observations` and `processed` hold rows of its partitions. `metadata` holds the rows of brokers and controllers, which
-    name no partition. `metrics` holds those of the metadata quorum, `quorum_leader` and `quorum_epoch`. `asked` holds rows
-    of `observations` of the kinds ASKED and CALLED. `calls` holds those of the kinds ADMIN_ANSWERED
-    and ADMIN_WAITED, and `own_heartbeats` the heartbeats of the process that made these calls. `leader_offsets` holds rows
-    of `metrics` of its partitions, `high_watermark` and `last_stable_offset`.
+    `observations`, `processed` and `deliveries` hold rows of its partitions. `metadata` holds the rows of brokers and
+    controllers, which name no partition. `metrics` holds those of the metadata quorum, `quorum_leader` and `quorum_epoch`.
+    `asked` holds rows of `observations` of the kinds ASKED and CALLED. `calls` holds those of the kinds ADMIN_ANSWERED and
+    ADMIN_WAITED, and `own_heartbeats` the heartbeats of the process that made these calls. `leader_offsets` holds rows of
+    `metrics` of its partitions, `high_watermark` and `last_stable_offset`.
     """
     clients: Sequence[PlannedClient]
     """The planned clients that serve this cell. The audit is one of them."""

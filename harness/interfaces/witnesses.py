@@ -322,6 +322,33 @@ class GroupCase(IntEnum):
     """`starved`: the member had no partition, and no callback of it is known."""
 
 
+# Cases of the anomalies of share groups. Kernels find them, and rules judge them.
+
+
+SHARE_WAY_NS = 1 * NS_PER_S
+"""How long a record that a broker has given to a member of a share group may take until the member's client has it. Faults
+of links and processes may lengthen it, and rules say so."""
+
+
+@unique
+class ShareCase(IntEnum):
+    """Says what explains an anomaly of a share group, as the `case` of its witness."""
+
+    NO_CAUSE = 0
+    BEFORE_START = 2
+    """`undelivered`: the group was first seen with a start offset beyond the record."""
+    NOT_RAISED = 3
+    """`miscounted`: the count was not greater than that of the delivery before."""
+    RELEASE_FORGOTTEN = 4
+    """`miscounted`: the same, although the delivery before had been released, and that was answered."""
+    BEYOND_LIMIT = 5
+    """`miscounted`: the count is greater than the limit."""
+    AT_LIMIT = 6
+    """`given-up`: the record was delivered as often as the limit allows."""
+    ONE_SHORT = 7
+    """`given-up`: the last delivery that a member saw was the last but one that the limit allows."""
+
+
 # Cases of `snapshot-conflict`. The kernel finds them, and rules judge them.
 
 

@@ -21,6 +21,7 @@ from prozess.harness.config.configuration import (
     GroupConfiguration,
     ProducerConfiguration,
     ProvocationConfiguration,
+    ShareConfiguration,
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
@@ -44,6 +45,7 @@ SCOPE_MODELS: dict[str, type[Frozen]] = {
     "topic": TopicConfiguration,
     "producer": ProducerConfiguration,
     "group": GroupConfiguration,
+    "share_group": ShareConfiguration,
     "transaction": TransactionConfiguration,
     "compaction": CompactionConfiguration,
     "provocation": ProvocationConfiguration,
@@ -105,6 +107,10 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
 
 OLDEST_JAVA = (2, 8)
 """The oldest minor version of Kafka's Java clients whose settings prozess knows, and whose tools it starts."""
+SHARE_GROUPS_SINCE = (4, 2)
+"""The first release whose share groups are for production. [KIP-932]"""
+GROUP_LIMITS_SINCE = (4, 3)
+"""The first release in which a share group may have a delivery count limit of its own. [KIP-1240]"""
 _CONSUMER_PROTOCOL_SINCE: Mapping[str, tuple[tuple[int, int], str]] = {
     "librdkafka": ((2, 4), "librdkafka 2.4.0, CHANGELOG"),
     "java": ((3, 7), "Kafka 3.7, early access"),
@@ -119,6 +125,8 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
         return 'producer.command and producer.client = "command" belong together'
     if producer.client == "command":
         return _why_invalid_command(combination)
+    if isinstance(own, ShareConfiguration) and version_numbers(own.client_version or "4.2") < SHARE_GROUPS_SINCE:
+        return f"client_version={own.client_version} has no share groups for production (KIP-932), 4.2.0 has"
     clients: list[ProducerConfiguration | GroupConfiguration | CopierConfiguration] = [combination.producer]
     if isinstance(own, GroupConfiguration | CopierConfiguration):
         clients.append(own)
@@ -464,6 +472,8 @@ def why_invalid_scope(combination: "Combination", variant: Variant) -> str | Non
             return _why_invalid_transaction(transaction, producer, variant)
         case GroupConfiguration() as group:
             return _why_invalid_group(group, producer, variant)
+        case ShareConfiguration() as share:
+            return _why_invalid_share(share, variant)
         case CopierConfiguration() as copier:
             return _why_invalid_copier(copier, producer, variant)
         case ApplicationConfiguration() as application:
@@ -508,6 +518,34 @@ def _why_no_such_assignor(group: GroupConfiguration) -> str | None:
         return "librdkafka has no assignor sticky, only cooperative-sticky (CONFIGURATION.md)"
     name = "group.remote.assignor" if group.protocol == "consumer" else "partition.assignment.strategy"
     return f"{name} and assignor={group.assignor} name an assignor each: set one" if name in group.properties else None
+
+
+_LOCKS = (("group.share.min.record.lock.duration.ms", 15_000), ("group.share.max.record.lock.duration.ms", 60_000))
+_DELIVERIES = (("group.share.min.delivery.count.limit", 2), ("group.share.max.delivery.count.limit", 10))
+"""Properties of brokers, and their defaults, between which a share group may choose. [Kafka documentation, broker
+configuration]"""
+_LIMIT = "group.share.delivery.count.limit"
+
+
+def _why_invalid_share(share: ShareConfiguration, variant: Variant) -> str | None:
+    if share.late_members >= share.members:
+        return f"late_members={share.late_members} of {share.members} members leaves nobody to begin with"
+    if share.release_share + share.reject_share + share.renew_share > 1:
+        return "release_share + reject_share + renew_share exceeds 1"
+    if share.acknowledgement == "implicit" and share.release_share + share.reject_share + share.renew_share > 0:
+        return "acknowledgement=implicit accepts everything: releases, rejects and renewals need explicit"
+    bounds = [(share.lock_duration_ms, "lock_duration_ms", _LOCKS)]
+    if version_numbers(variant.oldest_version) >= GROUP_LIMITS_SINCE:
+        bounds.append((share.delivery_count_limit, "delivery_count_limit", _DELIVERIES))
+    elif str(share.delivery_count_limit) != variant.properties.get(_LIMIT, "5"):
+        return (
+            f"delivery_count_limit={share.delivery_count_limit}: before 4.3 set variant.properties {_LIMIT} to the same"
+        )
+    for value, name, of in bounds:
+        least, most = (int(variant.properties.get(key, str(default))) for key, default in of)
+        if not least <= value <= most:
+            return f"{name}={value} is not within the brokers' bounds, {least} to {most}: set {of[value > most][0]}"
+    return None
 
 
 JAVA_COMMITS = ("sync-after", "auto")

@@ -331,6 +331,8 @@ def _check_client(plan: Plan, step: Step, target: Target) -> None:
     transactional = {c.cell for c in plan.clients if c.transactional_id is not None}
     if target.role == "transaction-coordinator" and target.cell not in transactional:
         raise BadInput(f"Step {step.name!r}: cell {target.cell} has no transactional producers. Name one that has.")
+    if target.role == "share-coordinator" and target.partition not in plan.shares:
+        raise BadInput(f"Step {step.name!r}: partition {target.partition} has no share group. Name one that has.")
     if target.role == "producers" and not any(role_named(c.role) is Role.PRODUCER for c in plan.clients):
         raise BadInput(f"Step {step.name!r}: no client of this plan sends records. Name other clients.")
     if target.role == "member" and target.instance not in [None, *(c.instance for c in members)]:

@@ -46,6 +46,7 @@ from prozess.harness.plan.work import (
     GroupWork,
     PlainWork,
     RecordedWork,
+    ShareWork,
     TransactionsWork,
 )
 from prozess.harness.run_directory import RunDirectory, read_json
@@ -249,6 +250,8 @@ class PlannedClient(Frozen):
                 self.role in _OF_ITS_WORK
             ):
                 return ClientLibrary(client=configuration.client, version=configuration.client_version)
+            case ShareWork(configuration=configuration):
+                return ClientLibrary(client="java", version=configuration.client_version)
             case _ if self.producer is None or self.role == "verifiable-share-consumer" or self.reads_by_command:
                 return None
             case _:
@@ -413,6 +416,11 @@ class Plan(Frozen):
             return ()
         key = (own.topic_name, own.number)
         return tuple(p.partition for p in self.partitions[:partition] if (p.topic_name, p.number) == key)
+
+    @property
+    def shares(self) -> dict[int, str]:
+        """Returns the group.id of the share group of each partition (dense id) that has one."""
+        return {p: c.group_id for c in self.clients if c.role == "share-member" and c.group_id for p in c.partitions}
 
     @property
     def message_steps(self) -> tuple[Step, ...]:

@@ -476,12 +476,12 @@ _TARGET = re.compile(
     r"(?P<only>active-controller|zookeeper-leader|brokers|controllers|zookeepers)|node:(?P<node>[\w.-]+)|"
     r"client:(?P<client>\S+)|member\((?P<cell>\d+|\*), ?(?P<instance>\d+|\*)\)|(?P<producers>producers)|"
     r"group-coordinator\((?P<group>\d+)\)|"
-    r"transaction-coordinator\((?P<transactional>\d+)\)|"
+    r"transaction-coordinator\((?P<transactional>\d+)\)|share-coordinator\((?P<shared>\d+)\)|"
     r"rack\((?P<rack>[^()\s]+)\)|(?P<share>minority|majority)\((?P<of>brokers|controllers|zookeepers)\)"
 )
 
 
-MEMBERS = frozenset({"member", "java-member", "copier", "java-copier", "application"})
+MEMBERS = frozenset({"member", "java-member", "share-member", "copier", "java-copier", "application"})
 """The roles of clients that `member(c, i)` means."""
 
 
@@ -495,8 +495,9 @@ class Target(Frozen):
     Servers: `active-controller`, `zookeeper-leader`; `brokers`, `controllers` and `zookeepers`, which mean every one of
     them; `node:NAME`; `rack(NAME)`, the brokers of a rack; `minority(KIND)` and `majority(KIND)` of the brokers,
     controllers or zookeepers, which are the largest number below half of them and the smallest above, by ascending id;
-    `group-coordinator(c)`, the broker that leads the partition of `__consumer_offsets` for the group of cell c; and
-    `transaction-coordinator(c)`, that of `__transaction_state` for the first transactional.id of cell c.
+    `group-coordinator(c)`, the broker that leads the partition of `__consumer_offsets` for the group of cell c;
+    `transaction-coordinator(c)`, that of `__transaction_state` for the first transactional.id of cell c; and
+    `share-coordinator(p)`, that of `__share_group_state` for the share group of partition p.
 
     Processes of clients, which faults of processes can hit: `client:NAME`; `member(c, i)`, the i-th member of the group
     of cell c (a copier, or an instance of an application, where those are its members; `*` for either means every one);
@@ -506,7 +507,7 @@ class Target(Frozen):
     role: Literal[
         "leader", "followers", "in-sync-followers", "follower", "replicas", "partition", "active-controller",
         "zookeeper-leader", "brokers", "controllers", "zookeepers", "rack", "minority", "majority", "node", "client",
-        "member", "producers", "group-coordinator", "transaction-coordinator",
+        "member", "producers", "group-coordinator", "transaction-coordinator", "share-coordinator",
     ]  # fmt: skip
     partition: PartitionNumber | None = None
     """The partition of a role that names one. For `partition`, None means every partition."""
@@ -543,12 +544,13 @@ def parse_target(text: str) -> Target:
             "replicas(p) or partition(p) with p a partition id, active-controller, zookeeper-leader, brokers, controllers, "
             "zookeepers, node:NAME, rack(NAME), minority(KIND), majority(KIND) with KIND one of those, client:NAME, "
             "producers, or member(c, i), group-coordinator(c), transaction-coordinator(c) with c a cell and i the number of "
-            "a member (or * for all)"
+            "a member (or * for all), or share-coordinator(p)"
         )
     found = {name: value for name, value in match.groupdict().items() if value is not None}
     match next(iter(found)):
-        case "role":
-            return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
+        case "role" | "shared" as which:
+            role, number = ("share-coordinator", "shared") if which == "shared" else (match["role"], "partition")
+            return Target(role=role, partition=int(match[number]))  # type: ignore[arg-type] # by the pattern
         case "follower":
             return Target(role="follower", partition=int(match["follower"]), instance=int(match["which"]))
         case "whole":

@@ -17,6 +17,7 @@ from prozess.harness.config.configuration import (
     CopierConfiguration,
     GroupConfiguration,
     ProvocationConfiguration,
+    ShareConfiguration,
     TransactionConfiguration,
     Variant,
 )
@@ -44,6 +45,13 @@ class GroupWork(Frozen):
     configuration: GroupConfiguration
     session: GroupSession
     """The session of its members."""
+
+
+class ShareWork(Frozen):
+    """A share group processes what is written."""
+
+    kind: Literal["share"] = "share"
+    configuration: ShareConfiguration
 
 
 class TransactionsWork(Frozen):
@@ -99,7 +107,7 @@ class RecordedWork(Frozen):
 
 
 ConfiguredWork = (
-    GroupWork | TransactionsWork | CompactionWork | ErrorsWork | ConsumerWork | CopierWork | ApplicationWork
+    GroupWork | ShareWork | TransactionsWork | CompactionWork | ErrorsWork | ConsumerWork | CopierWork | ApplicationWork
 )
 ClientWork = Annotated[PlainWork | ConfiguredWork, Field(discriminator="kind")]
 """What a client does: `kind` says which value it is."""
@@ -107,6 +115,7 @@ CellWork = Annotated[PlainWork | ConfiguredWork | RecordedWork, Field(discrimina
 """What the clients of a cell do: `kind` says which value it is."""
 OwnConfiguration = (
     GroupConfiguration
+    | ShareConfiguration
     | TransactionConfiguration
     | CompactionConfiguration
     | ProvocationConfiguration
@@ -132,6 +141,8 @@ def work_with(own: OwnConfiguration | None, variant: Variant) -> PlainWork | Con
             return PLAIN
         case GroupConfiguration():
             return GroupWork(configuration=own, session=group_session(own, variant))
+        case ShareConfiguration():
+            return ShareWork(configuration=own)
         case TransactionConfiguration():
             return TransactionsWork(configuration=own)
         case CompactionConfiguration():
@@ -161,6 +172,7 @@ def configurations_of(work: CellWork) -> tuple[OwnConfiguration, ...]:
 WORK_OF_ROLES: Mapping[str, type[ConfiguredWork]] = {
     "member": GroupWork,
     "java-member": GroupWork,
+    "share-member": ShareWork,
     "transactor": TransactionsWork,
     "keyed-producer": CompactionWork,
     "errors-producer": ErrorsWork,

@@ -447,7 +447,8 @@ _OF_PRODUCERS = (
 )  # fmt: skip
 _OF_CONSUMERS = (
     "skipped", "rewound", "stalled", "unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners",
-    "orphaned", "unstable", "starved",
+    "orphaned", "unstable", "starved", "undelivered", "accepted-again", "rejected-again", "two-holders", "miscounted",
+    "given-up", "share-start-regression",
 )  # fmt: skip
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (

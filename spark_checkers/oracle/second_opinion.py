@@ -37,7 +37,19 @@ if TYPE_CHECKING:
     from prozess.harness.run_directory import TableStore
 
 AUDITED = texts_of(
-    *("views", "log", "errors", "reading", "stalls", "transactions", "ownership", "commits", "processing", "copies"),
+    *(
+        "views",
+        "log",
+        "errors",
+        "reading",
+        "stalls",
+        "transactions",
+        "ownership",
+        "commits",
+        "processing",
+        "shares",
+        "copies",
+    ),
     *("leaders", "snapshots", "delivery", "progress"),
 )
 """The texts for a history that was audited."""

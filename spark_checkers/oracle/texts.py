@@ -19,7 +19,7 @@ from functools import cache
 from importlib.resources import files
 
 from prozess.harness.interfaces import witnesses
-from prozess.harness.interfaces.witnesses import STALLED_NS
+from prozess.harness.interfaces.witnesses import SHARE_WAY_NS, STALLED_NS
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
@@ -84,12 +84,15 @@ CONSTANTS = {
     "FAR": 2**62,
     "SENTINEL": SENTINEL_CLIENT,
     "RECORDER": RECORDER_CLIENT,
-    # Values of `assignments.event`, and of `positions.event`.
+    # Values of `assignments.event`, of `positions.event`, and of `deliveries.acknowledgement`.
     "ASSIGN": 1,
     "REVOKE": 2,
     "LOST": 3,
     "CLOSE": 4,
     "ASSIGNED": 1,
+    "ACCEPT": 1,
+    "RELEASE": 2,
+    "REJECT": 3,
     "SOUGHT": 2,
     "RESET": 3,
     # Times. A process without a heartbeat for GAP_NS stood still, and where deliveries are measured, for STILL_NS. A send
@@ -99,6 +102,7 @@ CONSTANTS = {
     "LONG_NS": 1_000_000_000,
     "BACKLOG_NS": 2_000_000_000,
     "STALLED_NS": STALLED_NS,
+    "SHARE_WAY_NS": SHARE_WAY_NS,
     "MICRO": MICRO,
     # What became of a record at a recipient.
     "OPEN": 1,
@@ -143,6 +147,7 @@ _NAMED = re.compile(r"\{([\w.]+)(?:\(([^{}]*)\))?\}")
 _FILES = (
     *("views", "revealed", "log", "unaudited_log", "errors", "snapshots", "transactions", "unaudited_transactions"),
     *("copies", "reading", "unaudited_reading", "stalls", "delivery", "ownership", "commits", "processing", "leaders"),
+    "shares",
     "progress",
 )
 

@@ -8,7 +8,8 @@ from confluent_kafka import KafkaException
 
 from prozess.clusters.install.jars import ensure_jars
 from prozess.clusters.install.tools import find_java
-from prozess.workloads.transactions.java_producer import JavaOptions, JavaProducer
+from prozess.workloads.java import JavaOptions
+from prozess.workloads.transactions.java_producer import JavaProducer
 
 NOBODY = "127.0.0.1:1"
 VALUE = bytes([0, 127, 200, 255])

@@ -27,19 +27,19 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 11_620,
+    "checkers": 12_070,
     "clusters": 20_630,
-    "harness": 37_300,
+    "harness": 37_810,
     "nemesis": 4_940,
     "prozess": 1_050,
     "prozess/app": 6_770,
     "prozess/campaigns": 6_800,
-    "prozess/exchange": 7_100,
+    "prozess/exchange": 7_300,
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 4_905,
-    "workloads": 11_910,
+    "spark_checkers": 5_095,
+    "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
 

@@ -107,6 +107,25 @@ REASONS: tuple[Reason, ...] = (
         "A code says why something failed. An abort after an error claims less: its coordinator may have come before it.",
     ),
     Reason(
+        "deliveries",
+        ("answered_ns",),
+        ("greater", "another's"),
+        "An answer is noticed when its callback runs, which may be late: the time is an upper bound, and a later one claims "
+        "less.",
+    ),
+    Reason(
+        "deliveries",
+        ("sequence",),
+        ("none",),
+        "What cannot be read may be the record that stands there. `corrupt` judges that, in its row of `reads`.",
+    ),
+    Reason(
+        "deliveries",
+        ("delivery_count",),
+        ("greater", "none"),
+        "Deliveries that no member has seen leave gaps, and a broker need not state a count.",
+    ),
+    Reason(
         "commits",
         ("invoked_ns", "completed_ns"),
         MOVED,
@@ -168,6 +187,12 @@ REASONS: tuple[Reason, ...] = (
         ("time_ns",),
         MOVED,
         "What was seen at the end of a trial stands, whenever in its course it was seen.",
+    ),
+    Reason(
+        "observations",
+        ("client",),
+        ("another's",),
+        "A replica's files are what they are, whoever read them. What an audit has read proves that it came to its end.",
     ),
     Reason(
         "observations",

@@ -25,7 +25,7 @@ DRAIN_QUIET_S = 20.0
 """Members that have moved nothing for so long never will: it is longer than any session of a trial and the rebalance
 after it."""
 LOOK_UP_S = 20.0
-MEMBERS = ("member", "java-member")
+MEMBERS = ("member", "java-member", "share-member")
 """Roles of members of groups, until they are asked to leave."""
 COPYING = ("copier", "java-copier", "application")
 """Roles that derive one topic from another, until they are asked to stop."""

@@ -31,7 +31,7 @@ from prozess.workloads import messages
 from prozess.workloads.client import ClientExit, ClientLaunch
 from prozess.workloads.runtime.fork_server import MESSAGE_BYTES_MAX
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 60.0
 STOP_LIMIT_S = 3.0
 KILL_LIMIT_S = 5.0
 IDLE_MAX = 3

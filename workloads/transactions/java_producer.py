@@ -8,22 +8,15 @@ documentation (beginTransaction, commitTransaction); any other means that the tr
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import NoReturn, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from prozess.workloads.java import JavaOptions, JavaThrowable, java_machine
 from prozess.workloads.record.sends import DeliveryReport
-from prozess.workloads.settings import (
-    Property,
-    RoleOptions,
-)
 
-_FLAGS = ("-Xrs", "-Xmx96m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-"""Flags of the JVM. -Xrs: signals are Python's."""
 _FATAL = (
     "ProducerFencedException",
     "InvalidProducerEpochException",
@@ -53,19 +46,6 @@ class JavaDeliveryReport:
         return self.copied_offset
 
 
-class JavaClass(Protocol):
-    """java.lang.Class, as JPype shows it."""
-
-    def getSimpleName(self) -> object: ...
-
-
-class JavaThrowable(Protocol):
-    """java.lang.Throwable, as JPype shows it."""
-
-    def getClass(self) -> JavaClass: ...
-    def getMessage(self) -> object: ...
-
-
 class JavaRecordMetadata(Protocol):
     """Describes what Kafka's Java producer says of a record that was appended."""
 
@@ -77,22 +57,6 @@ class JavaFuture(Protocol):
 
     def isDone(self) -> bool: ...
     def get(self, *limit: object) -> JavaRecordMetadata: ...
-
-
-def java_machine(library: str, jars: Sequence[str]) -> ModuleType:
-    """Returns JPype, with the JVM running. Only the first caller's jars count."""
-    jpype = import_module("jpype")
-    if not jpype.isJVMStarted():
-        jpype.startJVM(library, *_FLAGS, classpath=list(jars), convertStrings=True, interrupt=False)
-    return jpype
-
-
-class JavaOptions(RoleOptions):
-    """Describes what a `JavaProducer` needs: `library` is libjvm, `properties` are as Java spells them."""
-
-    library: str
-    jars: tuple[str, ...]
-    properties: dict[str, Property]
 
 
 class JavaProducer:

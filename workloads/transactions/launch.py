@@ -1,12 +1,9 @@
 """How transactional clients are launched: what their processes are given, for librdkafka's and for Java's producer."""
 
-from importlib.util import find_spec
-from pathlib import Path
-
 from prozess.harness.config.configuration import ProducerConfiguration
-from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.work import TransactionsWork, work_as
+from prozess.workloads.java import JavaOptions, java_options
 from prozess.workloads.settings import (
     LaunchContext,
     Property,
@@ -18,7 +15,6 @@ from prozess.workloads.settings import (
     sentinel_properties,
 )
 from prozess.workloads.transactions.calls import SLICE_S
-from prozess.workloads.transactions.java_producer import JavaOptions
 
 FENCING_TRANSACTION_MS = 60_000
 JAVA_REQUEST_MS = 10_000
@@ -83,13 +79,9 @@ def _options(context: LaunchContext, java: JavaOptions | None) -> TransactorOpti
 
 
 def _java(context: LaunchContext) -> JavaOptions:
-    """Returns what a `JavaProducer` is made of. It is of the version of the variant, unless the trial names another."""
+    """Returns what a `JavaProducer` is made of."""
     planned, transaction = context.planned, work_as(TransactionsWork, context.planned.work).configuration
     assert planned.producer is not None, planned
-    if find_spec("jpype") is None:
-        raise BadInput('producer.client = "java" needs JPype in transactions. Install it: pip install "prozess[java]".')
-    runtime = context.toolbox.java()
-    jars = context.toolbox.jars(context.plan.java_version(planned))
     timeout_ms = transaction.transaction_timeout_ms
     properties: dict[str, Property] = {
         "bootstrap.servers": context.servers,
@@ -105,8 +97,7 @@ def _java(context: LaunchContext) -> JavaOptions:
         left = {*left_properties(planned.producer), "request.timeout.ms"}
         properties = {key: value for key, value in properties.items() if key not in left}
     properties |= planned.producer.properties
-    library = Path(runtime.executable).resolve().parents[1] / "lib" / "server" / "libjvm.so"
-    return JavaOptions(library=str(library), jars=tuple(str(jar) for jar in jars), properties=properties)
+    return java_options(context, properties, wanted_by='producer.client = "java" in transactions')
 
 
 def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:

@@ -122,6 +122,36 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "auto.offset.reset put the member's position beyond the record", could=lambda h: h.rebalanced
     ),
     "stands twice": Fact("the record is in the log more than once", could=lambda h: h.rebalanced),
+    "share group begins at the end": Fact("share.auto.offset.reset=latest", lambda c: yes_if(c.share_latest)),
+    "start was beyond it": Fact(
+        "the first start offset that the share group was seen to have is beyond the record",
+        could=lambda h: h.rebalanced,
+    ),
+    "count was in memory alone": Fact(
+        "the delivery before had not been released, as far as its member was answered, so its count may never have been "
+        "written",
+        could=lambda h: h.rebalanced,
+    ),
+    "delivered as often as the limit allows": Fact(
+        "the delivery count that came with the record was the limit", could=lambda _: Tristate.UNKNOWN
+    ),
+    "one delivery short of the limit": Fact(
+        "the delivery count that came with the record was one less than the limit", could=lambda _: Tristate.UNKNOWN
+    ),
+    "leader changed while it was held": Fact(
+        "the partition's leader changed after the first of the two deliveries may have been acquired, and before the second "
+        "was given",
+        could=lambda h: possibly(h.moved),
+    ),
+    "share session may have ended": Fact(
+        "a fault that stops, freezes or cuts off a node was at work from 10 s before the first of the two deliveries until "
+        "the second: the leader may have lost the connection to the member that held the record",
+        could=lambda h: possibly(h.moved),
+    ),
+    "offset given away by an election": Fact(
+        "there was an unclean election of the partition, so another record may have had the offset before",
+        could=lambda h: possibly(h.unclean),
+    ),
     "group was troubled": Fact(
         "so shortly before that members may still have learnt of it, there was a fault of any kind, a change of the leader "
         "of the partition or of a partition of __consumer_offsets, or a replica out of sync",
@@ -439,6 +469,11 @@ FACTS: Mapping[str, Fact] = {
     "group state lost": Fact(
         "one fault destroyed the data of every broker, and with it __consumer_offsets; unknown if only some "
         "replicas lost data, or if an unclean election was asked for",
+        could=lambda h: possibly(h.destroyed),
+    ),
+    "share state lost": Fact(
+        "one fault destroyed the data of every broker, and with it __share_group_state; unknown if only some replicas lost "
+        "data, or if an unclean election was asked for",
         could=lambda h: possibly(h.destroyed),
     ),
     "group lost by every broker": Fact(

@@ -295,6 +295,21 @@ def delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
+def session_may_have_ended(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Was a node, or a client, stopped, frozen or cut off around the deliveries? Then connections may have ended, and share
+    sessions with them. Any node counts: a member has a session with each leader."""
+    begun_ns = envelope.begun_ns(witnesses) - BEFORE_NS - envelope.error_ns
+    end_ns = np.where(witnesses["end_ns"] == MISSING, FOREVER, witnesses["end_ns"]) + envelope.error_ns
+    parts = [
+        all_true(
+            as_truth((f.begin_ns <= end_ns) & (f.end_ns >= begun_ns)),
+            any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+        )
+        for f in envelope.faults
+    ]
+    return any_true(constant(FALSE, len(witnesses)), *parts)
+
+
 ASKED_AGAIN_NS = NS_PER_S
 """No client here gives up a request, and sends it again on another connection, sooner than this."""
 

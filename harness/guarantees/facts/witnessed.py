@@ -65,6 +65,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     out_of_sync_at_the_end,
     owner_since_before_the_loss,
     send_took_long,
+    session_may_have_ended,
     unmeasured,
 )
 from prozess.harness.guarantees.facts.truncation import (
@@ -100,6 +101,7 @@ from prozess.harness.interfaces.witnesses import (
     GroupCase,
     ProgressCase,
     RealTimeCase,
+    ShareCase,
     StallCase,
 )
 from prozess.harness.schema import NONE, Outcome, Tristate
@@ -139,6 +141,15 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "position was reset": explained_by(GroupCase.RESET),
     "stands twice": explained_by(GroupCase.DUPLICATE),
     "group was troubled": troubled,
+    "start was beyond it": explained_by(ShareCase.BEFORE_START),
+    "count was in memory alone": explained_by(ShareCase.NOT_RAISED),
+    "delivered as often as the limit allows": explained_by(ShareCase.AT_LIMIT),
+    "one delivery short of the limit": explained_by(ShareCase.ONE_SHORT),
+    "leader changed while it was held": leader_changed_during_the_send,
+    "share session may have ended": session_may_have_ended,
+    "offset given away by an election": lambda envelope, witnesses: constant(
+        int(elected_unclean(envelope)), len(witnesses)
+    ),
     "within a session": explained_by(GroupCase.WITHIN_SESSION),
     "topic deleted": topic_deleted,
     "topic deleted after the read": topic_deleted_before_read,
@@ -219,6 +230,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "transaction state lost": coordinator_state_lost,
     "transaction decision lost": decision_lost,
     "group state lost": coordinator_state_lost,
+    "share state lost": coordinator_state_lost,
     "group lost by every broker": lambda envelope, witnesses: as_truth(
         coordinator_state_lost(envelope, witnesses) == TRUE
     ),

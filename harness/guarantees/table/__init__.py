@@ -15,6 +15,7 @@ from prozess.harness.guarantees.table.replicas import CLUSTER, QUORUM, REPLICAS
 from prozess.harness.guarantees.table.rules import Guarantee as Guarantee
 from prozess.harness.guarantees.table.rules import Rule as Rule
 from prozess.harness.guarantees.table.rules import RuleEffect as RuleEffect
+from prozess.harness.guarantees.table.share import SHARES
 from prozess.harness.guarantees.table.transactions import COPIES, TRANSACTIONS
 
 TABLE: dict[str, Guarantee] = {
@@ -29,6 +30,7 @@ TABLE: dict[str, Guarantee] = {
         *ERRORS,
         *TRANSACTIONS,
         *GROUPS,
+        *SHARES,
         *QUORUM,
         *COPIES,
         *PROGRESS,

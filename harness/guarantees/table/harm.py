@@ -11,7 +11,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "a record is gone, or never reaches its reader: nothing downstream can restore it": (
             *("lost", "lost-transaction", "unreported", "compacted-away", "not-exactly-once", "unprocessed"),
-            *("skipped", "invisible", "expired-early"),
+            *("undelivered", "given-up", "skipped", "invisible", "expired-early"),
         ),
         "a record is not the one that was sent, or replicas disagree about it": (
             *("corrupt", "diverged", "phantom", "resurrected", "tombstone-lost", "offset-conflict", "misplaced"),
@@ -23,11 +23,18 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "a record comes twice or in another order, which an idempotent reader survives": (
             *("duplicate", "reprocessed", "reordered", "out-of-sequence", "time-travel", "rewound", "two-owners"),
-            *("commit-regression", "commit-ahead"),
+            *(
+                "accepted-again",
+                "rejected-again",
+                "two-holders",
+                "share-start-regression",
+                "commit-regression",
+                "commit-ahead",
+            ),
         ),
         "a server did what makes loss possible, and no client was harmed by that alone": (
             *("unclean", "under-acknowledged", "watermark-regression", "epoch-regression", "two-controllers"),
-            *("stale-controller", "log-start-regression", "undeleted"),
+            *("stale-controller", "log-start-regression", "undeleted", "miscounted"),
         ),
         "something waits longer than it should: all of it is still there": (
             *("leaderless", "stuck", "hanging", "orphaned", "stalled", "starved", "unstable", "unanswered"),

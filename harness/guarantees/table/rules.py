@@ -11,7 +11,7 @@ from typing import Literal
 from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
 from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import CopierWork, ErrorsWork
+from prozess.harness.plan.work import CopierWork, ErrorsWork, ShareWork
 
 Version = tuple[int, ...]
 
@@ -51,6 +51,8 @@ class CellConfiguration:
     """The group sends what failed to a retry topic."""
     hands_on_unawaited: bool = False
     """The group commits past a record that it sent to the retry topic without waiting for the acknowledgement."""
+    share_latest: bool = False
+    """Its share group begins at the end of the log."""
     faults_excepted: bool = False
     """The trial's delivery bound leaves out what a fault may have delayed."""
     version: Version | None = None
@@ -85,6 +87,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         other_assignor=group is not None and has_other_assignor(group),
         hands_on=group is not None and group.hands_on,
         hands_on_unawaited=group is not None and group.on_failure == "retry-topic-unawaited",
+        share_latest=isinstance(cell.work, ShareWork) and cell.work.configuration.auto_offset_reset == "latest",
         faults_excepted=cell.delivery_bound is not None and cell.delivery_bound.except_during_faults,
         version=parse_version(kafka_version),
     )
@@ -517,10 +520,12 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "that election was unclean": (LOG,),
     "unclean election asked for": (FAULT, EFFECT),
     "a partition of the cell was elected unclean": (LOG,),
+    "offset given away by an election": (LOG,),
     "transaction state lost": (FAULT, EFFECT, ON_EVERY_NODE),
     "transaction decision lost": (FAULT, EFFECT, ON_EVERY_NODE),
     "group state lost": (FAULT, EFFECT, ON_EVERY_NODE),
     "group lost by every broker": (FAULT, EFFECT, ON_EVERY_NODE),
+    "share state lost": (FAULT, EFFECT, ON_EVERY_NODE),
     "owner since before the loss": (FAULT, EFFECT, ON_EVERY_NODE),
     "tail": (LOG, LOGS),
     "leader changed during the send": (LOG,),
@@ -556,6 +561,12 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "member was gone": (CLIENTS,),
     "one instance id twice": (CLIENTS,),
     "position was sought": (CLIENTS,),
+    "start was beyond it": (CLIENTS,),
+    "count was in memory alone": (CLIENTS,),
+    "delivered as often as the limit allows": (CLIENTS,),
+    "one delivery short of the limit": (CLIENTS,),
+    "leader changed while it was held": (LOG,),
+    "share session may have ended": (FAULT, EFFECT),
     "position was reset": (CLIENTS,),
     "stands twice": (CLIENTS,),
     "within a session": (CLIENTS,),

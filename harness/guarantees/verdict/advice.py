@@ -251,7 +251,13 @@ def _of_internal_topics(faults: Sequence[FaultRecord]) -> str:
     return "not asking for an unclean election"
 
 
-INTERNAL = ("transaction state lost", "transaction decision lost", "group state lost", "group lost by every broker")
+INTERNAL = (
+    "transaction state lost",
+    "transaction decision lost",
+    "group state lost",
+    "group lost by every broker",
+    "share state lost",
+)
 
 
 def change_of(rule: Rule, setting: PartitionSettings, concerned: Concerned) -> str:

@@ -26,7 +26,7 @@ from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient
 from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction
 from prozess.harness.run_directory import LostRows
-from prozess.harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
+from prozess.harness.schema import NONE, RECORDED_ROLES, SHARING, Role, StepOutcome, Tristate, role_named
 from prozess.harness.verdict import (
     AnomalyOutcome,
     CellAnomaly,
@@ -204,7 +204,7 @@ def _forgetful(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[
 
 def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
     """A share group that was given no record at all has shown nothing: its partitions may never have been initialised."""
-    members = [c for c in served if c.role == "verifiable-share-consumer"]
+    members = [c for c in served if c.role in SHARING]
     clients = evidence.clients
     rows = np.isin(clients["client"], [c.client for c in members])
     if members and not (clients["issued"][rows] > 0).any():

@@ -26,7 +26,9 @@ from prozess.harness.plan.work import (
 ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
 """Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
 ids are given afterwards."""
-OwnScope = Literal["group", "transaction", "compaction", "provocation", "consumer", "copier", "application"]
+OwnScope = Literal[
+    "group", "share_group", "transaction", "compaction", "provocation", "consumer", "copier", "application"
+]
 """The scopes of `prozess.harness.plan.axes.SCOPES` of which a kind of workload has one at most."""
 
 

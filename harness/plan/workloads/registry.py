@@ -4,7 +4,7 @@ A new kind is one file and one entry here, or an entry point of another package 
 """
 
 from prozess.harness import plugins
-from prozess.harness.plan.workloads import clients
+from prozess.harness.plan.workloads import clients, share
 from prozess.harness.plan.workloads.clients import WorkloadKind
 
 _OWN = {
@@ -14,6 +14,7 @@ _OWN = {
     "transactions": WorkloadKind(clients.plan_transactions_clients, "transaction"),
     "verifiable": WorkloadKind(clients.plan_verifiable_clients, "consumer"),
     "verifiable-share": WorkloadKind(clients.plan_share_clients, why_not_here=clients.why_no_share_groups),
+    "share": WorkloadKind(share.plan_sharing_clients, "share_group", why_not_here=clients.why_no_share_groups),
     "errors": WorkloadKind(clients.plan_errors_clients, "provocation"),
     "exactly-once": WorkloadKind(clients.plan_copying_clients, "copier"),
     "application": WorkloadKind(clients.plan_application_clients, "application"),

@@ -381,6 +381,7 @@ _UNSEEN: Mapping[str, tuple[str, ...]] = {
     "skipped": ("tail",),
     "invisible": ("visible",),
     "torn": ("tail", "visible"),
+    "undelivered": ("tail",),
 }
 """Anomaly → the views that lack the record at its spot."""
 _FIELDS = {
@@ -406,13 +407,16 @@ _PUT_IN: Mapping[str, tuple[str, ...]] = {
 }
 """Anomaly → the views that show the record that is put in behind its spot."""
 _FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
-_COUNTED = ("watermark-regression", "log-start-regression", "under-acknowledged", "unclean", "stuck", "leaderless")
+_COUNTED = (
+    *("watermark-regression", "log-start-regression", "under-acknowledged", "unclean", "stuck", "leaderless"),
+    "share-start-regression",
+)
 """Anomalies that are counted by partition, and have no position."""
 _OF_CELLS = ("two-controllers", "stale-controller", "unanswered", "hanging", "orphaned", "unstable", "starved")
 _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
 _IN_BATCHES = {
     kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
-    for kind in ("log", "transactions", "group")
+    for kind in ("log", "transactions", "group", "share")
 }
 
 
@@ -545,6 +549,7 @@ def heartbeats(cell: GeneratedCell) -> Columns:
         "log": [cell.waiter],
         "transactions": [cell.zombie, cell.successor, cell.waiter],
         "group": list(cell.readers),
+        "share": list(cell.readers),
     }
     clients = np.unique([*cell.partitions[0].producers.tolist(), *others.get(cell.kind, [])])
     late_ns = np.arange(cell.newcomer_ns, cell.calm_end_ns + 1, HEARTBEAT_NS) if cell.kind == "group" else time_ns[:0]
@@ -556,11 +561,11 @@ def heartbeats(cell: GeneratedCell) -> Columns:
 
 
 def positions(cell: GeneratedCell, partition: GeneratedPartition, audits: Iterable[int]) -> Columns:
-    """Returns the first position of the group, or of the reader, and of each audit."""
-    clients = np.array([owner_of(cell, partition), *audits])
+    """Returns the first position of the group, or of the reader, and of each audit. Members of share groups have none."""
+    clients = np.array([*([] if cell.kind == "share" else [owner_of(cell, partition)]), *audits])
     return {
         "client": clients,
-        "time_ns": np.where(clients == clients[0], FIRST_NS + 10, cell.audit_ns),
+        "time_ns": np.where(np.isin(clients, list(cell.readers)), FIRST_NS + 10, cell.audit_ns),
         "log_offset": 0,
         "partition": partition.partition,
         "event": ASSIGNED,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from prozess.exchange.synthetic import cells as tables
-from prozess.exchange.synthetic import members, waits
+from prozess.exchange.synthetic import members, shares, waits
 from prozess.exchange.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
 from prozess.exchange.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings
@@ -38,8 +38,8 @@ PRODUCERS = 4
 ROWS_MAX = 10**11
 Columns = Mapping[str, np.ndarray]
 PARTITIONS_MAX = 10_000
-KINDS = ("log", "transactions", "group", "compaction")
-_ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "compaction": 3}
+KINDS = ("log", "transactions", "group", "compaction", "share")
+_ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "share": 5, "compaction": 3}
 _ROUNDS = 8
 """The number of records per key of a compacted topic; the last two stay."""
 _TOMBSTONES = 8
@@ -65,6 +65,7 @@ _WORKLOADS: Mapping[str, dict[str, Any]] = {
         },
         "isolation_levels": [],
     },
+    "share": {"traffic": {"producers": PRODUCERS}, "base": _RELIABLE, "isolation_levels": []},
     "compaction": {
         "base": _RELIABLE | {"topic.cleanup_policy": "compact"},
         "isolation_levels": ["read_uncommitted"],
@@ -328,14 +329,19 @@ def _write_reads(
                 views += [("visible", audits[Isolation.READ_COMMITTED], from_ns)]  # type: ignore[list-item]
                 put = partial(writer.put, cell=number, partition=partition.partition)
                 for view, client, begun_ns in views:
-                    read = sum(
-                        put(partition.reads(view, client, first, last, from_ns=begun_ns))
-                        for first, last in _chunks(partition.length)
-                    )
+                    read = 0
+                    for first, last in _chunks(partition.length):
+                        columns = partition.reads(view, client, first, last, from_ns=begun_ns)
+                        alone = cell.kind == "share" and begun_ns is None  # a share group has no spans
+                        read += put(columns | {"span": columns["log_offset"]} if alone else columns)
                     if begun_ns is not None:
                         read += put(partition.sentinel_read(client, begun_ns + partition.end))
                     received[client] += read
                     rows += read
+                if cell.kind == "share":
+                    again = put(shares.reads_again(cell, partition))
+                    received[tables.second_owner_of(cell, partition)] += again
+                    rows += again
     return rows
 
 
@@ -351,6 +357,11 @@ def _write_others(
             for first, last in _chunks(partition.length):
                 columns = tables.processed(cell, partition, first, last)
                 rows += writer.put(columns, numbers[id(cell)], partition.partition)
+    with _table_writer(run, "deliveries") as writer:
+        for cell, partition in [pair for pair in pairs if pair[0].kind == "share"]:
+            for first, last in _chunks(partition.length):
+                for columns in shares.deliveries(cell, partition, first, last):
+                    rows += writer.put(columns, numbers[id(cell)], partition.partition)
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
     callbacks = [members.empty_callbacks(cell) for cell in cells if cell.kind == "group"]
     _write_all(run, "assignments", (*callbacks, *(c for pair in groups for c in members.assignments(*pair))))
@@ -360,10 +371,18 @@ def _write_others(
     _write_all(
         run, "transactions", (c for cell in transacting for c in (*cell.transactions(), waits.hanging_calls(cell)))
     )
+    shared = [c for pair in pairs if pair[0].kind == "share" for c in shares.group_offsets(*pair)]
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
     two, stale, late = (options.planted.get(n, 0) for n in ("two-controllers", "stale-controller", "unanswered"))
     _write_all(
-        run, "observations", [waits.admin_calls(late), *observed, *(c for pair in pairs for c in tables.copies(*pair))]
+        run,
+        "observations",
+        [
+            waits.admin_calls(late),
+            *observed,
+            *(c for pair in pairs for c in tables.copies(*pair)),
+            *shared,
+        ],
     )
     _write_all(run, "metrics", [waits.quorum_answers(two, stale)])
     led = [c for pair in pairs for c in tables.metadata(*pair)]

@@ -86,6 +86,13 @@ PLANTS: Mapping[str, Plantable] = {
     "orphaned": Plantable("group", per_partition=1),
     "unstable": Plantable("group"),
     "starved": Plantable("group"),
+    "undelivered": Plantable("share"),
+    "accepted-again": Plantable("share"),
+    "rejected-again": Plantable("share"),
+    "two-holders": Plantable("share"),
+    "miscounted": Plantable("share"),
+    "given-up": Plantable("share"),
+    "share-start-regression": Plantable("share"),
     "compacted-away": Plantable("compaction", implies={"lost": 1}),
     "tombstone-lost": Plantable("compaction"),
 }

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from prozess.exchange.synthetic import waits
+from prozess.exchange.synthetic import shares, waits
 from prozess.exchange.synthetic.cells import (
     CALLBACK_NS,
     CONTROLLERS,
@@ -54,7 +54,7 @@ from prozess.harness.checking.findings import write_whole
 from prozess.harness.history.parquet import from_numpy, from_strings
 from prozess.harness.interfaces.witnesses import WITNESS, join_witnesses, make_witnesses
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE
+from prozess.harness.schema import MISSING, NONE
 
 _COLUMNS = ("partition", "client", "sequence", "log_offset", "reader", "begin_ns")
 PLANTED = pa.schema(
@@ -206,6 +206,33 @@ def _of_group(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Na
     yield "starved", _witnesses(len(turn), reader=cell.newcomer, begin_ns=cell.starved_ns(turn - 1))
 
 
+def _of_share(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
+    def at(name: str) -> np.ndarray:
+        return spots_of(cell, name, partition)
+
+    owner, second = owner_of(cell, partition), second_owner_of(cell, partition)
+    yield "undelivered", _sent(partition, at("undelivered"), begin_ns=MISSING)
+    for name in ("accepted-again", "rejected-again"):
+        begin_ns = shares.since_ns(shares.again_ns(cell, partition, at(name)))
+        yield name, _sent(partition, at(name), reader=second, begin_ns=begin_ns)
+    begin_ns = shares.since_ns(partition.read_ns(at("two-holders")))
+    yield "two-holders", _sent(partition, at("two-holders"), reader=second, begin_ns=begin_ns)
+    forgotten, beyond = at("miscounted")[::2], at("miscounted")[1::2]
+    begin_ns = shares.since_ns(partition.read_ns(forgotten))
+    yield "miscounted", _sent(partition, forgotten, reader=second, begin_ns=begin_ns)
+    begin_ns = shares.since_ns(shares.again_ns(cell, partition, beyond))
+    yield "miscounted", _sent(partition, beyond, reader=second, begin_ns=begin_ns)
+    begin_ns = shares.since_ns(partition.read_ns(at("given-up")))
+    yield "given-up", _sent(partition, at("given-up"), reader=owner, begin_ns=begin_ns)
+    fallen = np.arange(1, 1 + int(cell.counts["share-start-regression"][partition.rank]))
+    answered_ns = shares.start_answered_ns(1 + 2 * len(fallen))[1::2]
+    offset = fallen * WATERMARKS_APART - 1
+    yield (
+        "share-start-regression",
+        _witnesses(len(fallen), log_offset=offset, reader=owner, begin_ns=answered_ns[: len(fallen)]),
+    )
+
+
 def _of_compaction(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
     gone = _sent(partition, spots_of(cell, "compacted-away", partition))
     yield "compacted-away", gone
@@ -217,6 +244,7 @@ _IN_CELLS: Mapping[str, Callable[[GeneratedCell, GeneratedPartition], Iterator[N
     "log": _of_log,
     "transactions": _of_transactions,
     "group": _of_group,
+    "share": _of_share,
     "compaction": _of_compaction,
 }
 """Kind of cell → the witnesses of one of its partitions, but for records that were put in."""

@@ -15,6 +15,7 @@ from prozess.harness.config.configuration import (
     GroupConfiguration,
     ProducerConfiguration,
     ProvocationConfiguration,
+    ShareConfiguration,
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
@@ -40,6 +41,7 @@ from prozess.harness.schema import role_named
 
 OWN = {
     "group": GroupConfiguration(),
+    "share_group": ShareConfiguration(),
     "transaction": TransactionConfiguration(),
     "compaction": CompactionConfiguration(),
     "provocation": ProvocationConfiguration(error="timeout"),

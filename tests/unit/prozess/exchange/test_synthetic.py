@@ -92,7 +92,7 @@ def test_every_kernel_has_something_to_plant():
 
 
 def test_all_kinds_at_once(tmp_path):
-    run, manifest = made(tmp_path, rows=20_000, partitions=3, planted=EVERYTHING, seed=7)
+    run, manifest = made(tmp_path, rows=25_000, partitions=3, planted=EVERYTHING, seed=7)
     verdict, found, gaps = checked(run)
     assert found == manifest["expected"]
     assert differences(run) == ([], [])
@@ -168,7 +168,7 @@ def test_planted_witnesses_are_a_table_with_the_names_and_types_of_found_ones(tm
 
 
 def test_one_witness_that_is_moved_is_seen_whatever_it_is_of(tmp_path):
-    run, _ = made(tmp_path, rows=20_000, partitions=3, planted=EVERYTHING, seed=7)
+    run, _ = made(tmp_path, rows=25_000, partitions=3, planted=EVERYTHING, seed=7)
     check_run(run, CheckOptions(engine="local"))
     table = pq.read_table(run.planted)
     names = table.column("anomaly").to_pylist()
@@ -184,7 +184,7 @@ def test_one_witness_that_is_moved_is_seen_whatever_it_is_of(tmp_path):
 
 
 def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_witnesses(tmp_path, monkeypatch):
-    options = {"rows": 20_000, "partitions": 3, "planted": EVERYTHING, "seed": 7}
+    options = {"rows": 25_000, "partitions": 3, "planted": EVERYTHING, "seed": 7}
     other, _ = made(tmp_path / "other", **options)
     monkeypatch.setattr(cells, "SPOT", cells.SPOT + 1)
     run, manifest = made(tmp_path / "run", **options)
@@ -202,7 +202,7 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
         "two-controllers",
         "stale-controller",
     }
-    fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved"}
+    fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved", "share-start-regression"}
     for side in differences(run, planted_in=other):
         assert {name for name, *_ in side} == set(PLANTS) - fixed
 

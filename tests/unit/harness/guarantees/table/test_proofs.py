@@ -35,7 +35,15 @@ from prozess.harness.guarantees.table.rules import (
     proofs_of,
 )
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
-from prozess.harness.interfaces.witnesses import CopyCase, EpochCase, GroupCase, RealTimeCase, SnapshotCase, StallCase
+from prozess.harness.interfaces.witnesses import (
+    CopyCase,
+    EpochCase,
+    GroupCase,
+    RealTimeCase,
+    ShareCase,
+    SnapshotCase,
+    StallCase,
+)
 from prozess.harness.schema import MISSING, FaultPhase, MetadataKind, ObservationKind, Outcome
 from tests.support.cells.evidence import UNCLEAN, evidence, fault, nothing_left, ns, plan, state, strike, witnesses
 
@@ -111,6 +119,14 @@ SEEN: Mapping[str, Seen] = {
     "transaction decision lost": COORDINATORS,
     "group state lost": COORDINATORS,
     "group lost by every broker": COORDINATORS,
+    "share state lost": COORDINATORS,
+    "offset given away by an election": Seen(**UNCLEANLY),
+    "start was beyond it": of_case(ShareCase.BEFORE_START),
+    "count was in memory alone": of_case(ShareCase.NOT_RAISED),
+    "delivered as often as the limit allows": of_case(ShareCase.AT_LIMIT),
+    "one delivery short of the limit": of_case(ShareCase.ONE_SHORT),
+    "leader changed while it was held": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
+    "share session may have ended": Seen(STABLE, fault(0, "pause", [1], 4, 6)),
     "owner since before the loss": COORDINATORS,
     "tail": Seen([*STABLE, state(4.5, 0, 2, 1, (2, 3))]),
     "leader changed during the send": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
@@ -195,6 +211,7 @@ SEEN: Mapping[str, Seen] = {
     "hands on": Seen(configuration={"hands_on": True}),
     "hands on without waiting": Seen(configuration={"hands_on_unawaited": True}),
     "crcs are not checked": Seen(configuration={"crcs_unchecked": True}),
+    "share group begins at the end": Seen(configuration={"share_latest": True}),
     "resets to latest": Seen(configuration={"resets_to_latest": True}),
     "an assignor of somebody else": Seen(configuration={"other_assignor": True}),
     "faults are excepted": Seen(configuration={"faults_excepted": True}),

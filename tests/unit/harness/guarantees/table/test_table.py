@@ -114,6 +114,11 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
         "transaction state lost",
         "transaction decision lost",
         "group state lost",
+        "share state lost",
+        "offset given away by an election",
+        "leader changed while it was held",
+        "share session may have ended",
+        "delivered as often as the limit allows",
         "group lost by every broker",
     }
     excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}

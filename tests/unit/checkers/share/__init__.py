@@ -1,0 +1,1 @@
+"""These tests are of the kernels that judge share groups."""

@@ -1,0 +1,136 @@
+"""Kernels of share groups: each with the smallest bad history, and the one next to it that is good."""
+
+import pytest
+
+from prozess.checkers.share.deliveries import NOT_ASKED, NOT_FINISHED
+from prozess.checkers.share.given_up import given_up
+from prozess.checkers.share.miscounted import miscounted
+from prozess.checkers.share.redelivered import accepted_again, rejected_again
+from prozess.checkers.share.start_offsets import share_start_regression
+from prozess.checkers.share.two_holders import two_holders
+from prozess.checkers.share.undelivered import undelivered
+from prozess.harness.interfaces.witnesses import ShareCase
+from prozess.harness.schema import ObservationKind
+from tests.support.cells.groups import beats, cases, drained
+from tests.support.cells.shares import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    A,
+    B,
+    given,
+    nothing_left,
+    share_cell,
+    start,
+)
+from tests.support.cells.shares import offsets as offset
+
+
+def offsets(result):
+    return result.witnesses["log_offset"].tolist()
+
+
+def test_a_record_that_nobody_was_given_is_undelivered_once_the_group_was_asked_to_finish():
+    some = [given(A, 0, 1, ACCEPT), given(B, 2, 1, ACCEPT)]
+    found = undelivered(share_cell(*some))
+    assert (offsets(found), found.judged, found.incomplete) == ([1, 3], 4, None)
+    assert undelivered(share_cell(*some, given(A, 1, 2), given(A, 3, 2))).count == 0
+    early = undelivered(share_cell(*some, observations=[]))
+    assert (early.count, early.judged, early.incomplete) == (0, 0, NOT_ASKED)
+
+
+def test_a_group_that_its_members_left_before_it_had_finished_owes_nothing_that_is_known():
+    left = [offset(ObservationKind.DRAIN_BEGUN, 1_000, 50), offset(ObservationKind.SHARE_LAG, 3, 60)]
+    given_s, quiet_s = 70, 1
+    for heard_s, expected in ((70.5, NOT_FINISHED), (given_s + quiet_s, None)):
+        beating = [*beats(A, heard_s), *beats(B, 99)]
+        found = undelivered(share_cell(given(B, 0, given_s, ACCEPT), observations=left, heartbeats=beating))
+        assert (found.count, found.incomplete) == (0 if expected else 3, expected)
+
+
+def test_what_stands_before_the_first_start_offset_that_was_seen_is_told_apart():
+    found = undelivered(share_cell(observations=[*nothing_left(50), start(2, 1), start(4, 9)]))
+    assert cases(found) == [ShareCase.BEFORE_START] * 2 + [ShareCase.NO_CAUSE] * 2
+
+
+def test_who_was_given_another_record_at_an_offset_was_not_given_the_one_that_stands_there():
+    every = [given(A, n, 1, ACCEPT) for n in range(4)]
+    assert undelivered(share_cell(*every)).count == 0
+    assert offsets(undelivered(share_cell(*every[:3], given(A, 3, 1, sequence=77)))) == [3]
+    assert undelivered(share_cell(*every[:3], given(A, 3, 1, sequence=-1))).count == 0, "it could not be read"
+
+
+@pytest.mark.parametrize(("kernel", "did"), [(accepted_again, ACCEPT), (rejected_again, REJECT)])
+def test_a_record_that_comes_again_after_the_answer_is_a_witness(kernel, did):
+    first = given(A, 1, 1, did)  # answered at 1.1 s
+    found = kernel(share_cell(first, given(B, 1, 3, ACCEPT, count=2)))
+    assert found.witnesses[["log_offset", "reader", "other_client"]].tolist() == [(1, B, A)]
+    assert found.judged == 1 + (did == ACCEPT)
+    near = [
+        given(B, 1, 3, ACCEPT, count=2, absent_s=2.0),  # it may have been on its way for 1 s
+        given(B, 2, 3, ACCEPT),
+        given(B, 1, 3, ACCEPT, sequence=77),  # another record has the offset
+    ]
+    for other in near:
+        assert kernel(share_cell(first, other)).count == 0
+    assert kernel(share_cell(given(A, 1, 1, did, answered=False), given(B, 1, 3, count=2))).count == 0
+    assert kernel(share_cell(given(A, 1, 1, RELEASE), given(B, 1, 3, count=2))).count == 0
+
+
+def test_a_second_delivery_while_the_first_holds_for_certain_is_two_holders():
+    held = given(A, 1, 2.1, ACCEPT, did_s=9)  # until 2.0 - 1 + 4 s
+    found = two_holders(share_cell(held, given(B, 1, 4.5, count=2)))
+    assert found.witnesses[["log_offset", "reader", "other_client"]].tolist() == [(1, B, A)]
+    assert found.witnesses["begin_ns"].tolist() == [1_000_000_000]
+    assert two_holders(share_cell(held, given(B, 1, 5.5, count=2))).count == 0, "the lock may have ended"
+    assert two_holders(share_cell(held, given(B, 1, 5.5, count=2), lock_duration_ms=9_000)).count == 1
+
+
+def test_who_acknowledges_died_or_learns_late_of_a_record_holds_it_no_longer():
+    again = given(B, 1, 4.5, count=2)
+    assert two_holders(share_cell(given(A, 1, 2.1, RELEASE, did_s=4), again)).count == 0
+    assert two_holders(share_cell(given(A, 1, 2.1), again, heartbeats=[*beats(A, 4), *beats(B, 99)])).count == 0
+    assert two_holders(share_cell(given(A, 1, 2.1), again, heartbeats=beats(B, 99))).count == 0
+    assert two_holders(share_cell(given(A, 1, 2.1), given(B, 1, 4.5, absent_s=0))).count == 0, "it may be the older one"
+    renewed = given(A, 1, 2.1, ACCEPT, did_s=9, renewed_s=4)
+    assert two_holders(share_cell(renewed, given(B, 1, 7.5, count=2))).count == 1
+
+
+def test_a_count_that_does_not_rise_or_rises_beyond_the_limit_is_miscounted():
+    released = given(A, 1, 1, RELEASE)
+    assert cases(miscounted(share_cell(released, given(B, 1, 3)))) == [ShareCase.RELEASE_FORGOTTEN]
+    assert cases(miscounted(share_cell(given(A, 1, 1), given(B, 1, 9)))) == [ShareCase.NOT_RAISED]
+    assert cases(miscounted(share_cell(given(A, 1, 1), given(B, 1, 9, count=6)))) == [ShareCase.BEYOND_LIMIT]
+    for count in (2, 5):
+        assert miscounted(share_cell(released, given(B, 1, 3, count=count))).count == 0
+    assert miscounted(share_cell(released, given(B, 1, 3, count=-1))).count == 0, "none was given"
+
+
+def test_a_lower_count_that_may_have_been_the_earlier_one_is_none():
+    late = given(B, 1, 9, count=1, absent_s=0)
+    assert miscounted(share_cell(given(A, 1, 1, count=2), late)).count == 0
+    assert miscounted(share_cell(given(A, 1, 1, count=2), given(B, 1, 9, count=1))).count == 1
+
+
+def test_a_record_that_the_group_finished_and_nobody_accepted_or_rejected_was_given_up():
+    done = nothing_left(50)
+    assert cases(given_up(share_cell(given(A, 1, 1, RELEASE), observations=done))) == [ShareCase.NO_CAUSE]
+    assert cases(given_up(share_cell(given(A, 1, 1, RELEASE, count=4), observations=done))) == [ShareCase.ONE_SHORT]
+    assert cases(given_up(share_cell(given(A, 1, 1, count=5), observations=done))) == [ShareCase.AT_LIMIT]
+    for did in (ACCEPT, REJECT):
+        unanswered = given(B, 1, 9, did, count=2, answered=False)
+        assert given_up(share_cell(given(A, 1, 1, RELEASE), unanswered, observations=done)).count == 0, "in doubt"
+
+
+def test_what_the_group_has_not_finished_was_not_given_up():
+    released = given(A, 1, 1, RELEASE)
+    assert given_up(share_cell(released, observations=[drained(50)])).judged == 0
+    assert given_up(share_cell(released, observations=[*nothing_left(50)[:1], start(1, 9)])).count == 0
+    assert given_up(share_cell(released, observations=[*nothing_left(50)[:1], start(2, 9)])).count == 1
+
+
+def test_a_start_offset_that_one_member_was_answered_never_goes_back():
+    found = share_start_regression(share_cell(observations=[start(3, 1), start(7, 2), start(5, 3)]))
+    assert found.witnesses[["log_offset", "other_offset"]].tolist() == [(5, 7)]
+    assert share_start_regression(share_cell(observations=[start(7, 1, B), start(5, 2, A), start(6, 3, A)])).count == 0
+    assert share_start_regression(share_cell(observations=[start(7, 1), start(-1, 2), start(8, 3)])).count == 0

@@ -1,0 +1,59 @@
+"""Starts a JVM inside a client's process (JPype), for Kafka's own Java clients. No thread of Java's enters Python: what Java
+answers later is asked for."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from prozess.harness.errors import BadInput
+from prozess.workloads.settings import LaunchContext, Property, RoleOptions
+
+_FLAGS = ("-Xrs", "-Xmx96m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+"""Flags of the JVM. -Xrs: signals are Python's."""
+
+
+JavaObject = Any
+"""What Java made, as JPype shows it: it has the methods of its Java class, which no type of Python's names."""
+
+
+class JavaClass(Protocol):
+    """java.lang.Class, as JPype shows it."""
+
+    def getSimpleName(self) -> object: ...
+
+
+class JavaThrowable(Protocol):
+    """java.lang.Throwable, as JPype shows it."""
+
+    def getClass(self) -> JavaClass: ...
+    def getMessage(self) -> object: ...
+
+
+class JavaOptions(RoleOptions):
+    """Describes what a Java client needs: `library` is libjvm, `properties` are as Java spells them."""
+
+    library: str
+    jars: tuple[str, ...]
+    properties: dict[str, Property]
+
+
+def java_machine(library: str, jars: Sequence[str]) -> ModuleType:
+    """Returns JPype, with the JVM running. Only the first caller's jars count."""
+    jpype = import_module("jpype")
+    if not jpype.isJVMStarted():
+        jpype.startJVM(library, *_FLAGS, classpath=list(jars), convertStrings=True, interrupt=False)
+    return jpype
+
+
+def java_options(context: LaunchContext, properties: dict[str, Property], *, wanted_by: str) -> JavaOptions:
+    """Returns what a Java client is made of. It is of the version of the variant, unless the trial names another. BadInput
+    if JPype is missing; `wanted_by`: the setting that asks for it."""
+    if find_spec("jpype") is None:
+        raise BadInput(f'{wanted_by} needs JPype. Install it: pip install "prozess[java]".')
+    runtime = context.toolbox.java()
+    jars = context.toolbox.jars(context.plan.java_version(context.planned))
+    library = Path(runtime.executable).resolve().parents[1] / "lib" / "server" / "libjvm.so"
+    return JavaOptions(library=str(library), jars=tuple(str(jar) for jar in jars), properties=properties)
