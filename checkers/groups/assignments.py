@@ -20,8 +20,9 @@ from prozess.harness.schema import MISSING, NONE, Role
 
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """The values of `assignments.event`."""
-AT_ASSIGNMENT, SOUGHT, RESET = 1, 2, 3
-"""Values of `positions.event`, by how a position was decided: on assignment, by a seek, by a reset because there was none."""
+AT_ASSIGNMENT, SOUGHT, RESET, RESUMED = 1, 2, 3, 5
+"""Values of `positions.event`: a position was decided on assignment, by a seek, or by a reset because there was none; and a
+partition was resumed."""
 END_OF_TIME_NS = np.iinfo(np.int64).max
 NS_PER_MS = 1_000_000
 BACKLOG_NS = 2_000_000_000

@@ -325,9 +325,8 @@ def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> l
         # Example: intervals 0–9 of member 1, 2–3 of member 2, 5–6 of member 1. The third lies within the greatest end so far,
         # 9, which is its own member's: no pair. The second one lies in the first, of another member: the pair (1, 0).
         others = np.flatnonzero((client[:later] != client[later]) & (end_ns[:later] > begin_ns[later]))
-        found += [
-            (later, int(earlier)) for earlier in others[:1]
-        ]  # one pair each: how many others there were counts nothing
+        if len(others):  # one pair for each interval, however many others there are
+            found.append((later, int(others[0])))
     return found
 
 

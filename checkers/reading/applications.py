@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.groups.assignments import ASSIGN, AT_ASSIGNMENT, RESUMED, SOUGHT
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
 from prozess.checkers.progress.awake import Span, asked_of, while_asked
@@ -16,12 +17,9 @@ from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, Re
 
 DRIVEN_ROLES = frozenset({"recorded-reader", "recorded-member"})
 """The roles of clients that read only while their application asks."""
-_ASSIGNED = 1
-_READING = (_ASSIGNED, 2, 5)
+_READING = (AT_ASSIGNMENT, SOUGHT, RESUMED)
 """The values of `positions.event` after which a client reads: assigned, sought, resumed. After all others it does not, or
 from where nobody knows."""
-_ASSIGN = 1
-"""The value of `assignments.event` for an assignment. All others take partitions away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,9 @@ def stretches_of(history: CellHistory, client: int, partition: int) -> list[Part
     offset that nobody knows, and from 10 to 30 s from offset 7. An application that assigns itself other partitions says so.
     """
     positions, assignments = history.tables["positions"], history.tables["assignments"]
-    mine = (positions["client"] == client) & ((positions["partition"] == partition) | (positions["event"] == _ASSIGNED))
-    taken = (assignments["client"] == client) & (assignments["event"] != _ASSIGN)
+    assigned = positions["event"] == AT_ASSIGNMENT
+    mine = (positions["client"] == client) & ((positions["partition"] == partition) | assigned)
+    taken = (assignments["client"] == client) & (assignments["event"] != ASSIGN)  # all others take partitions away
     taken &= np.isin(assignments["partition"], (partition, NONE))
     own = positions["partition"][mine] == partition
     events = [
@@ -73,7 +72,7 @@ def stretches_of(history: CellHistory, client: int, partition: int) -> list[Part
             continue
         having = event in _READING
         if having:
-            found.append(PartitionHeld(time_ns, times[number + 1], NONE if event == _ASSIGNED else offset))
+            found.append(PartitionHeld(time_ns, times[number + 1], NONE if event == AT_ASSIGNMENT else offset))
     return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.groups.assignments import AT_ASSIGNMENT
 from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
@@ -120,7 +121,7 @@ def skipped(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), 0, judged, incomplete="; ".join(reasons) or None)
     level = of_clients(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
     committed = level == Isolation.READ_COMMITTED.value
-    # Two logs, and each reader's own counts: the record that he jumped over is in `over`, as a row of the audit's reads.
+    # Each reader is held against the log of his level. The record that he jumped over is a row of the audit's reads (`over`).
     parts = [
         _jumps(index, log_level, before[of_level], after[of_level])
         for log_level, of_level in ((Isolation.READ_UNCOMMITTED, ~committed), (Isolation.READ_COMMITTED, committed))
@@ -227,8 +228,6 @@ def rewound(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(after), columns), count, judged=index.read_count)
 
 
-ASSIGNED = 1
-"""The value of `positions.event` for an assignment."""
 _LEVELS = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED}
 
 
@@ -292,7 +291,7 @@ def _lives(history: CellHistory, reader: PlannedClient) -> list[ReaderLife]:
     lives = []
     for row in np.flatnonzero(table["planned"] == reader.client).tolist():
         client = int(table["client"][row])
-        rows = np.flatnonzero((positions["client"] == client) & (positions["event"] == ASSIGNED))
+        rows = np.flatnonzero((positions["client"] == client) & (positions["event"] == AT_ASSIGNMENT))
         rows = rows[np.argsort(positions["time_ns"][rows], kind="stable")[::-1]]  # the first one stays
         assigned_ns = dict(zip(positions["partition"][rows].tolist(), positions["time_ns"][rows].tolist(), strict=True))
         beats, ended_ns = _beats(history, client), int(table["ended_ns"][row])
