@@ -78,6 +78,15 @@ GONE_FROM_NAMES = {"place": "index, slot, row, path", "places": "indices, slots,
 STORED: dict[str, str] = {}
 """Names with such a word that are in the files of runs, and keep their bytes → the file."""
 
+SAYS_NOTHING = set(
+    re.findall(
+        r"\w+",
+        """a all an and are as at be by do each for from has have how in is it its no not of on one or returns says the their
+        these this those to was what where whether which who with""",
+    )
+)
+"""Words that make no difference between a docstring and a name."""
+
 GLOSSARY = ROOT / "docs" / "glossary.md"
 ENTRIES_MAX = 30
 
@@ -158,6 +167,34 @@ def gone_from_text(text: str) -> dict[str, str]:
     return found
 
 
+def stems(text: str) -> set[str]:
+    """ "Heals the faults" → {"heal", "fault"}: without ends of words, and without what says nothing."""
+    words = {word for name in re.findall(r"\w+", text) for word in words_in(name)} - SAYS_NOTHING
+    return {re.sub(r"(?<=[a-z]{3})(?:ing|ies|es|ed|s|e|y)$", "", word) for word in words}
+
+
+def repeats_its_name(name: str, docstring: str) -> bool:
+    """Whether the first paragraph has no word that the name (with that of its class in front) does not have."""
+    words = stems(docstring.split("\n\n")[0])
+    return bool(words) and words <= stems(name)
+
+
+def documented(node: ast.AST, owner: str = "") -> Iterator[tuple[int, str, str]]:
+    """Yields line, name and docstring of each public class, function and method."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not inner.name.startswith("_"):
+            if (docstring := ast.get_docstring(inner)) is not None:
+                yield inner.lineno, f"{owner}{inner.name}", docstring
+            if isinstance(inner, ast.ClassDef):
+                yield from documented(inner, f"{inner.name} ")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Returns the syntax tree of a module."""
+    return ast.parse(path.read_text("utf-8"))
+
+
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yields line and text of all strings and comments of a module, and all of another file."""
     source = path.read_text("utf-8")
@@ -209,10 +246,34 @@ def test_no_word_that_is_gone_comes_back() -> None:
         for line, text in texts_of(path):
             found += [f"{path.relative_to(ROOT)}:{line}: {word} → {new}" for word, new in gone_from_text(text).items()]
         if path.suffix == ".py":
-            for line, name in identifiers(ast.parse(path.read_text("utf-8"))):
+            for line, name in identifiers(tree_of(path)):
                 if instead := gone_from_identifier(name):
                     found.append(f"{path.relative_to(ROOT)}:{line}: {name} → {instead}")
     assert not found, "\n".join(found)
+
+
+def test_no_docstring_says_only_what_its_name_says() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}: {docstring}"
+        for path in finished(".py")
+        for line, name, docstring in documented(tree_of(path))
+        if repeats_its_name(name, docstring)
+    ]
+    assert not found, "\n".join(["say what it means, what it returns, in which unit, and how it fails:", *found])
+
+
+@pytest.mark.parametrize(
+    ("name", "docstring", "repeats"),
+    [
+        ("CampaignDirectory", "The directory of a campaign.", True),
+        ("ActiveFault heal", "Heals the fault.", True),
+        ("ActiveFault heal", "Heals the fault, as the end of its `with` does.", False),
+        ("row_starts", "Returns where each row starts.\n\nOf a table.", True),
+        ("row_starts", "Returns int64[k]: where each row starts.", False),
+    ],
+)
+def test_docstrings_that_repeat_their_name_are_found(name: str, docstring: str, repeats: bool) -> None:
+    assert repeats_its_name(name, docstring) is repeats
 
 
 def test_what_is_stored_under_a_gone_word_is_still_there() -> None:

@@ -41,11 +41,11 @@ class ChildProcess(Protocol):
     """A process that a client starts and looks after."""
 
     def ended(self) -> bool:
-        """Says whether it has ended."""
+        """Says whether no process runs any more, whichever way it ended."""
         ...
 
     def ask_to_end(self) -> None:
-        """Asks it to end in order."""
+        """Sends what makes it finish its work and end by itself. Returns at once."""
         ...
 
     def look_after(self, *, stopped: bool) -> None:

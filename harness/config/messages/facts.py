@@ -241,7 +241,7 @@ class WantedMessage:
         return (self.until is None or number <= self.until) and (self.every is None or number % self.every == 0)
 
     def header(self, api: int, answer: bool, client: str) -> bool:
-        """Says whether the header of a message is what is wanted."""
+        """Says whether the API, the direction and the client.id of a message are wanted. `client`: a client.id."""
         return api in self.apis and answer == self.answer and (self.client is None or fnmatchcase(client, self.client))
 
     def body(self, facts: MessageFacts) -> tuple[PartitionFacts, ...] | None:
