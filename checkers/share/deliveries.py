@@ -14,12 +14,15 @@ from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 """Values of `deliveries.acknowledgement`."""
+TOO_LATE = 121
+"""INVALID_RECORD_STATE: whoever acknowledges does not hold the record (any more). [Kafka documentation, protocol, error
+codes]"""
 LONG_AGO_NS = np.iinfo(np.int64).min // 2
 NS_PER_MS = 1_000_000
 FAR_NS = np.iinfo(np.int64).max // 2
 COLUMNS = (
     *("client", "absent_ns", "acquired_ns", "acknowledged_ns", "answered_ns", "renewed_ns", "log_offset", "sequence"),
-    *("sender", "delivery_count", "acknowledgement", "outcome"),
+    *("sender", "delivery_count", "acknowledgement", "outcome", "code"),
 )
 
 

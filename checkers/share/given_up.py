@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from prozess.checkers.share.deliveries import ACCEPT, REJECT, SharedDeliveries, finished_below, share_of
+from prozess.checkers.share.deliveries import ACCEPT, REJECT, TOO_LATE, SharedDeliveries, finished_below, share_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ShareCase, join_witnesses
 
@@ -12,9 +12,9 @@ def given_up(history: CellHistory) -> KernelResult:
 
     Source: KIP-932, "In-flight records": a released record, and one whose lock runs out, is available again, unless its
     delivery count has reached the limit. Judged are the records that were delivered, and that the group finished: its start
-    offset was seen beyond them, or in the end nothing was left. Witness: the record, none of whose deliveries was accepted or
-    rejected, be it in doubt; `reader` was given it last; `case`: AT_LIMIT (the last count seen is the limit: exhausted),
-    ONE_SHORT (one below it) or NO_CAUSE. O(n log n).
+    offset was seen beyond them, or in the end nothing was left. Witness: the record, none of whose deliveries was accepted
+    or rejected in time, be it in doubt; `reader` was given it last; `case`: AT_LIMIT (the last count seen is the limit:
+    exhausted), ONE_SHORT (one below it) or NO_CAUSE. O(n log n).
 
     Example, with a limit of 3: offset 4 was given with count 1 and released, and in the end nothing is left: NO_CAUSE. With
     counts 1, 2, 3 it is AT_LIMIT.
@@ -23,12 +23,14 @@ def given_up(history: CellHistory) -> KernelResult:
     for number in history.partitions:
         given = SharedDeliveries.of(history, number)
         decided = np.isin(given["acknowledgement"], (ACCEPT, REJECT))
-        decided_ever = given.of_records(decided, np.maximum)
+        late = decided & (given["code"] == TOO_LATE)
+        decided_ever, late_ever = (given.of_records(what, np.maximum) for what in (decided & ~late, late))
         count = given.of_records(given["delivery_count"], np.maximum)
         last = np.append(np.flatnonzero(given.first)[1:], len(given)) - 1 if len(given) else np.empty(0, dtype=np.intp)
         done = given["log_offset"][last] < finished_below(history, number)
         judged += int(np.count_nonzero(done))
-        chosen = np.flatnonzero(done & ~decided_ever)
+        # What was refused may be the second copy of an acknowledgement that took effect: below the limit that is a doubt.
+        chosen = np.flatnonzero(done & ~decided_ever & (~late_ever | (count >= limit)))
         short = limit - count[chosen]
         case = np.select(
             [short <= 0, short == 1], [ShareCase.AT_LIMIT.value, ShareCase.ONE_SHORT.value], ShareCase.NO_CAUSE.value

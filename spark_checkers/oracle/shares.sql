@@ -142,9 +142,12 @@ where delivery_count > 0 and count_before > 0
 with of_record as (
     select *, row_number() over one_record as number,
            max(delivery_count) over (partition by partition, log_offset, sender, sequence) as most,
-           max(acknowledgement in ({ACCEPT}, {REJECT})) over (
+           max(acknowledgement in ({ACCEPT}, {REJECT}) and code != {TOO_LATE}) over (
                partition by partition, log_offset, sender, sequence
-           ) as decided
+           ) as decided,
+           max(acknowledgement in ({ACCEPT}, {REJECT}) and code = {TOO_LATE}) over (
+               partition by partition, log_offset, sender, sequence
+           ) as late
     from delivery
     window one_record as (partition by partition, log_offset, sender, sequence order by acquired_ns desc, row desc)
 )
@@ -156,7 +159,7 @@ from of_record r
 join group_offsets g on g.partition = r.partition and r.log_offset < g.below
 join fact_partitions p on p.partition = r.partition
 join fact_cells c on c.world = p.world and c.cell = p.cell
-where r.number = 1 and not r.decided
+where r.number = 1 and not r.decided and (not r.late or r.most >= c.deliveries_max)
 
 --- anomaly share-start-regression
 select partition, client as reader, value as log_offset, time_before as begin_ns, time_ns as end_ns,

@@ -93,6 +93,7 @@ CONSTANTS = {
     "ACCEPT": 1,
     "RELEASE": 2,
     "REJECT": 3,
+    "TOO_LATE": 121,
     "SOUGHT": 2,
     "RESET": 3,
     # Times. A process without a heartbeat for GAP_NS stood still, and where deliveries are measured, for STILL_NS. A send

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.checkers.share.deliveries import NOT_ASKED, NOT_FINISHED
+from prozess.checkers.share.deliveries import NOT_ASKED, NOT_FINISHED, TOO_LATE
 from prozess.checkers.share.given_up import given_up
 from prozess.checkers.share.miscounted import miscounted
 from prozess.checkers.share.redelivered import accepted_again, rejected_again
@@ -10,7 +10,7 @@ from prozess.checkers.share.start_offsets import share_start_regression
 from prozess.checkers.share.two_holders import two_holders
 from prozess.checkers.share.undelivered import undelivered
 from prozess.harness.interfaces.witnesses import ShareCase
-from prozess.harness.schema import ObservationKind
+from prozess.harness.schema import ObservationKind, Outcome
 from tests.support.cells.groups import beats, cases, drained
 from tests.support.cells.shares import (
     ACCEPT,
@@ -120,6 +120,14 @@ def test_a_record_that_the_group_finished_and_nobody_accepted_or_rejected_was_gi
     for did in (ACCEPT, REJECT):
         unanswered = given(B, 1, 9, did, count=2, answered=False)
         assert given_up(share_cell(given(A, 1, 1, RELEASE), unanswered, observations=done)).count == 0, "in doubt"
+
+
+def test_an_acknowledgement_that_came_too_late_leaves_a_record_given_up_at_the_limit_and_in_doubt_below():
+    refused = {"outcome": Outcome.INFO, "code": TOO_LATE}
+    for count, expected in ((5, [ShareCase.AT_LIMIT]), (4, [])):
+        late = given(A, 1, 1, ACCEPT, count=count, did_s=9) | refused
+        assert cases(given_up(share_cell(late, observations=nothing_left(50)))) == expected
+    assert given_up(share_cell(late, given(B, 1, 20, ACCEPT, count=5), observations=nothing_left(50))).count == 0
 
 
 def test_what_the_group_has_not_finished_was_not_given_up():
