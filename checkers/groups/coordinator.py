@@ -5,6 +5,7 @@ import numpy as np
 from prozess.checkers.groups.assignments import (
     CLOSE,
     END_OF_TIME_NS,
+    LOST,
     SOUGHT,
     Members,
     Ownership,
@@ -336,7 +337,8 @@ def orphaned(history: CellHistory) -> KernelResult:
     Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions"; KIP-848. Judged while members drain: from when they were
     asked to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
     partition without an owner at the end of that; `begin_ns` since when, `end_ns` until when, `other_client` its last owner,
-    if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know.
+    if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know; GAVE_UP
+    where it lives and had lost the partition less than a session before.
 
     Example: members are asked to drain at 100 s, and the first of them leaves at 130 s. The last owner of the partition
     lost it at 90 s, and nobody got it: an orphan from 100 s to 130 s.
@@ -362,7 +364,18 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
     last = int(np.argmax(owned.known_end_ns)) if len(owned.client) else -1
     since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
     died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])
-    within = died and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell)
+    within = last >= 0 and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell)
+    lost = (assignments["event"] == LOST) & (assignments["partition"] == partition.partition)
+    gave_up = last >= 0 and bool(
+        (
+            lost
+            & (assignments["client"] == owned.client[last])
+            & (assignments["started_ns"] == owned.known_end_ns[last])
+        ).any()
+    )
+    case = GroupCase.NO_CAUSE
+    if within and (died or gave_up):
+        case = GroupCase.WITHIN_SESSION if died else GroupCase.GAVE_UP
     witnesses = make_witnesses(
         1,
         {
@@ -370,7 +383,7 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
             "begin_ns": since_ns,
             "end_ns": end_ns,
             "other_client": int(owned.client[last]) if last >= 0 else -1,
-            "case": GroupCase.WITHIN_SESSION if within else GroupCase.NO_CAUSE,
+            "case": int(case),
         },
     )
     return witnesses, 1, None

@@ -320,6 +320,9 @@ class GroupCase(IntEnum):
     """`starved`: the member had no partition, and had learned so by a callback."""
     UNASSIGNED = 18
     """`starved`: the member had no partition, and no callback of it is known."""
+    GAVE_UP = 19
+    """`orphaned`: the last owner lives and had lost the partition, less than a session before. It may have come back under a
+    new id, while the coordinator still waits for the old one."""
 
 
 # Cases of the anomalies of share groups. Kernels find them, and rules judge them.

@@ -500,6 +500,7 @@ _NO_SCHEDULE: Mapping[str, str] = {
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
     "orphaned/session": "a trial goes on until the sessions of its dead members are over",
+    "orphaned/rejoined": "it takes an outage of every broker that is longer than a session, just before the end",
     "duplicate/forgot": "it takes a send that is repeated after producer.id.expiration.ms",
     "corrupt/unchecked": "it takes bits that change on the wire or on a disk, which the prediction leaves out",
     "skipped/deleted": "these trials delete only records that plain readers have read already",

@@ -216,11 +216,14 @@ last_owner as (
 )
 select j.partition, greatest(j.begin_ns, o.until_ns) as begin_ns, j.end_ns,
        coalesce(o.client, {NONE}) as other_client,
-       case when o.crashed and j.end_ns - o.until_ns < c.session_ns then {GroupCase.WITHIN_SESSION}
-            else {GroupCase.NO_CAUSE} end as case
+       case when j.end_ns - o.until_ns >= c.session_ns then {GroupCase.NO_CAUSE}
+            when o.crashed then {GroupCase.WITHIN_SESSION}
+            when g.client is not null then {GroupCase.GAVE_UP} else {GroupCase.NO_CAUSE} end as case
 from judged j
 join fact_cells c on c.world = j.world and c.cell = j.cell
 left join last_owner o on o.partition = j.partition
+left join (select distinct partition, client, started_ns from assignments where event = {LOST}) g
+    on g.partition = o.partition and g.client = o.client and g.started_ns = o.until_ns
 left anti join owned a on a.partition = j.partition and a.begin_ns <= j.end_ns and a.until_ns >= j.end_ns
 
 --- anomaly unstable

@@ -160,6 +160,9 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "within a session": Fact(
         "the last owner died, and its session had not timed out yet", could=lambda h: h.rebalanced
     ),
+    "an old id may be waited for": Fact(
+        "the last owner lives, and had lost the partition less than a session before", could=lambda h: h.rebalanced
+    ),
 }
 
 

@@ -92,7 +92,7 @@ from prozess.harness.guarantees.facts.truncation import (
     wiped_of_either,
     wiped_since_the_other,
 )
-from prozess.harness.guarantees.logic import TRUE, Truth, any_true, as_truth, constant, doubt_unless
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, any_true, as_truth, constant, doubt_unless
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.interfaces.witnesses import (
     STALLED_NS,
@@ -125,6 +125,12 @@ def explained_by(*cases: IntEnum) -> AskedOfWitnesses:
     return lambda _, witnesses: as_truth(np.isin(witnesses["case"], wanted))
 
 
+def perhaps_explained_by(*cases: IntEnum) -> AskedOfWitnesses:
+    """Returns a fact that is unknown where the kernel gave one of these explanations, and else does not hold."""
+    wanted = [int(case) for case in cases]
+    return lambda _, witnesses: np.where(np.isin(witnesses["case"], wanted), UNKNOWN, FALSE).astype(np.int8)
+
+
 OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "no copy": explained_by(CopyCase.MISSING),
     "a copy too many": explained_by(CopyCase.REPEATED),
@@ -151,6 +157,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
         int(elected_unclean(envelope)), len(witnesses)
     ),
     "within a session": explained_by(GroupCase.WITHIN_SESSION),
+    "an old id may be waited for": perhaps_explained_by(GroupCase.GAVE_UP),
     "topic deleted": topic_deleted,
     "topic deleted after the read": topic_deleted_before_read,
     "topic of either deleted": lambda envelope, witnesses: deleted_of_either(

@@ -274,6 +274,17 @@ _ORPHANED = Guarantee(
             change="a shorter session.timeout.ms",
             source="KIP-62, session.timeout.ms; KIP-345 for static members",
         ),
+        Rule(
+            id="orphaned/rejoined",
+            when=("an old id may be waited for",),
+            label="an old member id whose session had not timed out",
+            reason="the members had lost their partitions, and less than a session later the coordinator may still wait for "
+            "their old ids: a client that heard nothing for a session gives its id up, and a coordinator that loads the "
+            "group gives each id that it finds there a new session",
+            change="a shorter session.timeout.ms",
+            source="KIP-62, session.timeout.ms; KIP-394: a member that joins without an id gets a new one; "
+            "GroupMetadataManager, loading a classic group schedules its members' heartbeats anew",
+        ),
     ),
 )
 _UNSTABLE = Guarantee(

@@ -570,6 +570,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "position was reset": (CLIENTS,),
     "stands twice": (CLIENTS,),
     "within a session": (CLIENTS,),
+    "an old id may be waited for": (CLIENTS,),
 }
 """Fact → the pieces of evidence that it needs. Facts that are not here are of the configuration, or permit nothing by
 themselves."""
@@ -588,6 +589,7 @@ NEVER_CERTAIN = frozenset(
         "a clock may have been ahead",
         "that broker may have been out",
         "a clock may have ended it",
+        "an old id may be waited for",
     }
 )
 """Facts that are unknown where they may hold, and so permit nothing."""

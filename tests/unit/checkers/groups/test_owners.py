@@ -2,6 +2,7 @@
 
 import pytest
 
+from prozess.checkers.groups.assignments import session_ns
 from prozess.checkers.groups.coordinator import orphaned, two_owners
 from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.errors import BadInput
@@ -118,3 +119,15 @@ def test_a_partition_that_nobody_owns_when_the_drain_ends_is_orphaned():
     owned = [event(A, ASSIGN, 1), event(A, CLOSE, 60)]
     assert orphaned(cell(assignments=owned, **facts)).count == 0
     assert orphaned(cell(assignments=owned)).incomplete
+
+
+def test_an_orphan_whose_last_owner_had_just_given_its_id_up_may_wait_for_the_session_of_that_id():
+    def case_of(kind, lost_s, **more):
+        events = [event(A, ASSIGN, 1), event(A, kind, lost_s), event(A, CLOSE, 60)]
+        result = orphaned(cell(assignments=events, observations=[drained(50)], **more))
+        return [int(case) for case in result.witnesses["case"]]
+
+    session_s = session_ns(cell().cell) / 1e9
+    assert case_of(LOST, 60 - session_s + 0.1) == [GroupCase.GAVE_UP]
+    assert case_of(LOST, 60 - session_s - 0.1) == [GroupCase.NO_CAUSE], "that session is over"
+    assert case_of(REVOKE, 60 - session_s + 0.1) == [GroupCase.NO_CAUSE], "whoever revokes keeps its id"

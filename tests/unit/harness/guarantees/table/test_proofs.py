@@ -327,5 +327,5 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
         "skipped/unreported-seek", "rewound/unreported-seek",
         "unstable/several-topics", "starved/several-topics", "leaderless/stood-still", "lost/begun-behind",
         "early-read/clock-moved", "expired-early/clock-moved", "undeleted/broker-out",
-        "reprocessed/offsets-expired", "commit-regression/offsets-expired",
+        "reprocessed/offsets-expired", "commit-regression/offsets-expired", "orphaned/rejoined",
     }  # fmt: skip
