@@ -89,8 +89,9 @@ class ReadableColumn:
 class RunNames:
     """What the numbers of one run stand for."""
 
-    began_wall_ns: int | None
-    """The wall clock when the trial's clock began. None: nobody noted it, so no time has a timestamp."""
+    began_wall_ns: int | pa.Array | None
+    """The wall clock when the trial's clock began. None: nobody noted it, so no time has a timestamp. An array has it for
+    each row, where a table has rows of several runs."""
     dictionaries: Mapping[str, Sequence[str]]
     partitions: Mapping[int, tuple[str, int]]
     """Partition id → topic, and Kafka's number of the partition."""

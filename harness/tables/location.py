@@ -27,8 +27,8 @@ from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable
 from prozess.harness.history.store import RUN_MARKS, Setting, StoredRun, location_of, runs_below, stored_run, write_file
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.tables.definitions import FORMAT, RUN_TABLES, RUNS
-from prozess.harness.tables.rows_of_run import tables_of
-from prozess.harness.tables.run_files import READ, UNPROVEN
+from prozess.harness.tables.rows_of_run import tables_of, tables_of_all
+from prozess.harness.tables.run_files import READ, UNPROVEN, RunFiles
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -38,6 +38,8 @@ MARKER = "_prozess_tables.json"
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """The directory of runs without a day, as Hive, Spark and Arrow name it."""
 _RUNS_AT_ONCE = 100
+_RUNS_TOGETHER = 20
+"""Of how many runs the files are in memory together."""
 _FEW_RUNS = 300
 """Fewer run directories are read sooner than a second process is started."""
 Days = tuple[date | None, date | None]
@@ -281,10 +283,11 @@ def row_maker(names: Any, _: object) -> Any:  # noqa: ANN401 - what a HelperProc
 def rows_of_group(names: Sequence[str], runs: Sequence[RunSource]) -> dict[str, pa.Table]:
     """Returns the rows of these run directories in these tables, each in one piece."""
     rows = {name: [RUN_TABLES[name].schema.empty_table()] for name in names}
-    for source in runs:
-        with opened(source) as (run, name, address):
-            for table, made in tables_of(run, name, address, names).items():
-                rows[table].append(made)
+    for at in range(0, len(runs), _RUNS_TOGETHER):
+        with ExitStack() as open_ones:
+            some = [open_ones.enter_context(opened(source)) for source in runs[at : at + _RUNS_TOGETHER]]
+            for name, made in tables_of_all([RunFiles.of(*one) for one in some], names).items():
+                rows[name].append(made)
     return {name: pa.concat_tables(parts).combine_chunks() for name, parts in rows.items()}
 
 

@@ -8,13 +8,15 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from prozess.harness.checking.findings import findings_table, nested_table
+from prozess.harness.checking.findings import findings_table, nested_table, schema_of
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import Variant
 from prozess.harness.errors import HistoryUnreadable
@@ -60,50 +62,76 @@ def tables_of(
 ) -> dict[str, pa.Table]:
     """Returns the rows of one run in these tables. `name` and `address`: those of the run's directory, wherever it was
     copied to. A run that is torn, damaged or of another version has its row in `runs`, and it raises nothing."""
-    files = RunFiles.of(run, name, address)
-    # The row in `runs` is made last: it says what was wrong with the files that the other tables are made of.
-    made = {table: _made(files, table) for table in sorted(wanted, key=lambda table: table == RUNS.name)}
+    return tables_of_all([RunFiles.of(run, name, address)], wanted)
+
+
+def tables_of_all(runs: Sequence[RunFiles], wanted: Collection[str]) -> dict[str, pa.Table]:
+    """Returns the rows of several runs in these tables, in their order. Arrow makes each column once for all of them."""
+    # The rows in `runs` are made last: they say what was wrong with the files that the other tables are made of.
+    made = {table: _made(runs, table) for table in sorted(wanted, key=lambda table: table == RUNS.name)}
     return {table: made[table] for table in wanted}
 
 
-def _made(files: RunFiles, table: str) -> pa.Table:
+_CANNOT = (pa.ArrowException, OverflowError, ValueError)
+"""What a number beyond 64 bits, or a year that is none, raises."""
+
+
+def _made(runs: Sequence[RunFiles], table: str) -> pa.Table:
     try:
-        return _ROWS[table](files)
-    except (pa.ArrowException, OverflowError, ValueError) as error:  # a number beyond 64 bits, or a year that is none
+        return _MAKERS[table](runs)
+    except _CANNOT as error:
+        if len(runs) > 1:  # one of them is odd: each by itself
+            return pa.concat_tables([_made([files], table) for files in runs])
+        (files,) = runs
         if table == RUNS.name:
             files.trouble, files.contents, files.unreadable = {"its files": f"hold {first_problem(error)}"}, {}, True
             files.__dict__.update(plan=None, verdict=None, impact=None, wall_ns=None, began=None)
-            return _runs(files)
+            return _MAKERS[table](runs)
         files.trouble[f"table {table}"], files.unreadable = f"cannot be made: {first_problem(error)}", True
         return RUN_TABLES[table].schema.empty_table()
 
 
-def _rows(files: RunFiles, table: ManyRunsTable, rows: Iterable[Sequence[object]]) -> pa.Table:
-    """Returns rows of a table: their own columns, behind those that every table has."""
-    listed = list(rows)
-    columns = zip(*listed, strict=True) if listed else [()] * len(table.own)
+RowsOf = Callable[[RunFiles], Iterable[Sequence[object]]]
+"""Gives the rows of one run in a table: its own columns, without those that every table has."""
+
+
+def _of_rows(runs: Sequence[RunFiles], table: ManyRunsTable, rows_of: RowsOf) -> pa.Table:
+    rows: list[Sequence[object]] = []
+    counts = []
+    for files in runs:
+        before = len(rows)
+        rows += rows_of(files)
+        counts.append(len(rows) - before)
+    columns = zip(*rows, strict=True) if rows else [()] * len(table.own)
     made = [pa.array(values, column.type) for values, column in zip(columns, table.own, strict=True)]
-    return _keyed(files, table, made, len(listed))
+    return _keyed(runs, table, made, counts)
 
 
-def _keyed(files: RunFiles, table: ManyRunsTable, own: Sequence[pa.Array], count: int) -> pa.Table:
-    plan = files.plan
-    keys = (
-        *(files.id, plan and plan.trial, plan and plan.seed),
-        *(plan and " and ".join(plan.variant.kafka_versions), files.day),
-    )
-    made = [pa.repeat(pa.scalar(value, key.type), count) for key, value in zip(KEYS, keys, strict=True)]
+def _keyed(runs: Sequence[RunFiles], table: ManyRunsTable, own: Sequence[pa.Array], counts: Sequence[int]) -> pa.Table:
+    keys = [
+        (
+            files.id,
+            plan and plan.trial,
+            plan and plan.seed,
+            plan and " and ".join(plan.variant.kafka_versions),
+            files.day,
+        )
+        for files in runs
+        for plan in (files.plan,)
+    ]
+    at = pa.array(np.repeat(np.arange(len(runs)), counts))
+    made = [pa.array(values, key.type).take(at) for values, key in zip(zip(*keys, strict=True), KEYS, strict=True)]
     return pa.table([*made, *own], schema=table.schema)
 
 
-def _runs(files: RunFiles) -> pa.Table:
+def _runs(files: RunFiles) -> Iterable[Sequence[object]]:
     plan, verdict, impact = files.plan, files.verdict, files.impact
     cluster, versions = files.object_in("cluster.json"), files.object_in("versions.json").get("prozess")
     parts_s, logs = _seconds(files.run), _server_logs(files.run)
     program = versions if isinstance(versions, dict) else {}
     memory = cluster.get("memory_pss_mib")
     began = files.began
-    row = (
+    yield (
         files.state,
         files.problem,
         verdict and _believed(files, verdict.verdict),
@@ -130,7 +158,6 @@ def _runs(files: RunFiles) -> pa.Table:
         max((w.end_s - w.begin_s for w in impact.windows if w.end_s is not None), default=None) if impact else None,
         impact and impact.windows_open,
     )
-    return _rows(files, RUNS, [row])
 
 
 def _seconds(run: RunDirectory) -> dict[str, float]:
@@ -158,11 +185,14 @@ def _of_known_defects(of: OutcomeRead) -> bool:
     return 0 < of.forbidden == sum(of.known.values())
 
 
-def _cells(files: RunFiles) -> pa.Table:
+def _cells(files: RunFiles) -> Iterable[Sequence[object]]:
     plan, verdict = files.plan, files.verdict
+    if plan is None:
+        return
     judged = {cell.cell: cell.verdict for cell in verdict.cells} if verdict else {}
-    rows = [
-        (
+    of_variant = [_plain(getattr(plan.variant, name)) for name in Variant.model_fields]
+    for cell in plan.cells:
+        yield (
             cell.cell,
             cell.name,
             cell.workload,
@@ -170,23 +200,28 @@ def _cells(files: RunFiles) -> pa.Table:
             cell.topic_name,
             len(cell.partitions),
             list(cell.axes.items()),
-            *_settings(plan.variant, cell),
+            *of_variant,
+            *_settings(cell),
         )
-        for cell in (plan.cells if plan else ())
-        if plan is not None
-    ]
-    return _rows(files, CELLS, rows)
 
 
-def _settings(variant: Variant, cell: CellPlanned) -> Iterable[object]:
-    """Yields the value of each setting, in the order of the columns; None where a scope does not apply to the cell."""
-    there: list[Frozen | None] = [variant, cell.topic, cell.producer, cell.delivery_bound]
-    there += configurations_of(cell.work)
-    for model in SCOPES.values():
+_PUBLISHED = {
+    model: tuple(name for name in model.model_fields if name not in UNPUBLISHED)
+    for model in SCOPES.values()
+    if model is not Variant
+}
+"""The settings of each scope but the cluster's, in the order of their columns."""
+
+
+def _settings(cell: CellPlanned) -> Iterable[object]:
+    """Yields the value of each setting but those of the cluster; None where a scope does not apply to the cell."""
+    there: list[Frozen | None] = [cell.topic, cell.producer, cell.delivery_bound, *configurations_of(cell.work)]
+    for model, names in _PUBLISHED.items():
         own = next((value for value in there if isinstance(value, model)), None)
-        for name in model.model_fields:
-            if name not in UNPUBLISHED:
-                yield None if own is None else _plain(getattr(own, name))
+        if own is None:
+            yield from (None,) * len(names)
+        else:
+            yield from (_plain(getattr(own, name)) for name in names)
 
 
 def _plain(value: object) -> object:
@@ -199,37 +234,56 @@ def _plain(value: object) -> object:
             return value
 
 
-def _outcomes(files: RunFiles) -> pa.Table:
-    rows = [
-        (
-            *(cell.cell, cell.workload, of.anomaly, _believed(files, of.outcome), _believed(files, of.verdict)),
-            *(of.count, of.forbidden, of.permitted, of.unknown, of.not_applicable, of.proven),
-            *(_of_known_defects(of), of.defects, list(of.by_rule.items()), of.reason, of.why),
-        )
-        for cell in (files.verdict.cells if files.verdict else ())
-        for of in cell.anomalies.values()
-    ]
-    return _rows(files, OUTCOMES, rows)
+def _outcomes(files: RunFiles) -> Iterable[Sequence[object]]:
+    proven = files.state == "judged"
+    for cell in files.verdict.cells if files.verdict else ():
+        for of in cell.anomalies.values():
+            outcome, verdict = str(of.outcome), str(of.verdict)
+            if not proven:
+                outcome, verdict = _believed(files, of.outcome), _believed(files, of.verdict)
+            yield (
+                *(cell.cell, cell.workload, of.anomaly, outcome, verdict),
+                *(of.count, of.forbidden, of.permitted, of.unknown, of.not_applicable, of.proven),
+                *(_of_known_defects(of), of.defects, list(of.by_rule.items()), of.reason, of.why),
+            )
 
 
-def _of_a_check(files: RunFiles, result: ResultTable) -> pa.Table:
-    """Returns a table that a check wrote, in its readable form. No rows: it is not there, or damaged, which is noted."""
-    path, table = f"findings/{result.name}.parquet", RUN_TABLES[result.name]
-    if path not in files.contents or path in files.trouble:
-        return table.schema.empty_table()
-    try:
-        found = findings_table(files.run) if result is FINDINGS else nested_table(files.run, result)
-    except HistoryUnreadable as error:
-        files.trouble[path], files.unreadable = f"is not of this version: {first_problem(error)}", True
-        return table.schema.empty_table()
-    planned = files.plan.partitions if files.plan else ()
-    names = RunNames(files.wall_ns, {}, {p.partition: (p.topic_name, p.number) for p in planned})
-    own = readable(found, readable_columns(result.columns, named=True), names)
-    return _keyed(files, table, own.columns, own.num_rows)
+def _of_checks(runs: Sequence[RunFiles], result: ResultTable) -> pa.Table:
+    """Returns a table that checks wrote, in its readable form. No rows of a run: it is not there, or damaged, which is noted.
+    One pass makes the readable form of all runs: a partition is named by its run and its id together."""
+    found = [_of_check(files, result) for files in runs]
+    counts = [part.num_rows for part in found]
+    raw = pa.concat_tables(found).combine_chunks()
+    at = np.repeat(np.arange(len(runs), dtype=np.int64), counts)
+    partitions = {
+        (number << _PARTITION_BITS) + p.partition: (p.topic_name, p.number)
+        for number, files in enumerate(runs)
+        for p in (files.plan.partitions if files.plan and counts[number] else ())
+    }
+    columns = readable_columns(result.columns, named=True)
+    if any(column.becomes == "topic" for column in columns):
+        raw = raw.append_column(_KEY, pa.array((at << _PARTITION_BITS) + raw["partition"].to_numpy()))
+        columns = tuple(replace(c, source=_KEY) if c.becomes == "topic" else c for c in columns)
+    began = pa.array([files.wall_ns for files in runs], pa.int64()).take(pa.array(at))
+    own = readable(raw, columns, RunNames(began, {}, partitions))
+    return _keyed(runs, RUN_TABLES[result.name], own.columns, counts)
 
 
-def _impacts(files: RunFiles) -> pa.Table:
-    return _rows(files, IMPACTS, map(_impact, files.impact.faults if files.impact else ()))
+_KEY, _PARTITION_BITS = "run and partition", 32
+
+
+def _of_check(files: RunFiles, result: ResultTable) -> pa.Table:
+    path = f"findings/{result.name}.parquet"
+    if path in files.contents and path not in files.trouble:
+        try:
+            return findings_table(files.run) if result is FINDINGS else nested_table(files.run, result)
+        except HistoryUnreadable as error:
+            files.trouble[path], files.unreadable = f"is not of this version: {first_problem(error)}", True
+    return schema_of(result).empty_table()
+
+
+def _impacts(files: RunFiles) -> Iterable[Sequence[object]]:
+    return map(_impact, files.impact.faults if files.impact else ())
 
 
 def _impact(of: FaultImpact) -> tuple[object, ...]:
@@ -253,23 +307,17 @@ def _impact(of: FaultImpact) -> tuple[object, ...]:
     )
 
 
-def _faults(files: RunFiles) -> pa.Table:
-    rows = [
-        (
+def _faults(files: RunFiles) -> Iterable[Sequence[object]]:
+    for of in files.verdict.faults if files.verdict else ():
+        yield (
             *(of.number, of.step, of.fault, of.nodes, of.begin_s, of.end_s, files.at(of.begin_s), files.at(of.end_s)),
             *(of.effective, of.detail),
         )
-        for of in (files.verdict.faults if files.verdict else ())
-    ]
-    return _rows(files, FAULTS, rows)
 
 
-def _controls(files: RunFiles) -> pa.Table:
-    rows = [
-        (of.anomaly, of.cells, of.fired_in, bool(of.fired_in), of.count, of.required)
-        for of in (files.verdict.controls if files.verdict else ())
-    ]
-    return _rows(files, CONTROLS, rows)
+def _controls(files: RunFiles) -> Iterable[Sequence[object]]:
+    for of in files.verdict.controls if files.verdict and files.state == "judged" else ():
+        yield of.anomaly, of.cells, of.fired_in, bool(of.fired_in), of.count, of.required
 
 
 def _server_logs(run: RunDirectory) -> list[Path]:
@@ -281,26 +329,25 @@ def _server_logs(run: RunDirectory) -> list[Path]:
     return [run.logs / name for name in sorted(names) if _SERVERS.fullmatch(name.removesuffix(".log"))]
 
 
-def _server_errors(files: RunFiles) -> pa.Table:
+def _server_errors(files: RunFiles) -> Iterable[Sequence[object]]:
     if files.wall_ns is None:
-        return SERVER_ERRORS.schema.empty_table()
+        return
     time = TrialTime(datetime.fromtimestamp(files.wall_ns / NS_PER_S, UTC))
-    rows = [
-        (path.stem, of.level, of.kind, of.count, of.first_s, of.last_s, files.at(of.first_s), of.example)
-        for path in _server_logs(files.run)
-        for of in complaints_in(path, time)
-    ]
-    return _rows(files, SERVER_ERRORS, rows)
+    for path in _server_logs(files.run):
+        for of in complaints_in(path, time):
+            yield path.stem, of.level, of.kind, of.count, of.first_s, of.last_s, files.at(of.first_s), of.example
 
 
-_ROWS: dict[str, Callable[[RunFiles], pa.Table]] = {
+_ROWS: dict[str, RowsOf] = {
     RUNS.name: _runs,
     CELLS.name: _cells,
     OUTCOMES.name: _outcomes,
-    FINDINGS.name: partial(_of_a_check, result=FINDINGS),
-    WITNESSES.name: partial(_of_a_check, result=WITNESSES),
     IMPACTS.name: _impacts,
     FAULTS.name: _faults,
     SERVER_ERRORS.name: _server_errors,
     CONTROLS.name: _controls,
+}
+_MAKERS: dict[str, Callable[[Sequence[RunFiles]], pa.Table]] = {
+    **{name: partial(_of_rows, table=RUN_TABLES[name], rows_of=rows_of) for name, rows_of in _ROWS.items()},
+    **{result.name: partial(_of_checks, result=result) for result in (FINDINGS, WITNESSES)},
 }

@@ -15,6 +15,7 @@ from prozess.app.trial_run import RunTable
 from prozess.harness.errors import BadInput
 from prozess.harness.tables.definitions import RUN_TABLES
 from prozess.harness.tables.location import (
+    ALL_DAYS,
     Days,
     RunSource,
     TablesLocation,
@@ -36,12 +37,17 @@ Read = Callable[[str, Sequence[str]], pa.Table]
 
 @contextmanager
 def opened_tables(
-    locations: Sequence[Path | str], *, master: str | None = None, conf: Mapping[str, str] = NO_SETTINGS
+    locations: Sequence[Path | str],
+    *,
+    together: Sequence[str] = (),
+    master: str | None = None,
+    conf: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[Read]:
-    """A context in which tables over many runs can be read, as `tables` returns them. `master`: the Spark cluster whose
-    workers read them, with Spark's settings `conf`; None: this machine does, without Spark, unless there are settings."""
+    """A context in which tables over many runs can be read, as `tables` returns them. `together`: the tables of which all are
+    asked for, so that one pass over run directories makes them. `master`: the Spark cluster whose workers read the runs,
+    with Spark's settings `conf`; None: this machine does, without Spark, unless there are settings."""
     if master is None and not conf:
-        found = tables(*locations)
+        found = _tables_of(sources_of(locations), ALL_DAYS, together)
         yield lambda name, columns: found[name].to_arrow(columns)
         return
     refuse_without_spark("--master", "Without it, prozess reads the runs itself.")
@@ -76,12 +82,17 @@ def tables(*locations: Path | str, since: date | None = None, until: date | None
     """
     if not locations:
         raise BadInput("prozess.tables needs a location of tables or a directory of runs.")
-    sources, days = sources_of(locations), (since, until)
+    return _tables_of(sources_of(locations), (since, until))
+
+
+def _tables_of(
+    sources: Sequence[TablesLocation | RunSource], days: Days, together: Sequence[str] = ()
+) -> dict[str, RunTable]:
     runs = directories_among(sources)
     rows = cache(lambda names: rows_of_directories(names, runs))  # one pass makes several tables
 
     def made(name: str) -> pa.Table:
-        return rows(together_with(name))[name]
+        return rows(tuple(together) if name in together else together_with(name))[name]
 
     return {name: _table(name, sources, days, partial(made, name)) for name in RUN_TABLES}
 

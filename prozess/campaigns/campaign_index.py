@@ -47,10 +47,13 @@ class RunFacts:
 NO_FACTS = RunFacts("")
 
 
+_READ = ("runs", "outcomes", "cells")
+
+
 @lru_cache(maxsize=10_000)
 def facts_of(path: Path) -> RunFacts:
     """Returns the facts of a run that is over."""
-    with opened_tables([path]) as read:
+    with opened_tables([path], together=_READ) as read:
         return facts_in(read).get(path.name, NO_FACTS)
 
 
@@ -278,7 +281,7 @@ def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt], 
 
 def _facts(directory: CampaignDirectory, attempts: Sequence[TrialAttempt], runs: str | None) -> Iterator[RunFacts]:
     if runs is not None and any(attempt.run is not None for attempt in attempts):
-        with opened_tables([runs]) as read:
+        with opened_tables([runs], together=_READ) as read:
             known = facts_in(read)
         yield from (known.get(attempt.run or "", NO_FACTS) for attempt in attempts)
         return

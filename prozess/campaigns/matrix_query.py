@@ -38,6 +38,7 @@ _OUTCOMES = ("held", "shown", "permitted", "violated", "unknown")
 _SUMS = (*_OUTCOMES, "proven", "witnesses_permitted", "witnesses_forbidden")
 _ROW_BITS = 40
 """A rank and a row in one number, the rank in front: the smallest is the first of the worst."""
+_READ = ("runs", "controls", "cells", "outcomes")
 _LAST = 1 << 20
 """Where the axes of a trial stand: behind those of its cells."""
 
@@ -61,7 +62,7 @@ def read_results(
     there = any(attempt.run is not None for attempt in last.values())
     tables: AbstractContextManager[Read] = nullcontext(_nothing)
     if there and (location is not None or directory.runs.is_dir()):
-        tables = opened_tables([location or str(directory.runs)], master=master, conf=conf)
+        tables = opened_tables([location or str(directory.runs)], together=_READ, master=master, conf=conf)
     with tables as read:
         lines, runs, notes = _lines(planned, last, read)
         return gather_results(begun.name, f"{begun.title}{share}", lines, runs, read, notes)

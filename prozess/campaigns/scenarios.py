@@ -82,6 +82,9 @@ class ScenarioRun:
         return Verdict(self.row["verdict"])
 
 
+_READ = ("runs", "controls", "impacts", "faults", "outcomes")
+
+
 def judged_runs(path: Path) -> list[ScenarioRun]:
     """Returns every judged run directly in a directory, the oldest first. Those whose files are not what their manifests say
     are left out, and so are those whose faults nobody measured."""
@@ -92,7 +95,7 @@ def runs_at(paths: Sequence[Path]) -> list[ScenarioRun]:
     """Returns the judged runs among these directories, the oldest first."""
     if not paths:
         return []
-    with opened_tables(paths) as read:
+    with opened_tables(paths, together=_READ) as read:
         runs = [run for run in read("runs", RUNS.schema.names).to_pylist() if run["state"] == "judged"]
         controls = by_run(read("controls", ["run", "anomaly", "fired", "count", "required"]))
         impacts = by_run(read("impacts", ["run", "fault", "what", "effect", "longest_s", "decided_median_ms",

@@ -20,8 +20,8 @@ from prozess.harness.result_tables import WITNESSES
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import MISSING
 from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.rows_of_run import tables_of
-from prozess.harness.tables.run_files import READ
+from prozess.harness.tables.rows_of_run import tables_of, tables_of_all
+from prozess.harness.tables.run_files import READ, RunFiles
 from tests.support.damages import KINDS, manifest_removed, result_damaged
 from tests.support.stored_runs import generated_run, recorded_run, verifiable_run
 
@@ -201,6 +201,25 @@ def test_a_number_beyond_64_bits_makes_a_run_unreadable_and_raises_nothing(run, 
     told = row(run)
     assert (told["state"], told["verdict"]) == ("unreadable", None)
     assert told["problem"]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_the_rows_of_several_runs_are_those_of_each_by_itself(runs, run, tmp_path, odd):
+    torn = RunDirectory(Path(shutil.copytree(run.path, tmp_path / "torn")))
+    torn.verdict.write_text('{"verdict": "he')
+    if odd:  # no column of Arrow's takes its seed
+        run.plan.write_text(json.dumps(read_object(run.plan) | {"seed": 2**63}))
+        seal_recorded(run)
+        seal_judged(run)
+    several = [*runs.values(), run, torn]
+
+    def read():
+        return [RunFiles.of(one, one.path.name, str(one.path)) for one in several]
+
+    together = tables_of_all(read(), tuple(RUN_TABLES))
+    alone = [tables_of_all([files], tuple(RUN_TABLES)) for files in read()]
+    for name, rows in together.items():
+        assert rows.to_pylist() == [row for one in alone for row in one[name].to_pylist()], name
 
 
 def test_whatever_damages_a_run_it_has_a_row_that_never_says_more_than_before(runs, tmp_path):
