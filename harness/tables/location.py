@@ -39,7 +39,7 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """The directory of runs without a day, as Hive, Spark and Arrow name it."""
 _RUNS_AT_ONCE = 100
 _RUNS_TOGETHER = 20
-"""Of how many runs the files are in memory together."""
+"""How many runs have their files in memory together."""
 _FEW_RUNS = 300
 """Fewer run directories are read sooner than a second process is started."""
 Days = tuple[date | None, date | None]
