@@ -137,6 +137,18 @@ def tables(
     return {name: run_table(spark, name, sources, (since, until)) for name in RUN_TABLES}
 
 
+def save_tables(spark: "SparkSession", *locations: Path | str, into: str, provider: str = "delta") -> int:
+    """Writes the rows of runs into tables of the session's catalog, such as Delta Lake's, and returns how many runs there
+    are. A run that is there already is replaced, in one transaction for each table. A column that the tables lack is added.
+
+    `locations`: as for `tables`. `into`: the catalog and schema, such as "lake.trials", which must be there. `provider`:
+    what keeps tables that are not there yet. Errors are those of `tables`; HarnessFailed if Spark cannot write.
+    """
+    from prozess.spark_checkers.run_tables import save
+
+    return save(spark, sources_of(locations, _setting_of(spark)), into, provider)
+
+
 def _checked(spark: "SparkSession", run: Path | str) -> AbstractContextManager[tuple[RunDirectory, Condition]]:
     """A context with a run whose findings are those of what was recorded, and the condition of its files."""
     return checked_run(_opened(spark, run), run)

@@ -345,9 +345,7 @@ def collect(
 ) -> pa.Table:
     """Returns the rows that the tasks yield. `what` says what Spark could not do if it fails. MissingTool if the workers lack
     a module, or have other code; HarnessFailed."""
-    from prozess.spark_checkers.session import failure_of_workers, map_numbers
+    from prozess.spark_checkers.session import failure_named, map_numbers, to_arrow
 
-    try:
-        return map_numbers(session, tasks, work, schema, tasks=tasks).toArrow()
-    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        raise failure_of_workers(error, what) from error
+    with failure_named(what):
+        return to_arrow(map_numbers(session, tasks, work, schema, tasks=tasks))

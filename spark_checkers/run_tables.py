@@ -17,13 +17,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from prozess.harness.errors import HistoryUnreadable, MissingTool, ProzessError
+from prozess.harness.errors import HistoryUnreadable, MissingTool
 from prozess.harness.history.readable import ABSENT, MASK_BITS, ReadableColumn, RunNames, names_of
 from prozess.harness.recording.metrics import MICRO
 from prozess.harness.schema import NONE
 from prozess.harness.tables.definitions import RUN_TABLES
 from prozess.harness.tables.location import ALL_DAYS, Days, RunSource, TablesLocation, directories_among, rows_of_group
-from prozess.spark_checkers.session import Batches, failure_of_workers, map_numbers
+from prozess.spark_checkers.session import Batches, failure_named, map_numbers, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,12 +56,41 @@ def collected(
     session: "SparkSession", name: str, columns: Sequence[str], *, sources: Sequence[TablesLocation | RunSource]
 ) -> pa.Table:
     """Returns columns of a table over all runs of these sources, which Spark's workers read. HarnessFailed if they cannot."""
-    try:
-        return run_table(session, name, sources).select(*columns).toArrow()
-    except ProzessError:
-        raise
-    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        raise failure_of_workers(error, "read the runs", way_out="Leave --master out.") from error
+    with failure_named("read the runs", "Leave --master out."):
+        return to_arrow(run_table(session, name, sources).select(*columns))
+
+
+def save(
+    session: "SparkSession",
+    sources: Sequence[TablesLocation | RunSource],
+    into: str,
+    provider: str,
+    days: Days = ALL_DAYS,
+) -> int:
+    """Writes the rows of all runs of these sources into tables of the session's catalog, in place of those that these runs
+    had there, and returns how many runs there are. `into`: the catalog and schema. HarnessFailed if Spark cannot.
+
+    Each table is replaced in one transaction, and `runs` is the last: whoever finds a run there finds all of its rows.
+    """
+    from pyspark.sql.functions import col
+
+    with failure_named(
+        "write the tables", f"Its catalog needs a provider {provider!r} that replaces rows (Delta does)."
+    ):
+        frames = {name: run_table(session, name, sources, days).cache() for name in RUN_TABLES}
+        try:
+            runs = [row.run for row in frames["runs"].select("run").collect()]
+            of_these = col("run").isin(runs)
+            for name in sorted(frames, key=lambda name: name == "runs"):
+                table = f"{into}.{name}"
+                if not session.catalog.tableExists(table):
+                    made = frames[name].limit(0).writeTo(table).using(provider)
+                    made.partitionedBy(col("day")).createOrReplace()
+                frames[name].writeTo(table).option("mergeSchema", "true").overwrite(of_these)
+        finally:
+            for frame in frames.values():
+                frame.unpersist()
+    return len(runs)
 
 
 def fields_with_comments(schema: pa.Schema) -> StructType:

@@ -36,7 +36,7 @@ from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame as DataFrame
 from pyspark.sql import SparkSession as SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from prozess.harness import installation
@@ -366,7 +366,7 @@ def warm_up(java_home: str, flags: str) -> None:
 
     session = start_session(java_home=java_home, archive=flags)
     numbers = session.range(0, 2, 1, numPartitions=2)
-    numbers.mapInArrow(lambda batches: batches, numbers.schema).toArrow()
+    to_arrow(numbers.mapInArrow(lambda batches: batches, numbers.schema))
     session.stop()
     process: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
     process.stdin.close()
@@ -521,7 +521,10 @@ def prepare_workers(session: SparkSession, scratch: Path) -> None:
     `scratch`: a directory for the archive, which must stay as long as the session.
     """
     try:
-        session.addArtifacts(str(_archive(scratch)), pyfile=True)
+        if pyspark.__version__.startswith("3."):  # its addArtifacts is for Spark Connect alone
+            session.sparkContext.addPyFile(str(_archive(scratch)))
+        else:
+            session.addArtifacts(str(_archive(scratch)), pyfile=True)
         _within(WORKERS_TIMEOUT_S, lambda: _run_one_task(session), "a first task on Spark's workers")
     except NotReady:
         raise
@@ -553,6 +556,15 @@ def map_numbers(session: SparkSession, count: int, work: NumberedWork, schema: p
     return numbers.mapInArrow(of_batches, from_arrow_schema(schema))
 
 
+def to_arrow(frame: DataFrame) -> pa.Table:
+    """Returns the rows of a DataFrame. Spark 3.5 has no `toArrow`; what it has under another name is what 4.0 calls."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    older: Any = frame
+    batches, schema = older._collect_as_arrow(), to_arrow_schema(frame.schema)
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
 _SPARK = {"i4": IntegerType(), "i8": LongType(), "text": StringType()}
 
 
@@ -575,9 +587,14 @@ def last_line(error: Exception) -> str:
     return [*raised[-1:], *lines[-1:], type(error).__name__][0].removesuffix(".")
 
 
-def failure_of_workers(error: Exception, what: str, way_out: str = "Try --engine local.") -> HarnessFailed:
-    """Returns what Spark's error says in a sentence. `what` says what Spark could not do. MissingTool if the workers lack a
-    module, or run other code than this."""
+def failure_of_workers(
+    error: Exception,
+    what: str,
+    way_out: str = "Try --engine local.",
+    words: Callable[[Exception], str] = last_line,
+) -> HarnessFailed:
+    """Returns what Spark's error says in a sentence, as `failure_named` raises it. MissingTool if the workers lack a module,
+    or run other code than this."""
     text = str(error)
     if OTHER_CODE in text:
         return MissingTool(next(line for line in text.splitlines() if OTHER_CODE in line).partition(": ")[2])
@@ -592,7 +609,21 @@ def failure_of_workers(error: Exception, what: str, way_out: str = "Try --engine
             f"the Python of Spark's workers has another prozess than this one ({lacks[0]}). Install the same there, in the "
             "same version."
         )
-    return HarnessFailed(f"Spark could not {what}: {last_line(error)}. {way_out}".rstrip())
+    return HarnessFailed(f"Spark could not {what}: {words(error)}. {way_out}".rstrip())
+
+
+@contextlib.contextmanager
+def failure_named(
+    what: str, way_out: str = "Try --engine local.", words: Callable[[Exception], str] = last_line
+) -> Iterator[None]:
+    """A context in which an error of pyspark's, py4j's or a lost connection is one sentence. `what` says what Spark could
+    not do, `words` what of the error is shown."""
+    try:
+        yield
+    except ProzessError:
+        raise
+    except Exception as error:
+        raise failure_of_workers(error, what, way_out, words) from error
 
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -608,7 +639,7 @@ def _run_one_task(session: SparkSession) -> None:
             import_module(name)
         yield pa.record_batch([pa.array(numbers, pa.int64())], schema=schema)
 
-    map_numbers(session, 1, import_all, schema, tasks=1).toArrow()
+    to_arrow(map_numbers(session, 1, import_all, schema, tasks=1))
 
 
 def _archive(scratch: Path) -> Path:

@@ -330,7 +330,7 @@ class _SparkJobs:
 
     def begin(self, numbers: Sequence[int]) -> None:
         """Hands these trials to Spark."""
-        from prozess.spark_checkers.session import map_numbers
+        from prozess.spark_checkers.session import map_numbers, to_arrow
 
         trials, schema = self._trials, pa.schema([("number", pa.int64())])
 
@@ -341,7 +341,7 @@ class _SparkJobs:
 
         def wait() -> None:
             try:
-                map_numbers(self._session, len(numbers), work, schema, tasks=len(numbers)).toArrow()
+                to_arrow(map_numbers(self._session, len(numbers), work, schema, tasks=len(numbers)))
             except Exception as error:  # noqa: BLE001 - handed to the thread that waits
                 self._failed.append(error)
             finally:

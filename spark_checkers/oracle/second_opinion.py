@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prozess.harness.code_identity import OTHER_CODE
-from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.participants import REVEALED
 from prozess.harness.history.reader import History
@@ -29,7 +27,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES, Role
 from prozess.spark_checkers.oracle.facts import facts_of
 from prozess.spark_checkers.oracle.texts import SqlTexts, texts_of
-from prozess.spark_checkers.session import Batches, failure_of_workers, local_master, map_numbers, start_session
+from prozess.spark_checkers.session import Batches, failure_named, local_master, map_numbers, start_session, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -243,7 +241,7 @@ def ask(
         _known(frame, rows[name]).createOrReplaceTempView(name)
 
     def answer(name: str) -> None:
-        found[name] = session.sql(texts.queries[name]).toArrow()
+        found[name] = to_arrow(session.sql(texts.queries[name]))
 
     made = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
     written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
@@ -256,18 +254,19 @@ def ask(
     def compiled(name: str) -> bool | None:
         return None if sizes is None else any(rows[read] > FEW_ROWS for read in reads[name])
 
-    try:
+    with failure_named("ask the history in SQL", "", _first_line):
         for name, frame in tables.items():
             frame.createOrReplaceTempView(name)
         _perform(session, made, needs, compiled)
         for name in (*tables, *views):  # Spark frees what nobody names
             session.catalog.dropTempView(name)
         return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
-    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        if OTHER_CODE in str(error):
-            raise failure_of_workers(error, "ask the history in SQL") from error
-        first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise HarnessFailed(f"Spark could not ask the history in SQL: {first_line.strip()[:500]}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Returns what Spark says of a text in SQL: its plan follows in further lines."""
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first.strip()[:500]
 
 
 def needed_views(anomalies: Sequence[str], texts: SqlTexts = AUDITED) -> tuple[str, ...]:

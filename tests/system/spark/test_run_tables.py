@@ -15,7 +15,7 @@ from prozess.harness.history.readable import RunNames, readable, readable_column
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.schema import TABLES
 from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.spark_checkers.session import start_session
+from prozess.spark_checkers.session import start_session, to_arrow
 from tests.support.stored_runs import generated_run, recorded_run
 from tools.table_page import QUESTIONS
 
@@ -58,7 +58,7 @@ def test_spark_gives_what_arrow_gives(session, where, request):
     frames, tables = trial.tables(session, location), prozess.tables(location)
     assert list(frames) == list(tables) == list(RUN_TABLES)
     for name, frame in frames.items():
-        assert in_order(frame.toArrow()) == in_order(tables[name].to_arrow()), name
+        assert in_order(to_arrow(frame)) == in_order(tables[name].to_arrow()), name
         for column in RUN_TABLES[name].columns:
             assert frame.schema[column.name].metadata == {"comment": column.meaning}
         assert tables[name].to_spark(session).schema == frame.schema
@@ -93,7 +93,7 @@ def test_a_readable_history_is_the_same_in_spark(session, runs, name):
             raw = file.read()
         wanted = readable(raw, readable_columns(table.stored_columns, named=True), names)
         frame = trial.history(session, run.path, table.name, readable=True)
-        assert in_order(frame.toArrow()) == in_order(wanted), table.name
+        assert in_order(to_arrow(frame)) == in_order(wanted), table.name
         assert in_order(run.history(table.name, readable=True).to_arrow()) == in_order(wanted)
         assert all(field.metadata["comment"] for field in frame.schema)
         assert trial.history(session, run.path, table.name).columns == list(table.column_names)
