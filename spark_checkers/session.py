@@ -53,6 +53,8 @@ JVM_TIMEOUT_S = 120.0
 """How long the virtual machine may take from its launch until it answers. 4 s is usual."""
 _JVM = "-Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
 """Options of the virtual machine. The heap begins small, because it keeps what it has taken once."""
+_WORKER_MIB = 768
+"""What a worker in Python may take: a piece of a history, 430 MB, and what it imports."""
 _OPTIONS = "spark.driver.extraJavaOptions"
 _PREFIX, _HELD = "prozess-spark-", "held"
 """The prefix of scratch directories, and the file in each of them on which its process holds a lock."""
@@ -135,8 +137,11 @@ def _configuration(master: str, directory: Path, given: Mapping[str, str]) -> Sp
     if is_elsewhere(master):
         # Executors elsewhere must find the way back to the driver.
         del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
-        # Python in them reads and checks: the virtual machine only hands over.
+        # Python in them reads and checks: the virtual machine only hands over. Kubernetes and YARN count Python as overhead.
+        cores = given.get("spark.executor.cores", "")
+        overhead_mib = _WORKER_MIB * (int(cores) if cores.isdecimal() else 1)
         settings |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _JVM}
+        settings |= {"spark.executor.memoryOverhead": f"{overhead_mib}m"}
     for name, value in given.items():
         settings[name] = f"{settings[name]} {value}" if name in settings and name.endswith("JavaOptions") else value
     return SparkConf(loadDefaults=False).setAll(list(settings.items()))

@@ -55,6 +55,9 @@ AT_ONCE_MAX = 256
 """How many trials one job of Spark has: their plans are written before it begins. The next job begins before a machine is
 without a trial."""
 CLOSED = "closed.json"
+_TRIAL_MEMORY = "3g"
+"""What a trial may take beside the executor's heap, where a platform limits that: smoke's four servers alone take 479 MiB when
+they are ready, and grow with what they are sent."""
 _SCRATCH = "prozess-trial-"
 _ABANDONED_S = 3600.0
 """A scratch directory without a trial is abandoned when it is older than this: a task writes its first file at once."""
@@ -102,6 +105,7 @@ class SparkCluster:
         """Returns what Spark is given: one trial at a time on an executor, no second try beside a slow one; `conf` wins."""
         cores = str(self.cores)
         settings = {"spark.executor.cores": cores, "spark.task.cpus": cores, "spark.speculation": "false"}
+        settings |= {"spark.executor.memoryOverhead": _TRIAL_MEMORY}
         settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}
         return settings | dict(self.conf)
 
