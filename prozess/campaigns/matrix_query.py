@@ -38,6 +38,7 @@ _OUTCOMES = ("held", "shown", "permitted", "violated", "unknown")
 _SUMS = (*_OUTCOMES, "proven", "witnesses_permitted", "witnesses_forbidden")
 _ROW_BITS = 40
 """A rank and a row in one number, the rank in front: the smallest is the first of the worst."""
+_PROBLEMS = pa.array(["violated", "unknown"])
 _READ = ("runs", "controls", "cells", "outcomes")
 _LAST = 1 << 20
 """Where the axes of a trial stand: behind those of its cells."""
@@ -159,19 +160,20 @@ class _MatrixQuery:
         def ordered(table: pa.Table) -> pa.Table:
             """Returns the rows of these runs by trial, in each as they stand."""
             at = pc.index_in(table["run"], value_set=order)
-            found = table.append_column("trial_at", at).filter(at.is_valid())
+            found = table.drop_columns("run").append_column("trial_at", at).filter(at.is_valid())
             return found.take(pc.sort_indices(found["trial_at"])).combine_chunks()
 
         cells = ordered(read("cells", ["run", "cell", "name", "workload", "verdict", "axes"]))
-        outcomes = ordered(
-            read(
-                "outcomes",
-                ["run", "cell", "anomaly", "outcome", "count", "proven", "permitted", "forbidden", "by_known_defects",
-                 "defects", "reason"],
-            )
+        outcomes = read(
+            "outcomes",
+            ["run", "cell", "anomaly", "outcome", "count", "proven", "permitted", "forbidden", "by_known_defects", "defects",
+             "reason"],
         )  # fmt: skip
-        cells = cells.filter(cells["verdict"].is_valid())
         outcomes = outcomes.filter(pc.not_equal(outcomes["outcome"], str(AnomalyOutcome.NOT_JUDGED)))
+        # Sentences are most of the bytes, and only problems show theirs.
+        shown = pc.if_else(pc.is_in(outcomes["outcome"], value_set=_PROBLEMS), outcomes["reason"], None)
+        outcomes = ordered(outcomes.set_column(outcomes.schema.get_field_index("reason"), "reason", shown))
+        cells = cells.filter(cells["verdict"].is_valid())
         where = pc.index_in(_cell_keys(outcomes), value_set=_cell_keys(cells))
         return _MatrixQuery(lines, cells, outcomes.append_column("cell_at", where).combine_chunks(), rows_of_trials)
 

@@ -56,8 +56,8 @@ AT_ONCE_MAX = 256
 without a trial."""
 CLOSED = "closed.json"
 _TRIAL_MEMORY = "3g"
-"""What a trial may take beside the executor's heap, where a platform limits that: smoke's four servers alone take 479 MiB when
-they are ready, and grow with what they are sent."""
+"""What a trial may take beside the executor's heap, where a platform limits that: the four servers of smoke alone take
+479 MiB when they are ready, and grow with what they are sent."""
 _SCRATCH = "prozess-trial-"
 _ABANDONED_S = 3600.0
 """A scratch directory without a trial is abandoned when it is older than this: a task writes its first file at once."""
