@@ -526,10 +526,7 @@ def prepare_workers(session: SparkSession, scratch: Path) -> None:
     `scratch`: a directory for the archive, which must stay as long as the session.
     """
     try:
-        if pyspark.__version__.startswith("3."):  # its addArtifacts is for Spark Connect alone
-            session.sparkContext.addPyFile(str(_archive(scratch)))
-        else:
-            session.addArtifacts(str(_archive(scratch)), pyfile=True)
+        send_modules(session, _archive(scratch))
         _within(WORKERS_TIMEOUT_S, lambda: _run_one_task(session), "a first task on Spark's workers")
     except NotReady:
         raise
@@ -540,6 +537,15 @@ def prepare_workers(session: SparkSession, scratch: Path) -> None:
             f"Spark's workers cannot run the kernels: {last_line(error)}. They need the same Python as here, with "
             f"{', '.join(NEEDED)}; or check with --engine local."
         ) from error
+
+
+def send_modules(session: SparkSession, path: Path) -> None:
+    """Gives the workers of a session a module, or an archive of modules, to import from."""
+    context = context_of(session)
+    if context is not None and pyspark.__version__.startswith("3."):  # its addArtifacts is for Spark Connect alone
+        context.addPyFile(str(path))
+    else:
+        session.addArtifacts(str(path), pyfile=True)
 
 
 Batches = Iterator[pa.RecordBatch]

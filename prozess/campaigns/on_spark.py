@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -38,7 +38,7 @@ from prozess.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_w
 from prozess.campaigns.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
 from prozess.campaigns.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
 from prozess.campaigns.shared_results import SharedResults, owned
-from prozess.harness.clock import NS_PER_S, SystemClock
+from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
 from prozess.harness.history.store import location_of
@@ -239,7 +239,7 @@ def run_on_spark(
         session = start_session(master=cluster.master, settings=cluster.settings)
         try:
             with listening() as stop:
-                done = _follow(_SparkJobs(trials, session, view), cluster, begin, stop)
+                done = follow(_SparkJobs(trials, session, view), cluster, begin, stop, SystemClock())
         finally:
             session.stop()
         if done:
@@ -249,17 +249,37 @@ def run_on_spark(
         return done
 
 
-def _follow(jobs: "_SparkJobs", cluster: SparkCluster, begin: Callable[[], list[int]], stop: StopRequest) -> bool:
+class Jobs(Protocol):
+    """The jobs of Spark that run trials."""
+
+    def has_room(self, cores: int) -> bool:
+        """Returns whether so few trials are left that a machine may soon have none."""
+
+    def begin(self, numbers: Sequence[int]) -> None:
+        """Hands these trials to Spark."""
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until a job ends, at most so long. Returns whether one still runs."""
+
+    def close(self) -> None:
+        """Says to all tasks that no further trial begins."""
+
+    def cancel(self) -> None:
+        """Ends every job."""
+
+
+def follow(jobs: Jobs, cluster: SparkCluster, begin: Callable[[], list[int]], stop: StopRequest, clock: Clock) -> bool:
     """Hands trials to Spark until all are over, or the time is. Returns false if somebody interrupted. `begin`: prepares the
     next trials, and returns their numbers; none if there is none."""
-    clock, open_ = SystemClock(), True
+    more = True
     over_ns = None if cluster.seconds is None else clock.monotonic_ns() + round(cluster.seconds * NS_PER_S)
     while not stop.asked:
-        if open_ and over_ns is not None and clock.monotonic_ns() >= over_ns:
-            open_ = False
+        if over_ns is not None and clock.monotonic_ns() >= over_ns:
+            more, over_ns = False, None
             jobs.close()
-        while open_ and jobs.has_room(cluster.cores):
-            open_ = bool(numbers := begin())
+        while more and jobs.has_room(cluster.cores):
+            numbers = begin()
+            more = bool(numbers)
             if numbers:
                 jobs.begin(numbers)
         if not jobs.wait(LOOK_S):

@@ -39,7 +39,7 @@ from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.engine import check_with_spark, collect, measure_with_spark, tasks_of
-from prozess.spark_checkers.session import start_session
+from prozess.spark_checkers.session import send_modules, start_session
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +100,7 @@ def session(tmp_path_factory, need):
     (session,) = started
     assert start_session() is session
     assert signal.getsignal(signal.SIGINT) is before[0]
-    session.addArtifacts(str(folder / "kernels_for_spark.py"), pyfile=True)
+    send_modules(session, folder / "kernels_for_spark.py")
     sys.path.insert(0, str(folder))
     yield session
     sys.path.remove(str(folder))

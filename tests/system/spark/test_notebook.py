@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.history.manifest import seal_judged, seal_recorded
+from prozess.harness.run_directory import RunDirectory, read_object, write_json
 from prozess.harness.tables.definitions import RUN_TABLES
 from prozess.harness.tables.location import TablesLocation
 from prozess.harness.tables.rows_of_run import tables_of
@@ -29,9 +31,14 @@ def month(tmp_path, run_of):  # noqa: F811 - the fixture of that name
     calm = RunDirectory(Path(run_of(struck(known_ms=4_000), struck(effect="no")).row["address"]))
     lossy = generated_run(tmp_path / "lossy", "log", lost=3)
     (torn := generated_run(tmp_path / "torn", "log")).verdict.write_text('{"verdict": "he')
-    complaint = "2026-11-01 00:00:00,000 ERROR Disk is gone (kafka.log.LogManager)\n"
-    lossy.logs.mkdir()
-    (lossy.logs / "broker-1.log").write_text(complaint * 2)
+    began = datetime(FIRST.year, FIRST.month, FIRST.day, tzinfo=UTC)
+    write_json(lossy.clock, read_object(lossy.clock) | {"wall_minus_monotonic_ns": int(began.timestamp()) * NS_PER_S})
+    seal_recorded(lossy)
+    seal_judged(lossy)
+    lossy.logs.mkdir(exist_ok=True)
+    (lossy.logs / "broker-1.log").write_text(
+        f"[{began:%Y-%m-%d %H:%M:%S},000] ERROR Disk is gone (kafka.log.LogManager)\n" * 2
+    )
     store = TablesLocation.made(tmp_path / "tables", packed=True)
     for night in range(NIGHTS):
         runs = {"calm": calm} | ({"lossy": lossy} if night >= BAD else {}) | ({"torn": torn} if night == BAD else {})
