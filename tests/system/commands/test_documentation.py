@@ -57,6 +57,11 @@ ELSEWHERE = {
     "prozess matrix merge all share-1 share-2 share-3 …": MACHINES,
     "prozess matrix matrix-full --run s3a://trials/full --master spark://HOST:7077": ON_SPARK,
     "prozess matrix s3a://trials/full": ON_SPARK,
+    (
+        "prozess matrix matrix-full --run s3a://trials/full --master spark://HOST:7077 --for 8h "
+        "--conf spark.task.maxFailures=8"
+    ): "tests/unit/prozess/campaigns/test_on_spark.py",
+    "prozess matrix s3a://trials/full --master spark://HOST:7077": "tests/system/spark/test_run_tables.py",
     "prozess runs": BROWSING,
     "prozess runs nightly --verdict violated --last 100": BROWSING,
     "prozess compare RUN RUN": BROWSING,

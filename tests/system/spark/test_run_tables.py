@@ -15,6 +15,8 @@ from prozess.harness.history.readable import RunNames, readable, readable_column
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.schema import TABLES
 from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.tables.location import sources_of
+from prozess.spark_checkers.run_tables import collected
 from prozess.spark_checkers.session import start_session, to_arrow
 from tests.support.stored_runs import generated_run, recorded_run
 from tools.table_page import QUESTIONS
@@ -82,6 +84,13 @@ def test_the_questions_of_the_page_have_answers(session, kept, question):
     answers = session.sql(QUESTIONS[question]).collect()
     if not any(word in question for word in ("kill", "faults", "effect", "servers", "permitted", "controls")):
         assert answers, "these runs have an answer"
+
+
+def test_what_spark_reads_for_a_matrix_is_what_arrow_reads(session, kept):
+    sources = sources_of([kept])
+    for name, columns in {"outcomes": ["run", "cell", "anomaly", "defects"], "cells": ["run", "cell", "axes"]}.items():
+        of_spark = collected(session, name, columns, sources=sources)
+        assert in_order(of_spark) == in_order(prozess.tables(kept)[name].to_arrow(columns))
 
 
 @pytest.mark.parametrize("name", [pytest.param("undated", marks=pytest.mark.long), "recorded"])
