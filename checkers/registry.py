@@ -27,6 +27,7 @@ from prozess.checkers.log.order import duplicate, offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
 from prozess.checkers.log.sequences import out_of_sequence
+from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
 from prozess.checkers.progress.fairness import starved
@@ -105,6 +106,8 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="rewound", kernel=rewound, judged_when_plain=("reads",)),
         PartitionChecker(anomaly="unreported", kernel=unreported, judged_when_plain=()),
         PartitionChecker(anomaly="diverged", kernel=diverged),
+        PartitionChecker(anomaly="remote-gap", kernel=remote_gap),
+        PartitionChecker(anomaly="remote-conflict", kernel=remote_conflict),
         PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),

@@ -1,6 +1,6 @@
 """What the local and the compose backend fetch, build and refuse before a run starts."""
 
-from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent, ensure_jars, refuse_unpublished
+from prozess.clusters.install.jars import METHODS_AGENT, ensure_extra, ensure_jars, refuse_unpublished, remote_store
 from prozess.clusters.install.tools import ensure_toxiproxy, find_java
 from prozess.clusters.machine.archives import build_archives
 from prozess.clusters.machine.sandbox import probe
@@ -21,9 +21,11 @@ def prepare_processes(plan: Plan, note: Note, close: CloseConsumer) -> None:
     for version in dict.fromkeys(versions):
         jars = ensure_jars(version, progress=note)
         build_archives(version, java, jars, close=close, progress=note)
+        if plan.variant.tiered_storage:
+            ensure_extra(remote_store(version), progress=note)
     _prepare_metrics(plan, note)
     if plan.method_steps:
-        agent = ensure_agent(METHODS_AGENT, progress=note)
+        agent = ensure_extra(METHODS_AGENT, progress=note)
         refuse_missing_methods(plan)
         refuse_bad_rules(plan, agent=agent, java=java.executable)
 
@@ -54,7 +56,7 @@ def _prepare_metrics(plan: Plan, note: Note) -> None:
     if not plan.metrics:
         return
     try:
-        ensure_agent(progress=note)
+        ensure_extra(progress=note)
     except HarnessFailed as error:
         note(f"There will be no metrics from inside the servers: {error}")
 

@@ -7,6 +7,7 @@ that a trial on this machine needs neither Docker nor ssh.
 from collections.abc import Mapping
 
 from prozess.harness.clock import Clock
+from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import Backend, Cluster
 from prozess.harness.interfaces.backend import CloseConsumer, Note
 from prozess.harness.plan.catalogue import named
@@ -29,10 +30,20 @@ def _prepare_local(plan: Plan, note: Note, close: CloseConsumer) -> None:
     prepare_processes(plan, note, close)
 
 
+def _refuse_tiered(plan: Plan) -> None:
+    if plan.variant.tiered_storage:
+        raise BadInput(
+            f'variant.tiered_storage: the {plan.backend} backend gives brokers no remote store. Set backend = "local", or '
+            "remove it."
+        )
+
+
 def _refuse_variant(plan: Plan) -> None:
     from prozess.clusters.machine.server_properties import check_variant
+    from prozess.clusters.machine.tiered import check_topics
 
     check_variant(plan.variant)
+    check_topics(plan)
 
 
 def _refuse_versions(plan: Plan, note: Note | None) -> None:
@@ -64,6 +75,7 @@ def _prepare_compose(plan: Plan, note: Note, close: CloseConsumer) -> None:
 
 
 def _refuse_images(plan: Plan) -> None:
+    _refuse_tiered(plan)
     if plan.compose.file is None:
         from prozess.clusters.compose.file import check_images
 
@@ -142,6 +154,7 @@ BACKENDS: dict[str, Backend] = {
     "ssh": Backend(
         make=ssh,
         servers_from="what is installed on the machines",
+        refuse=_refuse_tiered,
         reaches=_machines_reached,
         lasts=True,
         stages={"cluster": "reaching the cluster, starting its stopped nodes", "teardown": _LEAVING},
@@ -149,6 +162,7 @@ BACKENDS: dict[str, Backend] = {
     "attach": Backend(
         make=attach,
         servers_from="a cluster that was there",
+        refuse=_refuse_tiered,
         reaches=_servers_reached,
         lasts=True,
         protocol_only=True,

@@ -290,7 +290,7 @@ METADATA = table(
 )
 REPLICAS = table(
     "replicas",
-    "Record batches found in each replica's own log segments: headers, in the order of the log.",
+    "Record batches found in each replica's own log segments: headers, in the order of the log; and in the remote store.",
     ("read_ns", "i8", "ns", "when the segments were read"),
     ("base_offset", "i8", "offset", ""),
     ("last_offset", "i8", "offset", ""),
@@ -299,7 +299,7 @@ REPLICAS = table(
     ("base_timestamp_ms", "i8", "ms", ""),
     ("max_timestamp_ms", "i8", "ms", ""),
     ("partition", "i4", "partition id", ""),
-    ("node", "i4", "node id", "whose copy it is"),
+    ("node", "i4", "node id", "whose copy it is; -2: that of the remote store"),
     ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
     ("leader_epoch", "i4", "epoch", "of the leader that appended it"),
     ("producer_epoch", "i4", "epoch", ""),
@@ -308,6 +308,38 @@ REPLICAS = table(
     ("size", "i4", "bytes", "of the whole batch"),
     ("attributes", "i4", "bits", "of the batch header: 0-2 compression, 3 timestamp type, 4 transactional, 5 control"),
     partitioned=True,
+)
+REMOTE_SEGMENTS = table(
+    "remote_segments",
+    "Segments of tiered storage, as the brokers' metadata topic and the remote store itself have them: a row each.",
+    ("read_ns", "i8", "ns", "when the store was read"),
+    ("segment_high", "i8", "id", "upper half of the segment's id"),
+    ("segment_low", "i8", "id", "lower half"),
+    ("topic_id_high", "i8", "id", "upper half of the id of the segment's topic (KIP-516)"),
+    ("topic_id_low", "i8", "id", "lower half"),
+    ("first_offset", "i8", "offset", ""),
+    ("last_offset", "i8", "offset", "by the metadata topic; NONE if it knows no such segment"),
+    (
+        "whole_to",
+        "i8",
+        "offset",
+        "up to here its batches are there, each with the checksum of its bytes; NONE: no object",
+    ),
+    ("size", "i8", "bytes", "by the metadata topic; NONE"),
+    ("stored_size", "i8", "bytes", "of the object; NONE if it is not there"),
+    ("copied_ms", "i8", "ms", "when its copy began, by the wall clock of the broker; NONE"),
+    ("changed_ms", "i8", "ms", "when its state was last written, by that clock; NONE"),
+    ("partition", "i4", "partition id", ""),
+    ("node", "i4", "node id", "the broker that wrote its state; NONE"),
+    ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
+    ("state", "i4", "RemoteState", "NONE if the metadata topic knows no such segment"),
+    (
+        "current",
+        "i4",
+        "0/1",
+        "1: of the topic that has the name now, by the brokers' own files; 0: of one that was deleted",
+    ),
+    ("damaged", "i4", "count", "batches of the object whose bytes have another checksum"),
 )
 SNAPSHOTS = table(
     "snapshots",
@@ -408,6 +440,8 @@ __all__ = [
     "PROCESSED",
     "READS",
     "RECORDED_ROLES",
+    "REMOTE_SEGMENTS",
+    "REMOTE_STORE",
     "REPLICAS",
     "SENDING",
     "SENDS",
@@ -425,6 +459,7 @@ __all__ = [
     "ObservationKind",
     "Outcome",
     "ReadFlag",
+    "RemoteState",
     "Role",
     "StepOutcome",
     "Table",
@@ -437,6 +472,8 @@ MISSING = -(2**63)
 """Stands for a time that never came."""
 NONE = -1
 """Stands for an offset, key, code or id that is not there."""
+REMOTE_STORE = -2
+"""Stands in the place of a node id for the remote store of tiered storage: in `replicas`, and in witnesses."""
 ORIGIN_SEQUENCE_BITS = 40
 """How many bits of `reads.origin` are the sequence."""
 
@@ -594,6 +631,20 @@ class ObservationKind(IntEnum):
     (KIP-932). NONE: it has none yet."""
     SHARE_LAG = 27
     """With the same answer: how many records the share group has still to finish (KIP-1226). NONE: it was not reported."""
+    REMOTE_STORE_READ = 28
+    """The remote store and the topic in which brokers keep what they believe of it were read to their ends, for this
+    partition. The value is the offset behind the last segment whose copy was finished; 0 if none was."""
+
+
+@unique
+class RemoteState(IntEnum):
+    """The state of a remote segment, with Kafka's own numbers [RemoteLogSegmentState, KIP-405]."""
+
+    COPYING = 0
+    COPIED = 1
+    """Its copy is finished: from here on brokers may read it, and delete their own."""
+    DELETING = 2
+    DELETED = 3
 
 
 @unique
@@ -672,6 +723,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
-        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, SNAPSHOTS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
+        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS,
+        CELLS,
     )
 }  # fmt: skip

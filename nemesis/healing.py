@@ -329,9 +329,9 @@ class Repair(UndoAction):
         }[impaired]
 
     def holds(self, undo: Undo, context: FaultContext) -> bool:
-        """Says whether the node is impaired. One to whose messages or calls something is done works as ever, and can be
-        asked."""
-        return undo.given.get("kind") not in ("message", "method")
+        """Says whether the node is impaired. One to whose messages, calls or remote store something is done works as ever,
+        and can be asked."""
+        return undo.given.get("kind") not in ("message", "method", "store-away", "harmed-object")
 
 
 CHECKPOINT_NAME = "recovery-point-offset-checkpoint"

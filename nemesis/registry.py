@@ -10,7 +10,7 @@ from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.interfaces import AnyFault, Fault, UndoAction
 from prozess.harness.plan.catalogue import named
 from prozess.harness.values import Frozen
-from prozess.nemesis import clients, disk, healing, links, messages, methods, partition, process
+from prozess.nemesis import clients, disk, healing, links, messages, methods, partition, process, remote
 from prozess.nemesis.kafka import changes, elections, rollout
 
 _FAULTS: dict[str, type[AnyFault]] = {
@@ -49,6 +49,8 @@ _FAULTS: dict[str, type[AnyFault]] = {
         disk.WipeDirectory,
         disk.CorruptFile,
         disk.LosePower,
+        remote.TakeStoreAway,
+        remote.HarmObject,
     )
 }
 _UNDO_ACTIONS: dict[str, type[UndoAction]] = {

@@ -151,7 +151,7 @@ FaultName = Literal[
     "reset", "half-open",
     "elect-preferred", "elect-unclean", "reassign", "configure", "move-controller", "rolling-restart", "upgrade", "migrate",
     "finalize-features", "restart-clients", "rebalance-storm", "duplicate-member", "disk-full", "clock", "client-clock",
-    "disk-slow", "disk-hang", "disk-error", "wipe", "corrupt-file", "power-loss",
+    "disk-slow", "disk-hang", "disk-error", "wipe", "corrupt-file", "power-loss", "store-away", "harm-object",
 ]  # fmt: skip
 """The faults that come with prozess."""
 _SCOPES: dict[type[BaseModel], str] = {

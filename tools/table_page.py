@@ -5,7 +5,16 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from prozess.harness import installation
-from prozess.harness.interfaces.witnesses import CopyCase, GroupCase, LateCase, SequenceCase, SnapshotCase, StallCase
+from prozess.harness.interfaces.witnesses import (
+    CopyCase,
+    GapCase,
+    GroupCase,
+    LateCase,
+    RemoteCase,
+    SequenceCase,
+    SnapshotCase,
+    StallCase,
+)
 from prozess.harness.result_tables import RESULT_TABLES
 from prozess.harness.schema import (
     ORIGIN_SEQUENCE_BITS,
@@ -17,6 +26,7 @@ from prozess.harness.schema import (
     ObservationKind,
     Outcome,
     ReadFlag,
+    RemoteState,
     Role,
     StepOutcome,
     Tristate,
@@ -27,7 +37,7 @@ DOCUMENT = installation.SEARCH_PATH / "docs" / "tables.md"
 RUN_DOCUMENT = installation.SEARCH_PATH / "docs" / "run-tables.md"
 _CODES = (
     *(Outcome, Role, Isolation, ReadFlag, ObservationKind, MetadataKind, MetadataSource, FaultPhase, Tristate),
-    StepOutcome,
+    *(StepOutcome, RemoteState),
 )
 _CASES: tuple[tuple[str, type[IntEnum]], ...] = (
     ("`late`", LateCase),
@@ -36,6 +46,8 @@ _CASES: tuple[tuple[str, type[IntEnum]], ...] = (
     ("`snapshot-conflict`", SnapshotCase),
     ("`out-of-sequence`", SequenceCase),
     ("`stalled`", StallCase),
+    ("`remote-gap`", GapCase),
+    ("`remote-conflict`", RemoteCase),
 )
 _TYPES = {"i4": "int32", "i8": "int64", "text": "string"}
 _HEAD = """\

@@ -36,7 +36,7 @@ from prozess.clusters.compose.network import (
 from prozess.clusters.compose.user_cluster import OwnComposeCluster
 from prozess.clusters.disks.impairers import Equipment, Equipped
 from prozess.clusters.disks.volumes import Disk, groups_support
-from prozess.clusters.install.jars import cached_agent, ensure_jars
+from prozess.clusters.install.jars import cached_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import API_VERSIONS, FOUR_LETTERS, ClientCuts, LinkEnd, Links
@@ -98,7 +98,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
 
     def __init__(self, plan: Plan, run: RunDirectory, *, clock: Clock) -> None:
         super().__init__(plan, run, clock=clock)
-        self._agent = cached_agent() if plan.metrics else None
+        self._agent = cached_extra() if plan.metrics else None
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}
         self._placements = connect_to_networks(self._variant, run.nodes, self._prefixes)
         self._equipment = Equipment(

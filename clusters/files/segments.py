@@ -48,12 +48,12 @@ def _crc32c_table() -> tuple[int, ...]:
     return tuple(table)
 
 
-_CRC32C = _crc32c_table()
+CRC32C_TABLE = _crc32c_table()
 
 
 def crc32c(data: bytes) -> int:
     """Returns Castagnoli's checksum. It does some MB/s, which is enough for metadata logs and not for data."""
-    table, value = _CRC32C, 0xFFFFFFFF
+    table, value = CRC32C_TABLE, 0xFFFFFFFF
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
     return value ^ 0xFFFFFFFF
@@ -339,7 +339,7 @@ def log_end(data_directory: Path, topic: str, number: int) -> int | None:
     """The offset behind the last whole batch of a copy; None if there is none. Reads the last segment only."""
     directory = data_directory / f"{topic}-{number}"
     for _ in range(ATTEMPTS):
-        segments = _segments(directory)
+        segments = segments_of(directory)
         if not segments:
             return None
         try:
@@ -437,7 +437,7 @@ def _read_snapshots(log: Path) -> tuple[ProducerSnapshot, ...]:
         raise HistoryUnreadable(f"{error.filename or log} cannot be read: {error.strerror}.") from error
 
 
-def _segments(directory: Path) -> list[Path]:
+def segments_of(directory: Path) -> list[Path]:
     """Returns the segments of a log, in order.
 
     Kafka names a segment by its base offset in 20 digits; others (`.deleted`, `.cleaned`, `.swap`) are no part of the log."""
@@ -449,7 +449,7 @@ def _read_log(directory: Path, expected: Expected) -> tuple[dict[str, np.ndarray
     problem: OSError | None = None
     for _ in range(ATTEMPTS):
         try:
-            return _read_segments(_segments(directory), expected)
+            return _read_segments(segments_of(directory), expected)
         except FileNotFoundError as error:  # rolled or deleted meanwhile: look again
             problem = error
         except OSError as error:
@@ -466,10 +466,10 @@ def _read_segments(segments: Sequence[Path], expected: Expected) -> tuple[dict[s
         headers, torn = read_headers(path, expected.get(name))
         expected[name] = batch_starts(headers)
         parts.append(headers)
-    return _columns(np.concatenate(parts)), int(segments[0].stem) if segments else 0, torn
+    return batch_columns(np.concatenate(parts)), int(segments[0].stem) if segments else 0, torn
 
 
-def _columns(headers: np.ndarray) -> dict[str, np.ndarray]:
+def batch_columns(headers: np.ndarray) -> dict[str, np.ndarray]:
     kinds = {column.name: column.kind for column in REPLICAS.columns}
     made = {name: headers[name] for name in ("base_offset", *_COPIED, *_COPIED_MS)}
     made["last_offset"] = headers["base_offset"] + headers["last_offset_delta"]

@@ -230,7 +230,7 @@ def refuse_unpublished(
         raise BadInput(f"kafka_version = {version!r}: the repository has no such version of Kafka. {nearest}")
 
 
-# Agents inside Kafka's JVMs, each a jar of its own.
+# What Kafka's JVMs are given besides Kafka's own jars, each a jar of its own: agents, and the remote store of tiered storage.
 #
 # Jolokia gives JMX over HTTP (`prozess.harness.recording.metrics`), in a server on the observer's address only. Measured with
 # Java 17: 0.2 s of CPU time when a node starts, 0.8 MB on disk, 2 MiB of memory, 6-12 ms of CPU time per scrape of 32 MBeans.
@@ -239,8 +239,8 @@ def refuse_unpublished(
 
 
 @dataclass(frozen=True, slots=True)
-class JavaAgent:
-    """An agent that a JVM can be started with: what it is called in a repository and by people, and its version."""
+class ExtraJar:
+    """A jar that a JVM is given besides Kafka's own: what it is called in a repository and by people, and its version."""
 
     product: str
     name: str
@@ -260,12 +260,30 @@ class JavaAgent:
         return jar
 
 
-METRICS_AGENT = JavaAgent("jolokia", "Jolokia", "2.5.1")
-METHODS_AGENT = JavaAgent("byteman", "Byteman", "4.0.27")
+METRICS_AGENT = ExtraJar("jolokia", "Jolokia", "2.5.1")
+METHODS_AGENT = ExtraJar("byteman", "Byteman", "4.0.27")
 
 
-def cached_agent(agent: JavaAgent = METRICS_AGENT, *, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The agent's jar, if it is in the cache and is the one of the lock; else None, at once."""
+def remote_store(version: str) -> ExtraJar:
+    """Returns the jar with LocalTieredStorage, the remote store of Kafka's own tests, which brokers of this version load.
+
+    BadInput if prozess has no lock of it: of some releases it was never published."""
+    store = ExtraJar("kafka-storage", "LocalTieredStorage", version)
+    if read_lock(version, product=store.product) is None:
+        raise BadInput(
+            f"Kafka {version} has no remote store that prozess knows (kafka-storage with its tests, on Maven Central), so "
+            f"its brokers cannot have tiered storage. Versions that can: {', '.join(remote_store_versions())}."
+        )
+    return store
+
+
+def remote_store_versions() -> tuple[str, ...]:
+    """Returns the versions of Kafka of which prozess knows a remote store, the oldest first."""
+    return tuple(sorted(locked_versions("kafka-storage"), key=version_numbers))
+
+
+def cached_extra(agent: ExtraJar = METRICS_AGENT, *, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Returns the jar, if it is in the cache and is the one of the lock; else None, at once."""
     locked = agent.locked
     path = cache_directory(environment) / "jars" / agent.directory / locked.coordinates.file_name
     try:
@@ -275,14 +293,14 @@ def cached_agent(agent: JavaAgent = METRICS_AGENT, *, environment: Mapping[str, 
     return path if whole else None
 
 
-def ensure_agent(
-    agent: JavaAgent = METRICS_AGENT, *, progress: Progress | None = None, environment: Mapping[str, str] = os.environ
+def ensure_extra(
+    agent: ExtraJar = METRICS_AGENT, *, progress: Progress | None = None, environment: Mapping[str, str] = os.environ
 ) -> Path:
-    """Returns the agent's jar, fetched if it is not there.
+    """Returns the jar, fetched if it is not there.
 
     MissingTool if it cannot be had or is not what the lock says; NotReady if another process keeps fetching beyond the
     limit."""
-    if found := cached_agent(agent, environment=environment):
+    if found := cached_extra(agent, environment=environment):
         return found
     progress = progress or _log.info
     directory = make_cache("jars", environment=environment)
@@ -291,15 +309,15 @@ def ensure_agent(
         awaited=f"another process that fetches {agent.name} {agent.version}",
         timeout_s=WAIT_TIMEOUT_S,
     ):
-        if cached_agent(agent, environment=environment) is None:
-            _fetch_agent(agent, directory, progress, environment)
-    found = cached_agent(agent, environment=environment)
+        if cached_extra(agent, environment=environment) is None:
+            _fetch_extra(agent, directory, progress, environment)
+    found = cached_extra(agent, environment=environment)
     assert found, directory
     return found
 
 
-def _fetch_agent(agent: JavaAgent, directory: Path, progress: Progress, environment: Mapping[str, str]) -> None:
-    """Fetches the agent, verifies it, and puts it in place. The caller holds the lock."""
+def _fetch_extra(agent: ExtraJar, directory: Path, progress: Progress, environment: Mapping[str, str]) -> None:
+    """Fetches the jar, verifies it, and puts it in place. The caller holds the lock."""
     from prozess.clusters.install.repository import fetch_locked, repository_of
 
     prefix, repository = f".fetching-{agent.directory}-", repository_of(environment)

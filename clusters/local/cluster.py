@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prozess.clusters.disks.impairers import Equipment, Equipped
-from prozess.clusters.install.jars import METHODS_AGENT, cached_agent
+from prozess.clusters.disks.remote_store import HarmedObjects, StoresAway
+from prozess.clusters.install.jars import METHODS_AGENT, cached_extra
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import API_VERSIONS, FOUR_LETTERS, ClientCuts, LinkEnd, Links
 from prozess.clusters.links.support import WAYS, harmers, impairers, refusals
@@ -340,7 +341,7 @@ class LocalCluster(PlacedServers):
         port on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises
         it."""
         self._variant, self._run, self._clock = plan.variant, run, clock
-        self._metrics = plan.metrics and cached_agent() is not None
+        self._metrics = plan.metrics and cached_extra() is not None
         self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)
         self._placements = put_into_namespaces(
             plan.variant, run.nodes, shared_host=self._isolation != "namespaces", relay_ports=relay_ports or {}
@@ -370,7 +371,7 @@ class LocalCluster(PlacedServers):
             self._placements,
             run.nodes,
             own_networks=self._network is not None,
-            agent=cached_agent() if self._metrics else None,
+            agent=cached_extra() if self._metrics else None,
             later=versions_installed(plan),
             options=self._method_options,
         )
@@ -400,6 +401,7 @@ class LocalCluster(PlacedServers):
             Capability.STOP: "SIGTERM to the server process: a controlled shutdown",
             Capability.PAUSE: "SIGSTOP to the server process",
             Capability.INSTALL: "its server is started from other jars",
+            Capability.HARM_STORE: "files of the run's remote store",
             Capability.METHODS: f"{METHODS_AGENT.name} {METHODS_AGENT.version}, an agent in the server's JVM",
             **self._equipment.capabilities,
         }
@@ -544,7 +546,8 @@ class LocalCluster(PlacedServers):
             "install": InstalledServers(lambda: self._servers, clock=self._clock),
             "migrate": MigratedServers(lambda: self._servers),
         }
-        of_processes: dict[str, AnyImpairer] = {**equipment.impairers, "method": self._methods}
+        of_store: dict[str, AnyImpairer] = {"store-away": StoresAway(), "harmed-object": HarmedObjects()}
+        of_processes: dict[str, AnyImpairer] = {**equipment.impairers, "method": self._methods, **of_store}
         if self._network is None:
             return Parts(of_processes, {**equipment.harmers, **installs})
         of_links: dict[str, AnyImpairer] = {
@@ -570,7 +573,7 @@ class LocalCluster(PlacedServers):
         """The JVM options of the agent for calls of methods, if the node has one."""
         if name not in self._agent_addresses():
             return ()
-        jar = cached_agent(METHODS_AGENT)
+        jar = cached_extra(METHODS_AGENT)
         if jar is None:
             raise HarnessFailed(
                 f"{METHODS_AGENT.name} {METHODS_AGENT.version} is not in the cache any more. Run again: it is fetched first."
@@ -581,7 +584,8 @@ class LocalCluster(PlacedServers):
         """The classes of the version that a node runs."""
         version = self._servers.version_of(name)
         if version not in self._classes:
-            self._classes[version] = KafkaClasses(version, self._servers.jars_of(name))
+            jars = [*self._servers.jars_of(name), *self._servers.plugins_of(name)]
+            self._classes[version] = KafkaClasses(version, jars)
         return self._classes[version]
 
     def _link_ends(self) -> list[LinkEnd]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prozess.clusters.install.jars import check_version
+from prozess.clusters.install.jars import check_version, remote_store
+from prozess.clusters.machine.tiered import check_tiered, remote_properties
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from prozess.harness.config.releases import NEWEST_PATCHES, READY_KRAFT
 from prozess.harness.errors import BadInput
@@ -88,6 +89,9 @@ OURS = frozenset(
         "log.dir",
         "metadata.log.dir",
         "zookeeper.connect",
+        "remote.log.storage.manager.class.name",
+        "remote.log.storage.manager.class.path",
+        "rsm.config.dir",
     }
 )
 """The properties that the backend sets: a trial that sets one of them is refused."""
@@ -268,7 +272,7 @@ def _defaults(variant: Variant) -> dict[str, str]:
     }
     # Kafka's own is the session's timeout, within which a starved machine may not start a ZooKeeper server.
     patient = {"zookeeper.connection.timeout.ms": 30_000} if variant.metadata_mode == "zookeeper" else {}
-    return {key: str(value) for key, value in (internal | small | patient).items()}
+    return {key: str(value) for key, value in (internal | small | patient).items()} | remote_properties(variant)
 
 
 def shaping_settings(variant: Variant) -> dict[str, str]:
@@ -340,6 +344,7 @@ def check_variant(variant: Variant) -> None:
             f"variant.migration_controllers = {variant.migration_controllers} is for a cluster that begins with ZooKeeper. "
             'Set metadata_mode = "zookeeper", or remove it.'
         )
+    check_tiered(variant, remote_store)
     if variant.features:
         _check_features(variant)
     if variant.metadata_mode != "zookeeper" and len(variant.kafka_versions) > 1:

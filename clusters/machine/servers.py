@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from prozess.clusters.files.segments import read_batches, read_records
-from prozess.clusters.install.jars import class_path, ensure_jars
+from prozess.clusters.install.jars import class_path, ensure_extra, ensure_jars, remote_store
 from prozess.clusters.install.tools import JavaRuntime, find_java
 from prozess.clusters.machine.archives import archive_flags, class_data_archive
 from prozess.clusters.machine.sandbox import DATA, OBSERVER, address_of
@@ -38,6 +38,7 @@ from prozess.clusters.machine.server_properties import (
 )
 from prozess.clusters.machine.server_properties import MAIN_CLASS as ZOOKEEPER_MAIN
 from prozess.clusters.machine.server_properties import ZOOKEEPER_JVM_FLAGS as ZOOKEEPER_FLAGS
+from prozess.clusters.machine.tiered import make_store, store_beside, store_properties
 from prozess.clusters.protocol.client import Cursor, Malformed
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from prozess.harness.errors import ClusterFailed, NotReady
@@ -101,6 +102,8 @@ class NodeServers:
         checkpoint = None if with_zookeeper else self._checkpoint(self.java)
         self.features = {} if checkpoint is None else feature_levels(checkpoint.content)
         self._cluster_id = "" if checkpoint is None else new_kafka_uuid()
+        if self._variant.tiered_storage:
+            make_store(self._directory)
         for placement in self._placements:
             directory = self._directory / placement.name
             shutil.rmtree(directory, ignore_errors=True)
@@ -127,10 +130,16 @@ class NodeServers:
         """The jars that the node of this name is started with now."""
         return self._jars[self.version_of(name)]
 
+    def plugins_of(self, name: str) -> tuple[Path, ...]:
+        """The jars that the node of this name loads besides, with a class loader of their own: that of the remote store."""
+        return (ensure_extra(remote_store(self.version_of(name))),) if self._variant.tiered_storage else ()
+
     def install(self, placement: Placement, version: str) -> None:
         """Gives a server another version from its next start on, with the data and the properties that it has."""
         assert version in self._jars, f"{version} was not announced as needed later"
         self._installed[placement.name] = version
+        if self._variant.tiered_storage:  # its plugin is another
+            self._write_files(placement, self._directory / placement.name)
         self._write_logging(placement, self._directory / placement.name)
         self._find_archive(placement)
 
@@ -151,6 +160,13 @@ class NodeServers:
         properties = server_properties(self._variant, placement, self._placements, stage=stage)
         (directory / _file_name(placement)).write_text(properties_text(properties), encoding="utf-8")
         self._find_archive(placement)
+
+    def _store_properties(self, placement: Placement) -> dict[str, str]:
+        """The settings of a broker for the remote store, if there is one. Its plugin is that of the version that it runs."""
+        if not self._variant.tiered_storage or BROKER not in placement.roles:
+            return {}
+        (plugin,) = self.plugins_of(placement.name)
+        return store_properties(store_beside(placement.data_directory), plugin)
 
     def _find_archive(self, placement: Placement) -> None:
         assert self.java is not None, "not formatted"
@@ -197,6 +213,7 @@ class NodeServers:
             properties = zookeeper_properties(placement, self._placements, own_network=self._own_networks)
         else:
             properties = server_properties(self._variant, placement, self._placements)
+            properties |= self._store_properties(placement)
         (directory / _file_name(placement)).write_text(properties_text(properties), encoding="utf-8")
 
     def _write_logging(self, placement: Placement, directory: Path) -> None:

@@ -8,10 +8,10 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from prozess.clusters.install.jars import cached_jars
+from prozess.clusters.install.jars import cached_extra, cached_jars, remote_store
 from prozess.clusters.methods.class_files import KafkaClasses
 from prozess.clusters.methods.rules import RuleFiles, rules_text
 from prozess.harness.config.impairments import MethodRule
@@ -25,12 +25,23 @@ CHECK_TIMEOUT_S = 120.0
 _CHECKER, _NO_ERRORS = "org.jboss.byteman.check.TestScript", "TestScript: no errors"
 
 
-def refuse_missing_methods(plan: Plan, *, jars_of: Callable[[str], Sequence[Path]] = cached_jars) -> None:
+JarsOf = Callable[[str], Sequence[Path]]
+"""A version → its jars that are in the cache."""
+
+
+def cached_plugin(version: str) -> Sequence[Path]:
+    """Returns the jar of a version's remote store, if it is in the cache; else none."""
+    plugin = cached_extra(remote_store(version))
+    return () if plugin is None else (plugin,)
+
+
+def refuse_missing_methods(plan: Plan, *, jars_of: JarsOf = cached_jars, plugin_of: JarsOf = cached_plugin) -> None:
     """Raises BadInput for the first step about a method that a version does not have which one of its targets may run.
 
     Versions without jars are not looked at. After a step that installs another version it is enough if one of them has it:
     the node itself is looked at when the fault strikes."""
-    classes_of = cache(lambda version: KafkaClasses(version, jars) if (jars := jars_of(version)) else None)
+    found = partial(_with_plugin, plan, jars_of=jars_of, plugin_of=plugin_of)
+    classes_of = cache(lambda version: KafkaClasses(version, jars) if (jars := found(version)) else None)
     for step in plan.method_steps:
         assert isinstance(step.do, FaultAction), step
         versions, later = _versions(plan, step), _installed_before(plan, step)
@@ -39,6 +50,18 @@ def refuse_missing_methods(plan: Plan, *, jars_of: Callable[[str], Sequence[Path
         refused = [why for why in whys if why is not None]
         if refused and (not later or len(refused) == len(whys)):
             raise BadInput(f"Step {step.name!r}: {refused[0]}")
+
+
+def _with_plugin(
+    plan: Plan, version: str, *, jars_of: JarsOf = cached_jars, plugin_of: JarsOf = cached_plugin
+) -> Sequence[Path]:
+    """Returns the jars of a version and, with tiered storage, that of the remote store, whose methods can be named, too. No
+    jars if one of them is not in the cache."""
+    jars = jars_of(version)
+    if not plan.variant.tiered_storage or not jars:
+        return jars
+    plugin = plugin_of(version)
+    return [*jars, *plugin] if plugin else ()
 
 
 def _installed_before(plan: Plan, step: Step) -> tuple[str, ...]:
@@ -91,12 +114,15 @@ def refuse_bad_rules(
     with tempfile.TemporaryDirectory(prefix="prozess-rules-") as directory:
         for number, step in enumerate(plan.method_steps):
             for version in dict.fromkeys((*_versions(plan, step), *_installed_before(plan, step))):
-                if text := _text_of(plan, step, KafkaClasses(version, jars_of(version)), Path(directory)):
+                classes = KafkaClasses(version, _with_plugin(plan, version, jars_of=jars_of))
+                if text := _text_of(plan, step, classes, Path(directory)):
                     script = Path(directory) / f"{number}-{version}.btm"
                     script.write_text(text, encoding="utf-8")
                     rules.setdefault(version, []).append((step, str(script)))
         for version, made in rules.items():
-            complaint = _checked([str(script) for _, script in made], [agent, *jars_of(version)], java)
+            complaint = _checked(
+                [str(script) for _, script in made], [agent, *_with_plugin(plan, version, jars_of=jars_of)], java
+            )
             if _NO_ERRORS not in complaint:
                 step = next((step for step, script in made if script in complaint), made[0][0])
                 raise BadInput(

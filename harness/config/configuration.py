@@ -192,6 +192,11 @@ class TopicConfiguration(Frozen):
     properties: dict[str, Text] = Field(default_factory=dict)
     """Kafka's own properties that have no key here, such as `topic.properties.segment.ms`."""
 
+    @property
+    def is_tiered(self) -> bool:
+        """Says whether segments of the topic go to a remote store (KIP-405)."""
+        return self.properties.get("remote.storage.enable", "false").lower() == "true"
+
     def kafka_properties(self) -> dict[str, str]:
         """Returns the properties as CreateTopics wants them."""
         named = {
@@ -281,6 +286,9 @@ class Variant(Frozen):
     """The racks of the cluster. Brokers are dealt to them in turn."""
     features: dict[str, Annotated[int, Field(ge=0, le=1000)]] = Field(default_factory=dict)
     """The feature levels that differ from those of the version, such as that of `transaction.version` (KIP-1022)."""
+    tiered_storage: bool = False
+    """Brokers keep the records of topics with remote.storage.enable in a remote store, too (KIP-405): LocalTieredStorage of
+    Kafka's own tests, in a directory of the run that all brokers share."""
     properties: dict[str, Text] = Field(default_factory=dict)
     """Broker properties that override the defaults of the backend."""
 
@@ -365,6 +373,8 @@ class ComposeOptions(Frozen):
     Kafka."""
 
 
+TIERED = "tiered"
+"""The trait of cells whose topic has tiered storage."""
 BOUNDED = "bounded"
 """The trait of cells for which the trial states a delivery bound."""
 

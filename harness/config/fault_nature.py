@@ -30,3 +30,5 @@ class FaultNature:
     late."""
     elects_unclean: bool = False
     """It asks the controller for an UNCLEAN election (KIP-460)."""
+    harms_store: bool = False
+    """Brokers cannot read, or cannot write, what is in the remote store of tiered storage. Their own logs stay."""

@@ -58,6 +58,8 @@ class Capability(StrEnum):
     """End a node together with everything that it has not fsynced."""
     INSTALL = "install"
     """Start a node with another version of Kafka, from then on."""
+    HARM_STORE = "harm-store"
+    """Keep brokers from the remote store of tiered storage, or from an object in it."""
     SHIFT_CLOCK = "shift-clock"
     """Set the wall clock of one running node."""
 
@@ -249,6 +251,25 @@ class ClockShift(Frozen):
     drift_ppm: float = 0.0
 
 
+class StoreAway(Frozen):
+    """The remote store is not there: whatever the node, and any other, reads, copies or deletes in it fails."""
+
+    needs: ClassVar[Capability] = Capability.HARM_STORE
+    kind: Literal["store-away"] = "store-away"
+
+
+class HarmedObject(Frozen):
+    """An object of the remote store is `lost` (its files are gone), or `damaged` (bytes in the middle of its records are
+    others). It is that of one segment of the partition: the `first`, the `middle` or the `last` that is there."""
+
+    needs: ClassVar[Capability] = Capability.HARM_STORE
+    kind: Literal["harmed-object"] = "harmed-object"
+    topic: str
+    number: int
+    how: Literal["lost", "damaged"]
+    which: Literal["first", "middle", "last"]
+
+
 Impairment = Annotated[
     Loss
     | ClientCut
@@ -260,7 +281,9 @@ Impairment = Annotated[
     | SlowDisk
     | FrozenDisk
     | FailedDisk
-    | ClockShift,
+    | ClockShift
+    | StoreAway
+    | HarmedObject,
     Field(discriminator="kind"),
 ]
 IMPAIRMENT: TypeAdapter[Impairment] = TypeAdapter(Impairment)

@@ -37,6 +37,7 @@ from prozess.harness.schema import (
     ObservationKind,
     Outcome,
     ReadFlag,
+    RemoteState,
     Role,
     StepOutcome,
     Table,
@@ -61,6 +62,7 @@ _CODES: Mapping[str, type[IntEnum]] = {
         FaultPhase,
         Tristate,
         StepOutcome,
+        RemoteState,
     )
 }
 _RANGES: Mapping[str, tuple[int, int]] = {
@@ -83,6 +85,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
 """The least and the greatest value by the unit of a column. A segment has up to 2³¹ bytes, and no log 2⁴⁸ records."""
 _ANY = (-(2**63), 2**63 - 1)
 _NEVER_NONE: Mapping[str, Sequence[str]] = {
+    "remote_segments": ("read_ns", "first_offset", "partition", "damaged"),
     "sends": ("sequence", "invoked_ns"),
     "reads": ("log_offset", "read_ns", "span"),
     "processed": ("log_offset", "started_ns", "span"),

@@ -172,6 +172,12 @@ def ended_partitions(plan: Plan, metadata: Mapping[str, np.ndarray]) -> frozense
     return frozenset(metadata["partition"][gone].tolist())
 
 
+def remote_stores_read(seen: Mapping[str, np.ndarray]) -> frozenset[int]:
+    """Returns the partitions of which the remote store was read to its end, after the audit."""
+    rows = (seen["kind"] == ObservationKind.REMOTE_STORE_READ.value) & (seen["step"] == NONE)
+    return frozenset(seen["partition"][rows].tolist())
+
+
 # What is known of each client: what was planned for it, and then what it reported itself.
 
 

@@ -28,6 +28,7 @@ from prozess.harness.history.participants import (
     ended_partitions,
     log_starts,
     nodes_out,
+    remote_stores_read,
     retention_of,
 )
 from prozess.harness.interfaces.checking import CellHistory, CopyFacts, PartitionHistory, Retention
@@ -204,6 +205,9 @@ class History:
             copies=self._copies.get(partition, {}),
             replicas=PartitionColumns(self.files["replicas"], partition),
             snapshots=self._of_partition("snapshots", partition),
+            tiered=partition in self._tiered,
+            remote=self._of_partition("remote_segments", partition),
+            remote_read=partition in self._remote_read,
             client_clock=facts.clock,
             metadata=self._of_partition("metadata", partition),
             observations=self._of_partition("observations", partition),
@@ -389,6 +393,14 @@ class History:
     @cached_property
     def _assignments(self) -> dict[int, tuple[int, ...]]:
         return {planned.partition: planned.assignment for planned in self.plan.partitions}
+
+    @cached_property
+    def _tiered(self) -> frozenset[int]:
+        return frozenset(p for c in self.plan.cells if c.topic.is_tiered for p in c.partitions)
+
+    @cached_property
+    def _remote_read(self) -> frozenset[int]:
+        return remote_stores_read(self._observations)
 
     @cached_property
     def _compacted(self) -> frozenset[int]:

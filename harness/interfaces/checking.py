@@ -11,7 +11,7 @@ from prozess.harness.columns import empty_rows
 from prozess.harness.interfaces.witnesses import no_latencies, no_windows
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import Cell, PlannedClient, ReadersBegin
-from prozess.harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
+from prozess.harness.schema import METADATA, OBSERVATIONS, REMOTE_SEGMENTS, SNAPSHOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,12 @@ class PartitionHistory:
     of its log."""
     snapshots: Mapping[str, np.ndarray] = field(default_factory=partial(empty_rows, SNAPSHOTS))
     """The rows of the table `snapshots` for this partition, of every step, as they were written."""
+    tiered: bool = False
+    """True means that brokers keep the partition's segments in a remote store, too (KIP-405)."""
+    remote: Mapping[str, np.ndarray] = field(default_factory=partial(empty_rows, REMOTE_SEGMENTS))
+    """The rows of the table `remote_segments` for this partition, of every step, as they were written."""
+    remote_read: bool = False
+    """True means that the remote store was read to its end after the audit, and what brokers believe of it."""
     client_clock: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     """int32[clients]: the clock that each client took its times from. Only times of the same clock can be compared.
     NONE means that the clock is not known, and so does an id beyond the end of the array."""

@@ -400,6 +400,37 @@ class ProgressCase(IntEnum):
     """No broker answered one that the active controller answers."""
 
 
+# Cases of `remote-gap` and `remote-conflict`. The kernels find them, and rules judge them.
+
+
+@unique
+class GapCase(IntEnum):
+    """Says why nothing of some offsets can be read, as the `case` of witnesses of `remote-gap`. The first that applies
+    counts."""
+
+    GONE = 1
+    """Brokers believe that a segment with them was copied, and there is no object."""
+    DAMAGED = 2
+    """The object of that segment is cut off, or has batches with another checksum than their bytes."""
+    UNFINISHED = 3
+    """The copy of the only segment with them never came to its end."""
+    NEVER_COPIED = 4
+    """Nobody knows of a segment with them."""
+    TAKEN = 5
+    """Brokers deleted the segment with them, or began to, and the log start had not passed it when the audit asked. It comes
+    before all others."""
+
+
+@unique
+class RemoteCase(IntEnum):
+    """Says what is wrong with a batch, as the `case` of witnesses of `remote-conflict`."""
+
+    TWIN = 1
+    """Another batch of the same copy, or of the remote store and that broker's log together, has some of its offsets."""
+    EPOCH_FELL = 2
+    """Its leader epoch is lower than that of the batch before it, which is in the other of the two."""
+
+
 # Cases of `out-of-sequence`. The kernel finds them, and no rule distinguishes them.
 
 

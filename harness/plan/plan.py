@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from prozess.harness.config.configuration import (
     BOUNDED,
+    TIERED,
     ComposeOptions,
     DeliveryBound,
     IsolationLevel,
@@ -142,10 +143,11 @@ class Cell(Frozen):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Returns the kinds of workload whose anomalies are judged in the cell: its own, what its copiers also do, and
-        BOUNDED where the trial states a delivery bound."""
+        """Returns the kinds of workload whose anomalies are judged in the cell: its own, what its copiers also do, BOUNDED
+        where the trial states a delivery bound, and TIERED where the topic has tiered storage."""
         bounded = () if self.delivery_bound is None else (BOUNDED,)
-        return frozenset({self.workload, *self._traits_of_work(), *bounded})
+        tiered = (TIERED,) if self.topic.is_tiered else ()
+        return frozenset({self.workload, *self._traits_of_work(), *bounded, *tiered})
 
     def _traits_of_work(self) -> Iterator[str]:
         match self.work:

@@ -30,7 +30,7 @@ from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT, TABLES, Colum
 
 FIRST_SEGMENT_ROWS = 1 << 12
 LAST_SEGMENT_ROWS = 1 << 20
-_NAME = re.compile(r"(?P<table>[a-z]+)\.(?P<client>\d+)\.(?P<segment>\d+)\.rows")
+_NAME = re.compile(r"(?P<table>[a-z_]+)\.(?P<client>\d+)\.(?P<segment>\d+)\.rows")
 
 
 def segment_rows(segment: int) -> int:

@@ -49,6 +49,7 @@ _NATURE = {
     "loses_unflushed": "lose what was not synced to the disk",
     "shifts_clock": "move a node's wall clock",
     "elects_unclean": "ask for an unclean election",
+    "harms_store": "keep brokers from what is in the remote store",
 }
 """What a kind of fault may do to a node (`FaultNature`), in words that follow "may"."""
 _WORDS: dict[str, tuple[str, str]] = {

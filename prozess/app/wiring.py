@@ -3,7 +3,7 @@
 from prozess.clusters.disks import shim
 from prozess.clusters.disks.volumes import claimed, sweep, thaw
 from prozess.clusters.install import tools
-from prozess.clusters.install.jars import cached_agent, ensure_jars
+from prozess.clusters.install.jars import cached_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.install.wheels import ensure_library
 from prozess.clusters.protocol.admin import Admin
@@ -35,7 +35,7 @@ def _sweep_engine(run: RunDirectory) -> SweepReport:
     return sweep_run(run)
 
 
-TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, librdkafka=ensure_library, metrics_agent=cached_agent, clocks=shim)
+TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, librdkafka=ensure_library, metrics_agent=cached_extra, clocks=shim)
 
 
 def tool_versions(backend: str) -> dict[str, str]:

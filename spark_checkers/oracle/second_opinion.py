@@ -48,7 +48,7 @@ AUDITED = texts_of(
         "shares",
         "copies",
     ),
-    *("leaders", "snapshots", "delivery", "progress"),
+    *("leaders", "snapshots", "tiers", "delivery", "progress"),
 )
 """The texts for a history that was audited."""
 QUERIES = AUDITED.queries

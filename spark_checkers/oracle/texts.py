@@ -28,12 +28,14 @@ from prozess.harness.schema import (
     ORIGIN_SEQUENCE_BITS,
     READS,
     RECORDER_CLIENT,
+    REMOTE_STORE,
     Isolation,
     MetadataKind,
     MetadataSource,
     ObservationKind,
     Outcome,
     ReadFlag,
+    RemoteState,
     Role,
 )
 
@@ -79,6 +81,7 @@ CONSTANTS = {
     "CONTROL": 0x20,
     # Numbers that are not there, times that never came, and ids of our own.
     "NONE": NONE,
+    "REMOTE_STORE": REMOTE_STORE,
     "MISSING": f"({MISSING + 1} - 1)",
     "FOREVER": 2**63 - 1,
     "FAR": 2**62,
@@ -122,6 +125,7 @@ _CASES: Mapping[str, type[IntEnum]] = {
         *(case for name, case in vars(witnesses).items() if name.endswith("Case")),
         MetadataKind,
         ObservationKind,
+        RemoteState,
     )
 }
 
@@ -149,6 +153,7 @@ _FILES = (
     *("views", "revealed", "log", "unaudited_log", "errors", "snapshots", "transactions", "unaudited_transactions"),
     *("copies", "reading", "unaudited_reading", "stalls", "delivery", "ownership", "commits", "processing", "leaders"),
     "shares",
+    "tiers",
     "progress",
 )
 

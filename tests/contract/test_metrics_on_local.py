@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prozess.clusters.install.jars import ensure_agent, ensure_jars
+from prozess.clusters.install.jars import ensure_extra, ensure_jars
 from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.recording.rows import read_rows
@@ -107,7 +107,7 @@ print(json.dumps(seen))
 @pytest.fixture(scope="module", params=["4.4.0", pytest.param("3.9.2", marks=pytest.mark.long)])
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("metrics")
-    ensure_agent()
+    ensure_extra()
     ensure_jars(request.param)
     command = enter_command([sys.executable, "-c", INSIDE, str(directory), request.param])
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
@@ -161,7 +161,7 @@ def test_a_killed_node_is_absent_and_never_zero(seen: Any) -> None:
 
 
 def test_the_agent_is_the_one_that_is_locked(tmp_path: Path) -> None:
-    from prozess.clusters.install.jars import cached_agent
+    from prozess.clusters.install.jars import cached_extra
 
-    assert cached_agent() is not None
-    assert cached_agent(environment={"PROZESS_CACHE": str(tmp_path)}) is None
+    assert cached_extra() is not None
+    assert cached_extra(environment={"PROZESS_CACHE": str(tmp_path)}) is None

@@ -16,6 +16,7 @@ OTHER_CODE = ("benchmarks", "docs", "tests", "tools", "trials")
 
 FILES_IN_A_FOLDER_MAX = 25
 ALIKE = {
+    "clusters/install/locks": "each file says what the jars of one version are",
     "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
 }
@@ -27,18 +28,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_070,
-    "clusters": 20_630,
-    "harness": 37_860,
-    "nemesis": 4_940,
+    "checkers": 12_290,
+    "clusters": 21_250,
+    "harness": 38_110,
+    "nemesis": 5_060,
     "prozess": 1_050,
-    "prozess/app": 6_800,
+    "prozess/app": 6_830,
     "prozess/campaigns": 6_900,
     "prozess/exchange": 7_300,
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_200,
+    "spark_checkers": 5_250,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

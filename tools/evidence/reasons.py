@@ -332,6 +332,49 @@ REASONS: tuple[Reason, ...] = (
         "Whether a step was done is what its outcome says. The times are for the timeline.",
     ),
     Reason("steps", ("detail",), ALL, "A text for people."),
+    Reason("remote_segments", ("client",), ("none",), _RECORDER),
+    Reason(
+        "remote_segments",
+        ("read_ns",),
+        MOVED,
+        "Files of nodes that have ended do not change: when they are read says nothing.",
+    ),
+    Reason(
+        "remote_segments",
+        ("segment_high", "segment_low", "topic_id_high", "topic_id_low", "node", "copied_ms", "changed_ms"),
+        ALL,
+        "Who copied a segment, when and under which id, is for people. Whose segment it is, `current` says.",
+    ),
+    Reason(
+        "remote_segments",
+        ("size", "stored_size"),
+        (*MOVED, "none"),
+        "What is whole of an object was read batch by batch. Its bytes are not counted again.",
+    ),
+    Reason(
+        "remote_segments",
+        ("first_offset",),
+        ("less",),
+        "A segment that begins earlier covers more. Batches are compared by themselves.",
+    ),
+    Reason(
+        "remote_segments",
+        ("last_offset",),
+        (*MOVED, "none"),
+        "Where an object is there, it counts up to where it is whole, and not as far as brokers believe.",
+    ),
+    Reason(
+        "remote_segments",
+        ("whole_to",),
+        ("greater", "another's"),
+        "What one object would have beyond its end, the next one has. Batches are compared by themselves.",
+    ),
+    Reason(
+        "remote_segments",
+        ("damaged",),
+        ("greater", "far"),
+        "A number for people. The object counts up to its first damaged batch.",
+    ),
     Reason("snapshots", ("client",), ALL, _RECORDER),
     Reason(
         "snapshots", ("read_ns",), ALL, "Files of nodes that have ended do not change: when they are read says nothing."

@@ -49,11 +49,11 @@ class LockedJar:
     sha256: str
 
 
-def locked_versions() -> tuple[str, ...]:
-    """The versions of Kafka that have a lock."""
-    names = (entry.name for entry in files(__name__).iterdir())
-    kafka = (n for n in names if n.startswith("kafka-") and n.endswith(".lock"))
-    return tuple(sorted(n.removeprefix("kafka-").removesuffix(".lock") for n in kafka))
+def locked_versions(product: str = "kafka") -> tuple[str, ...]:
+    """The versions of a product that have a lock."""
+    pattern = re.compile(rf"{re.escape(product)}-(\d[^-]*)\.lock")
+    found = (pattern.fullmatch(entry.name) for entry in files(__name__).iterdir())
+    return tuple(sorted(match[1] for match in found if match))
 
 
 def read_lock(version: str, *, product: str = "kafka") -> tuple[LockedJar, ...] | None:

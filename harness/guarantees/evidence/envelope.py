@@ -438,6 +438,8 @@ class Envelope:
     log_starts: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     """(time_ns ascending, offset) as observed."""
 
+    remote_to: int | None = None
+    """The offset behind the last segment that was copied to the remote store; None = it was not read."""
     logs_read: frozenset[int] = frozenset()
     """The brokers whose own logs were read."""
     truncations: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)

@@ -271,6 +271,7 @@ class Evidence:
         """Returns what happened to one partition of a cell."""
         lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
         audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
+        _, remote_to = self._observed(partition, ObservationKind.REMOTE_STORE_READ)
         return Envelope(
             timeline=self._timeline(plan, partition),
             faults=tuple(
@@ -300,6 +301,7 @@ class Evidence:
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
             log_starts=self._observed(partition, ObservationKind.LOG_START),
             sampled_unclean=() if partition in self.timelines else self.sampled.get(partition, ()),
+            remote_to=int(remote_to.max()) if len(remote_to) else None,
             logs_read=self._logs_read,
             truncations=self._truncations(partition),
             markers_refused_ns=self._observed(NONE, ObservationKind.MARKERS_REFUSED)[0],
@@ -521,20 +523,19 @@ def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:
 
 
 def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:
-    """Returns the fault as far as it concerns a partition: an unclean election that was asked for others, or a file of
-    another that was damaged, excuses nothing here."""
+    """Returns the fault as far as it concerns a partition: an unclean election that was asked for others, or a file or a
+    remote object of another that was damaged, excuses nothing here."""
     if fault.nature is None or not 0 <= fault.step < len(plan.steps):
         return fault
     action = plan.steps[fault.step].do
     if isinstance(action, FaultAction) and fault.kind == "corrupt-file":
         own = action.parameters.get("file") == "checkpoint" or action.parameters.get("partition", 0) == partition
         return fault if own else replace(fault, nature=replace(fault.nature, destroys=False))
-    if not fault.nature.elects_unclean:
-        return fault
-    if not isinstance(action, FaultAction):
+    if not isinstance(action, FaultAction) or not (fault.nature.elects_unclean or fault.kind == "harm-object"):
         return fault
     named = {target.partition for target in map(parse_target, action.targets) if target.role == "partition"}
-    return fault if named & {None, partition} else replace(fault, nature=replace(fault.nature, elects_unclean=False))
+    elsewhere = replace(fault.nature, elects_unclean=False, harms_store=False)
+    return fault if named & {None, partition} else replace(fault, nature=elsewhere)
 
 
 # Clients that forgot every broker, by their own statistics.

@@ -40,6 +40,8 @@ class Happened:
     """`unclean`, of any partition of the cell."""
     faulted: Tristate = Tristate.NO
     """There was a fault, of any kind."""
+    store_harmed: Tristate = Tristate.NO
+    """Brokers could not read, or not write, what is in the remote store."""
     asked: Tristate = Tristate.NO
     """Somebody asked for an unclean election."""
     several_releases: Tristate = Tristate.NO
@@ -68,6 +70,7 @@ def could_happen(
         rebalanced=Tristate.UNKNOWN if out else Tristate.NO,
         destroyed=Tristate.UNKNOWN if destroyed else Tristate.NO,
         faulted=Tristate.UNKNOWN,
+        store_harmed=Tristate.UNKNOWN if anything or any(n.harms_store for n in known) else Tristate.NO,
         asked=Tristate.UNKNOWN if asked else Tristate.NO,
     )
 

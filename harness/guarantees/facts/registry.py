@@ -361,6 +361,15 @@ FACTS: Mapping[str, Fact] = {
         "by then the log start had been seen beyond the consumer's position; unknown if it was seen there only later",
         could=lambda h: possibly(h.deleted),
     ),
+    "retention is limited": Fact(
+        "the topic has a retention.ms or a retention.bytes", lambda c: yes_if(c.retention_limited)
+    ),
+    "taken": Fact("brokers deleted the segment, or began to", could=lambda h: Tristate.UNKNOWN),
+    "remote store harmed": Fact(
+        "the offset was copied to the remote store, and in between a fault kept brokers from the store, or from an object of "
+        "this partition in it",
+        could=lambda h: possibly(h.store_harmed),
+    ),
     "read beyond delete.retention.ms": Fact(
         "from the older record to its end, the audit took as long as tombstones are kept (delete.retention.ms)",
         could=lambda h: possibly(h.audited_slowly),

@@ -69,6 +69,25 @@ def quorum_was_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return doubt_unless(out(envelope.faults), known=out(proven) == TRUE)
 
 
+def store_harmed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Is the offset one that was copied to the remote store, and did a fault keep brokers from the store, or from an object
+    of the partition in it, at some time between `begin_ns` and `end_ns`? Unknown where the store was not read."""
+    parts = (
+        all_true(
+            as_truth(
+                (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
+                & (fault.end_ns + envelope.error_ns >= witnesses["begin_ns"])
+            ),
+            np.int8(fault.may("harms_store")),
+        )
+        for fault in envelope.faults
+    )
+    harmed = any_true(constant(FALSE, len(witnesses)), *parts)
+    if envelope.remote_to is None:
+        return doubt_unless(harmed, known=False)
+    return all_true(harmed, as_truth(witnesses["log_offset"] < envelope.remote_to))
+
+
 def within_fetch_timeout(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Did the controller that was replaced go on for no longer than controller.quorum.fetch.timeout.ms allows? Unknown where
     it is not known when it was replaced (`other_ns`)."""

@@ -38,7 +38,13 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted_before_read,
 )
 from prozess.harness.guarantees.facts.server_logs import markers_refused
-from prozess.harness.guarantees.facts.settling import controller_cut_off, quorum_was_out, troubled, within_fetch_timeout
+from prozess.harness.guarantees.facts.settling import (
+    controller_cut_off,
+    quorum_was_out,
+    store_harmed,
+    troubled,
+    within_fetch_timeout,
+)
 from prozess.harness.guarantees.facts.stale_leaders import (
     a_clock_may_have_been_ahead,
     a_clock_may_have_ended_it,
@@ -98,6 +104,7 @@ from prozess.harness.interfaces.witnesses import (
     STALLED_NS,
     CopyCase,
     EpochCase,
+    GapCase,
     GroupCase,
     ProgressCase,
     RealTimeCase,
@@ -198,6 +205,8 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "may have expired": may_have_expired,
     "offsets may have expired": offsets_may_have_expired,
     "log start passed": log_start_passed,
+    "taken": explained_by(GapCase.TAKEN),
+    "remote store harmed": store_harmed,
     "read beyond delete.retention.ms": read_beyond_retention,
     "a replica away beyond delete.retention.ms": replica_away,
     "sent before it was read": lambda _, witnesses: as_truth(witnesses["case"] != RealTimeCase.READ_UNSENT),
@@ -319,6 +328,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         audited_slowly=audit_beyond_retention(envelope),
         long_away=away_beyond_retention(envelope),
         faulted=Tristate.YES if faults else Tristate.NO,
+        store_harmed=Tristate(int(any_true(np.int8(Tristate.NO), *(np.int8(f.may("harms_store")) for f in faults)))),
         asked=Tristate(int(any_true(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
         several_releases=Tristate.UNKNOWN,
         topic_deleted=yes_if(not envelope.topics_apart and any(life.ended for life in timeline.lives)),

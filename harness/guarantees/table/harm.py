@@ -11,11 +11,11 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "a record is gone, or never reaches its reader: nothing downstream can restore it": (
             *("lost", "lost-transaction", "unreported", "compacted-away", "not-exactly-once", "unprocessed"),
-            *("undelivered", "given-up", "skipped", "invisible", "expired-early"),
+            *("undelivered", "given-up", "skipped", "invisible", "expired-early", "remote-gap"),
         ),
         "a record is not the one that was sent, or replicas disagree about it": (
             *("corrupt", "diverged", "phantom", "resurrected", "tombstone-lost", "offset-conflict", "misplaced"),
-            *("snapshot-conflict", "unenforced"),
+            *("snapshot-conflict", "remote-conflict", "unenforced"),
         ),
         "a transaction shows in part, or shows what was aborted": (
             *("torn", "zombie-write", "aborted-read", "dirty-read", "early-read", "own-read", "information-cycle"),

@@ -540,6 +540,16 @@ STALLS = (
         source="KafkaConsumer, 'Offsets and Consumer Position'; KIP-98: a transaction past its timeout is aborted",
         rules=(
             Rule(
+                id="stalled/remote-store",
+                when=("remote store harmed",),
+                label="a remote store out of reach",
+                reason="what the consumer was to read next was in the remote store, and brokers could not read it there, so "
+                "the consumer asks again and again, and waits",
+                change="a remote store that loses no object",
+                source="KIP-405: fetches of remote records are answered from the store; seen with 4.4.0, an object lost for "
+                "25 s: librdkafka's consumer gets UNKNOWN_SERVER_ERROR once a second, Kafka's Java consumer no exception",
+            ),
+            Rule(
                 id="stalled/unsettled",
                 effect=RuleEffect.NOT_APPLICABLE,
                 when=("unsettled",),

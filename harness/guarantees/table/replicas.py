@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from prozess.harness.config.configuration import TIERED
 from prozess.harness.guarantees.table.rules import (
     DEFECTS,
     HW_SOURCE,
@@ -88,7 +89,68 @@ _OUT_OF_SEQUENCE = Guarantee(
         ),
     ),
 )
-REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT, _OUT_OF_SEQUENCE)
+
+
+def _elected_unclean(anomaly: str) -> Rule:
+    """Returns the rule for unclean elections, after which the remote store may have what the new leader never had."""
+    return Rule(
+        id=f"{anomaly}/unclean",
+        when=("a partition of the cell was elected unclean",),
+        label="unclean elections",
+        reason="an unclean election made a replica leader that did not have all records, and the remote store had been given "
+        "segments by the leader before it",
+        change="unclean.leader.election.enable=false",
+        source="KIP-405, 'Unclean leader election': remote segments of leader epochs that the new leader never had are no "
+        "part of its log any more",
+    )
+
+
+_REMOTE_GAP = Guarantee(
+    anomaly="remote-gap",
+    meaning="With tiered storage, some offsets are neither in a broker's own log nor whole in the remote store.",
+    promise="With tiered storage, a broker deletes a segment of its own only once the remote store has all of it, and keeps "
+    "it there until retention lets it go.",
+    found=(
+        "1 stretch of offsets is neither in a broker's own log nor whole in the remote store",
+        "{n} stretches of offsets are neither in a broker's own log nor whole in the remote store",
+    ),
+    undone="would have kept them",
+    nothing="no broker had deleted a segment of its own",
+    nothing_is_unknown=False,
+    source="KIP-405: a local segment is eligible for deletion only if it was copied to remote storage; UnifiedLog, "
+    "deletableSegments: up to the highest offset in remote storage",
+    workloads=(TIERED,),
+    rules=(
+        Rule(
+            id="remote-gap/retention",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("retention is limited", "taken"),
+            label="retention",
+            reason="retention took the segment, and the log start may have passed it after the audit had asked for it",
+            source="Kafka documentation, topic configurations retention.ms and retention.bytes; KIP-405: they count "
+            "the records of both tiers",
+        ),
+        _elected_unclean("remote-gap"),
+    ),
+)
+_REMOTE_CONFLICT = Guarantee(
+    anomaly="remote-conflict",
+    meaning="With tiered storage, two different batches have one offset, or a leader epoch falls, in the remote store or "
+    "between it and a broker's own log.",
+    promise="With tiered storage, the remote store and each broker's own log have the same batches where both have any, and "
+    "leader epochs rise from one to the other.",
+    found=(
+        "1 batch in the remote store and one beside it cannot both be in one log",
+        "{n} batches in the remote store and ones beside them cannot both be in one log",
+    ),
+    undone="would have kept them apart",
+    nothing="no batch was in the remote store",
+    nothing_is_unknown=False,
+    source="KIP-405: what is copied is a segment below the last stable offset, as it is; KIP-101: leader epochs only rise",
+    workloads=(TIERED,),
+    rules=(_elected_unclean("remote-conflict"), older_epoch_appended("remote-conflict")),
+)
+REPLICAS = (_DIVERGED, _REMOTE_GAP, _REMOTE_CONFLICT, _SNAPSHOT_CONFLICT, _OUT_OF_SEQUENCE)
 """These guarantees, in the order in which reports list them."""
 
 

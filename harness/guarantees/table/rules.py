@@ -38,6 +38,8 @@ class CellConfiguration:
     """How a copier keeps its progress (`CopierConfiguration.delivery`), or what an application promises; None = no copier."""
     unclean_enabled: bool = False
     """unclean.leader.election.enable of the topic."""
+    retention_limited: bool = False
+    """The topic has a retention.ms or a retention.bytes."""
     commits_first: bool = False
     """The group commits what its members may not have processed yet."""
     ends_are_stored: bool = False
@@ -59,6 +61,7 @@ class CellConfiguration:
     """The version of the oldest broker; None = not known."""
 
 
+_RETENTION = ("retention.ms", "retention.bytes")
 TRANSACTION_VERSION_2 = 2
 """Level of the feature transaction.version from which on the epoch changes with every transaction (KIP-890 part 2)."""
 
@@ -80,6 +83,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         transactions_before_v2=_before_v2(cell, transaction_version),
         delivery=cell.delivery,
         unclean_enabled=cell.topic.unclean_leader_election_enable,
+        retention_limited=any(cell.topic.properties.get(name, "-1") != "-1" for name in _RETENTION),
         commits_first=group is not None and commits_first(group),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
         crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
@@ -496,6 +500,7 @@ SEND_ENDED = "how the send ended"
 LOG_START = "a log start beyond the consumer's position"
 LOG_START_IN_TIME = "that this log start was seen in time"
 AUDIT = "the end of the audit"
+STORE = "what the remote store had at the end"
 
 PROOFS: Mapping[str, tuple[str, ...]] = {
     "topic deleted": (LOG, DELETION),
@@ -548,6 +553,8 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "within the quorum's fetch timeout": (ANSWERS,),
     "controller was cut off": (FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
+    "remote store harmed": (FAULT, EFFECT, STORE),
+    "taken": (CLIENTS,),
     "coordinator out": (FAULT, EFFECT, AIM),
     "found by a consumer": (CLIENTS,),
     "read_uncommitted": (CLIENTS,),

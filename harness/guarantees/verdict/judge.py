@@ -526,7 +526,7 @@ def _cells_text(plan: Plan, control: Control) -> str:
 
 
 _OF_CONTROLLERS = ("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered")
-NEEDS_NODES = (*_OF_CONTROLLERS, "diverged", "snapshot-conflict", "out-of-sequence")
+NEEDS_NODES = (*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "snapshot-conflict", "out-of-sequence")
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),

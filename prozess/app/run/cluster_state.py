@@ -13,8 +13,10 @@ import numpy as np
 
 from prozess.clusters.files.log_directories import log_directories
 from prozess.clusters.files.metadata_log import decode_ground_truth
+from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
 from prozess.clusters.files.zookeeper_log import columns_of_id
+from prozess.clusters.machine.tiered import store_beside
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.requests import DescribedPartition
 from prozess.clusters.registry import backend_named
@@ -23,7 +25,7 @@ from prozess.harness.interfaces import BrokerView, Cluster, PartitionView, Targe
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.codes import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_mask, recorded_as
 from prozess.harness.recording.rows import Recorder
-from prozess.harness.schema import NONE, MetadataKind, MetadataSource, ObservationKind
+from prozess.harness.schema import NONE, REMOTE_STORE, MetadataKind, MetadataSource, ObservationKind
 
 
 def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[str, np.ndarray]:
@@ -292,11 +294,11 @@ class Inspector:
         for replica in read_replicas(
             self._directories(), [self._named(p) for p in partitions], on_problem=problems.append
         ):
-            self._write_batches(replica, read_ns, step)
+            count += self._write_rows("replicas", replica.batches, read_ns, replica.partition, replica.node, step)
             self._write_facts(replica, read_ns, step)
             self._write_snapshots(replica, read_ns, step)
-            count += len(replica.batches["base_offset"])
             ends.setdefault(f"broker-{replica.node}", []).append(replica.log_end)
+        count += self._inspect_store(partitions, read_ns, step, problems)
         took_s = round((self._clock.monotonic_ns() - read_ns) / 1e9, 3)
         # A few partitions, as in a scenario's steps, are reported one by one.
         facts: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
@@ -321,6 +323,43 @@ class Inspector:
                         **columns_of_id(log.topic_id),
                     )
 
+    def _inspect_store(self, partitions: Sequence[int], read_ns: int, step: int, problems: list[str]) -> int:
+        """Writes what the remote store has of these partitions, if there is one. Returns the number of batches."""
+        if not self._plan.variant.tiered_storage:
+            return 0
+        directories, count = self._directories(), 0
+        store = store_beside(next(iter(directories.values())))
+        named = [self._named(p) for p in partitions]
+        mine: list[str] = []
+        copied_to = dict.fromkeys(partitions, 0)
+        for log in read_remote_logs(store, directories, named, on_problem=mine.append):
+            self._write_segments(log, read_ns, step)
+            count += self._write_rows("replicas", log.batches, read_ns, log.partition, REMOTE_STORE, step)
+            copied_to[log.partition] = log.copied_to
+        for partition, value in copied_to.items() if not mine else ():
+            kind = int(ObservationKind.REMOTE_STORE_READ)
+            self._recorder.write(
+                "observations", time_ns=read_ns, value=value, partition=partition, kind=kind, step=step
+            )
+        problems += mine
+        return count
+
+    def _write_segments(self, log: RemoteLog, read_ns: int, step: int) -> None:
+        for one in log.segments:
+            high, low = columns_of_id(one.segment).values()
+            names = ("first_offset", "last_offset", "whole_to", "size", "stored_size", "copied_ms", "changed_ms")
+            self._recorder.write(
+                "remote_segments",
+                read_ns=read_ns,
+                segment_high=high,
+                segment_low=low,
+                partition=log.partition,
+                step=step,
+                current=int(one.topic_id == log.topic_id),
+                **columns_of_id(one.topic_id),
+                **{name: getattr(one, name) for name in (*names, "node", "state", "damaged")},
+            )
+
     def log_ends(self, partitions: Sequence[int]) -> Mapping[tuple[int, int], int]:
         """Returns (node id, dense id) → the offset behind the last batch of that copy, now."""
         found = {}
@@ -339,12 +378,23 @@ class Inspector:
         planned = self._plan.partitions[partition]
         return planned.partition, planned.topic_name, planned.number
 
-    def _write_batches(self, replica: Replica, read_ns: int, step: int) -> None:
-        length = len(replica.batches["base_offset"])
+    def _write_rows(
+        self,
+        table: str,
+        rows: Mapping[str, np.ndarray],
+        read_ns: int,
+        partition: int,
+        node: int,
+        step: int,
+        **more: int,
+    ) -> int:
+        """Writes rows of one copy of a partition, and returns how many."""
+        length = len(next(iter(rows.values()), ()))
         if length:
-            same = {"read_ns": read_ns, "partition": replica.partition, "node": replica.node, "step": step}
+            same = {"read_ns": read_ns, "partition": partition, "node": node, "step": step, **more}
             columns = {name: np.full(length, value, dtype=np.int64) for name, value in same.items()}
-            self._recorder.extend("replicas", {**replica.batches, **columns})
+            self._recorder.extend(table, {**rows, **columns})
+        return length
 
     def _write_facts(self, replica: Replica, read_ns: int, step: int) -> None:
         def note(kind: ObservationKind, value: int, leader_epoch: int = NONE) -> None:
@@ -372,15 +422,7 @@ class Inspector:
 
     def _write_snapshots(self, replica: Replica, read_ns: int, step: int) -> None:
         for snapshot in replica.snapshots:
-            entries, length = snapshot.entries, len(snapshot.entries)
-            if length:
-                same = {
-                    "read_ns": read_ns,
-                    "snapshot_offset": snapshot.offset,
-                    "partition": replica.partition,
-                    "node": replica.node,
-                    "step": step,
-                }
-                columns = {name: np.full(length, value, dtype=np.int64) for name, value in same.items()}
-                found = {name: entries[name].astype(np.int64) for name in entries.dtype.fields or ()}
-                self._recorder.extend("snapshots", {**found, **columns})
+            entries = snapshot.entries
+            found = {name: entries[name].astype(np.int64) for name in entries.dtype.fields or ()}
+            of = (replica.partition, replica.node, step)
+            self._write_rows("snapshots", found, read_ns, *of, snapshot_offset=snapshot.offset)

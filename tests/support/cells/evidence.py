@@ -38,6 +38,7 @@ DICTIONARIES = {
         "mystery",
         "rolling-restart",
         "power-loss",
+        "store-away",
         "elect-unclean",
         "message",
         "method",

@@ -16,10 +16,10 @@ from prozess.spark_checkers.oracle.facts import add_cell, add_partition, add_ser
 from prozess.spark_checkers.oracle.second_opinion import WORLDLY
 
 PARTITIONS_PER_WORLD = 100
-_OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots")
+_OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots", "remote")
 _IDS = ("partition", "sent_partition")
-_TABLES = {"leader_offsets": "metrics", "own_heartbeats": "heartbeats"}
-"""What a cell has of a table that has another name."""
+_TABLES = {"leader_offsets": "metrics", "own_heartbeats": "heartbeats", "remote": "remote_segments"}
+"""What a cell or a partition has of a table that has another name."""
 _OF_CELL = ("partitions", "derived", "late_partitions")
 ONLY_PARTITIONS = Cell(
     cell=0,
@@ -44,7 +44,7 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
             for name in _OF_PARTITION:
                 rows = _moved(getattr(partition, name), world)
                 own = np.full(len(rows["partition"]), moved_partition(partition.partition, world)) if rows else None
-                found[name].append(rows | {"partition": own} if own is not None else rows)
+                found[_TABLES.get(name, name)].append(rows | {"partition": own} if own is not None else rows)
             moved = replace(partition, partition=moved_partition(partition.partition, world))
             add_partition(facts, moved, world=world, cell=planned)
         _add_clients(facts, partitions[0], {} if cell is None else cell.tables.get("clients", {}), world)

@@ -62,9 +62,9 @@ if WORLD is not None:
 def ensure_images(version: str, *, zookeeper: bool = False) -> None:
     """Built here where no registry gave any; and the metrics agent, which is given to containers."""
     from prozess.clusters.compose.engine import build_images, find_image
-    from prozess.clusters.install.jars import ensure_agent
+    from prozess.clusters.install.jars import ensure_extra
 
-    ensure_agent()
+    ensure_extra()
 
     try:
         find_image("kafka", version, zookeeper=zookeeper)
@@ -92,9 +92,9 @@ def numbered_from_zero(brokers: int, image: str) -> str:
 
 def enter_with_jars(command: list[str]) -> list[str]:
     """The command within a sandbox. What its cluster needs is fetched first: inside there is no network to fetch it over."""
-    from prozess.clusters.install.jars import ensure_agent, ensure_jars
+    from prozess.clusters.install.jars import ensure_extra, ensure_jars
 
-    ensure_agent()
+    ensure_extra()
     ensure_jars(Variant().kafka_version)
     return enter_command(command)
 

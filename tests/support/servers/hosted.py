@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prozess.clusters.install.jars import ensure_agent, ensure_jars
+from prozess.clusters.install.jars import ensure_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.local.cluster import LocalCluster, listen
 from prozess.clusters.machine.archives import CloseConsumer, build_archives
@@ -91,7 +91,7 @@ class HostProcess:
             build_archives(version, find_java(), jars, close=close)
         if plan.metrics:
             with suppress(HarnessFailed):  # without it the cluster runs all the same, and says what it lacks
-                ensure_agent()
+                ensure_extra()
         brokers = [node_id for node_id, roles in node_roles(plan.variant).items() if BROKER in roles]
         listeners = listen(brokers)
         self.relay_ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}

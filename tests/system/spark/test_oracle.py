@@ -72,6 +72,7 @@ FAMILIES = tuple(
             "reading.positions",
             "log.copies",
             "log.sequences",
+            "log.tiers",
             "log.leadership",
             "log.epochs",
             "log.real_time",

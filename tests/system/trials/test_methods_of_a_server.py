@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent, ensure_jars
+from prozess.clusters.install.jars import METHODS_AGENT, ensure_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.machine.processes import sweep_pids
@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None
     run.create()
     plan = make_plan(parse_trial(TRIAL, source="contract"), seed=1)
     run.plan.write_text(plan.model_dump_json())
-    ensure_agent(METHODS_AGENT)
+    ensure_extra(METHODS_AGENT)
     ensure_jars(plan.variant.kafka_version)
     built = LocalCluster(plan, run, clock=SystemClock(), isolation="signals")
     try:
@@ -164,7 +164,7 @@ def test_what_byteman_refuses_is_told_in_its_words(cluster: LocalCluster) -> Non
 
 def test_bytemans_own_checker_takes_the_rules_of_a_plan_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(parse_trial(TRIAL, source="contract"), seed=1)
-    given = {"agent": ensure_agent(METHODS_AGENT), "java": find_java().executable}
+    given = {"agent": ensure_extra(METHODS_AGENT), "java": find_java().executable}
     ensure_jars(plan.variant.kafka_version)
     refuse_bad_rules(plan, **given)
     made = planned.rules_text

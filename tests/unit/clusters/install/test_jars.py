@@ -19,16 +19,18 @@ from prozess.clusters.install import repository as repositories
 from prozess.clusters.install.jars import (
     METHODS_AGENT,
     METRICS_AGENT,
-    JavaAgent,
-    cached_agent,
+    ExtraJar,
+    cached_extra,
     cached_jars,
     class_path,
-    ensure_agent,
+    ensure_extra,
     ensure_jars,
     explain_failure,
     find_ivy,
     laid_down,
     module_text,
+    remote_store,
+    remote_store_versions,
     roots,
 )
 from prozess.clusters.install.locks import (
@@ -114,13 +116,13 @@ def test_jars_are_in_the_cache_once_they_were_fetched_and_as_long_as_they_are_wh
     assert cached_jars(VERSION, environment=world.environment) == ()
 
 
-@pytest.mark.parametrize("agent", [METRICS_AGENT, METHODS_AGENT])
-def test_an_agent_that_is_not_what_the_lock_says_is_refused_and_not_kept(world: World, agent: JavaAgent) -> None:
+@pytest.mark.parametrize("agent", [METRICS_AGENT, METHODS_AGENT, remote_store("4.4.0")])
+def test_another_jar_that_is_not_what_the_lock_says_is_refused_and_not_kept(world: World, agent: ExtraJar) -> None:
     world.served.add(agent.locked.coordinates, b"something else")
-    assert cached_agent(agent, environment=world.environment) is None
+    assert cached_extra(agent, environment=world.environment) is None
     with pytest.raises(MissingTool, match=f"{agent.name} {agent.version}"):
-        ensure_agent(agent, environment=world.environment)
-    assert cached_agent(agent, environment=world.environment) is None
+        ensure_extra(agent, environment=world.environment)
+    assert cached_extra(agent, environment=world.environment) is None
     assert not [name for name in world.leftovers() if name.startswith(agent.product)]
 
 
@@ -321,6 +323,14 @@ def test_the_locks_name_the_broker_its_tools_and_one_logging_binding(version: st
 
 def test_there_is_a_lock_of_the_newest_patch_of_every_minor_release() -> None:
     assert set(NEWEST_PATCHES) <= set(locked_versions())
+
+
+@pytest.mark.parametrize("version", remote_store_versions())
+def test_the_remote_store_of_a_version_is_that_of_its_own_tests(version: str) -> None:
+    coordinates = remote_store(version).locked.coordinates
+    assert (coordinates.artifact, coordinates.version) == ("kafka-storage", version)
+    assert coordinates.classifier == ("test-fixtures" if version_numbers(version) >= (4, 4) else "test")
+    assert version in locked_versions()
 
 
 def test_an_unknown_version_has_no_lock() -> None:

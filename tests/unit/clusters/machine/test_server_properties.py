@@ -17,8 +17,11 @@ from prozess.clusters.machine.server_properties import (
     zookeeper_properties,
 )
 from prozess.clusters.machine.servers import PORTS, SHARED_PORTS, put_into_namespaces
+from prozess.clusters.machine.tiered import check_topics, make_store, store_beside, store_properties
 from prozess.harness.config.configuration import Variant
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
 
 
 def placed(variant: Variant, **options: Any) -> dict[str, Placement]:
@@ -292,3 +295,74 @@ def test_at_the_end_nobody_knows_zookeeper() -> None:
         assert not [
             key for key in told if key in ("zookeeper.connect", "broker.id", "zookeeper.metadata.migration.enable")
         ]
+
+
+# --- tiered storage -------------------------------------------------------------------------------------------------
+
+
+def test_only_brokers_are_given_the_remote_store_and_all_servers_know_of_it() -> None:
+    variant = Variant(tiered_storage=True)
+    broker, controller = properties_of(variant, "broker-2"), properties_of(variant, "controller-3001")
+    assert broker["remote.log.storage.system.enable"] == controller["remote.log.storage.system.enable"] == "true"
+    told = store_properties(store_beside(Path("/run-directory/nodes/broker-2/data")), Path("/cache/plugin.jar"))
+    assert told["rsm.config.dir"] == "/run-directory/nodes/remote-store"
+    assert told["remote.log.storage.manager.class.path"] == "/cache/plugin.jar"
+    assert not told.keys() & (broker.keys() | controller.keys())
+    assert not [name for name in properties_of(Variant(), "broker-2") if name.startswith(("remote.", "rsm.", "rlmm."))]
+
+
+def test_a_trial_may_set_how_often_segments_are_copied_and_not_where_to() -> None:
+    interval = {"remote.log.manager.task.interval.ms": "100"}
+    assert properties_of(Variant(tiered_storage=True, properties=interval), "broker-1")[next(iter(interval))] == "100"
+    with pytest.raises(BadInput, match=r"sets 'rsm\.config\.dir', which prozess sets"):
+        properties_of(Variant(tiered_storage=True, properties={"rsm.config.dir": "/tmp"}), "broker-1")
+
+
+@pytest.mark.parametrize(
+    ("variant", "words"),
+    [
+        (
+            Variant(tiered_storage=True, kafka_version="4.2.2"),
+            r"4\.2\.2 has no remote store .* 4\.2\.1, 4\.3\.1, 4\.4\.0",
+        ),
+        (Variant(tiered_storage=True, kafka_version="3.8.1"), r"3\.8\.1 has no remote store"),
+        (Variant(tiered_storage=True, versions={"broker-1": "4.2.2"}), r"4\.2\.2 has no remote store"),
+        (Variant(tiered_storage=True, metadata_mode="zookeeper", kafka_version="3.9.2"), "needs KRaft here"),
+    ],
+)
+def test_a_cluster_that_cannot_have_tiered_storage_is_refused_by_name(variant: Variant, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        placed(variant)
+    placed(variant.model_copy(update={"tiered_storage": False}))
+
+
+def test_a_store_is_made_anew_and_stands_beside_the_nodes(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    (store / "an object").touch()
+    assert store_beside(tmp_path / "broker-1" / "data") == store
+    assert not any(path.name == "an object" for path in make_store(tmp_path).iterdir())
+
+
+TIERED = {"topic.properties": {"remote.storage.enable": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("base", "tiered", "words"),
+    [
+        (TIERED, False, r"the brokers have no remote store\. Set variant\.tiered_storage"),
+        (TIERED | {"topic.cleanup_policy": "compact"}, True, "no compacted topics with tiered storage"),
+        (TIERED, True, None),
+        ({"topic.cleanup_policy": "compact"}, True, None),
+    ],
+)
+def test_a_topic_that_kafka_does_not_make_is_refused(base: dict[str, Any], tiered: bool, words: str | None) -> None:
+    flat = {f"topic.properties.{k}": v for k, v in base.get("topic.properties", {}).items()}
+    flat |= {name: value for name, value in base.items() if name != "topic.properties"}
+    document = {"name": "t", "title": "t", "variant": {"tiered_storage": tiered}, "base": flat}
+    made = make_plan(parse_trial(document, source="test"), seed=1)
+    assert all(("tiered" in cell.traits) == bool("topic.properties" in base) for cell in made.cells)
+    if words is None:
+        check_topics(made)
+    else:
+        with pytest.raises(BadInput, match=words):
+            check_topics(made)

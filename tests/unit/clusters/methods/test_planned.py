@@ -62,6 +62,26 @@ def test_a_method_that_the_version_has_passes_and_another_is_refused_with_the_ne
     )
 
 
+PLUGIN = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+
+
+def test_a_method_of_the_remote_store_is_one_of_a_cluster_that_has_one(jars, tmp_path):
+    plugin = tmp_path / "plugin.jar"
+    with zipfile.ZipFile(plugin, "w") as jar:
+        jar.writestr(f"{PLUGIN.replace('.', '/')}.class", class_file(PLUGIN, ("copyLogSegmentData", "()V", PUBLIC, [])))
+    copying = step(NEW, method=f"{PLUGIN}#copyLogSegmentData")
+    for tiered, plugins, words in ((True, [plugin], None), (False, [plugin], "has no class"), (True, [], None)):
+        made = plan(copying, tiered_storage=tiered)
+        if words is None:
+            refuse_missing_methods(made, jars_of=jars, plugin_of=lambda _, found=plugins: found)
+        else:
+            with pytest.raises(BadInput, match=words):
+                refuse_missing_methods(made, jars_of=jars, plugin_of=lambda _, found=plugins: found)
+    wrong = plan(step(NEW, method=f"{PLUGIN}#fetchNothing"), tiered_storage=True)
+    with pytest.raises(BadInput, match="has no method fetchNothing"):
+        refuse_missing_methods(wrong, jars_of=jars, plugin_of=lambda _: [plugin])
+
+
 def test_a_version_whose_jars_are_not_there_is_not_looked_at(jars):
     assert refused(lambda version: [], step(OLD)) is None
 

@@ -6,7 +6,7 @@ import pytest
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.recording.codes import Dictionaries
 from prozess.harness.recording.rows import Recorder
-from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT
+from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT, TABLES
 from tests.support.small_runs import START_NS, make_small
 
 
@@ -53,3 +53,13 @@ def test_dictionaries_that_are_none_are_named(small):
     small.run.dictionaries.write_text('{"detail": 3}')
     with pytest.raises(HistoryUnreadable, match=r"dictionaries\.json"):
         Dictionaries(small.run.dictionaries)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name for name, table in TABLES.items() if "sequence" not in table.column_names})
+)
+def test_a_row_of_any_table_is_in_the_history(small, name):
+    before = small.history().rows(name)
+    with Recorder(small.run) as recorder:
+        recorder.write(name, **({"partition": 0} if "partition" in TABLES[name].column_names else {}))
+    assert small.history().rows(name) == before + (name not in ("partitions", "cells"))  # those are made from the plan

@@ -79,6 +79,8 @@ NOT_GENERATED = {
     "stalled": "no reader stands still, and nobody samples the last stable offset",
     "not-exactly-once": "nobody copies records from topic to topic",
     "snapshot-conflict": "no broker leaves a producer snapshot",
+    "remote-gap": "no topic has tiered storage",
+    "remote-conflict": "no topic has tiered storage",
     "own-read": "transactions that read take from other clients alone",
     "information-cycle": "transactions that read take from what stands in front of them",
     "write-cycle": "transactions write in the order of their commits",

@@ -30,6 +30,7 @@ from prozess.harness.guarantees.table.rules import (
     NEVER_EXCUSES,
     ON_EVERY_NODE,
     SEND_ENDED,
+    STORE,
     CellConfiguration,
     Rule,
     proofs_of,
@@ -38,6 +39,7 @@ from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_wi
 from prozess.harness.interfaces.witnesses import (
     CopyCase,
     EpochCase,
+    GapCase,
     GroupCase,
     RealTimeCase,
     ShareCase,
@@ -136,6 +138,14 @@ SEEN: Mapping[str, Seen] = {
     "may have expired": Seen(
         STABLE,
         columns={"end_s": 4 + DAY_S, "case": int(SnapshotCase.UNKNOWN_THERE)},
+    ),
+    "retention is limited": Seen(configuration={"retention_limited": True}),
+    "taken": of_case(GapCase.TAKEN),
+    "remote store harmed": Seen(
+        STABLE,
+        fault(0, "store-away", [1], 5, 7),
+        observations=[observed(ObservationKind.REMOTE_STORE_READ, 60, 10_000)],
+        columns={"begin_s": 6, "end_s": 30},
     ),
     "log start passed": Seen(
         STABLE,
@@ -272,6 +282,7 @@ def _taken(row: Mapping[str, int], without: Sequence[str]) -> bool:
 
 def _observations(rows: Rows, without: Sequence[str]) -> Rows:
     kinds = {LOG_START: ObservationKind.LOG_START, AUDIT: ObservationKind.AUDIT_COMPLETE}
+    kinds |= {STORE: ObservationKind.REMOTE_STORE_READ}
     gone = {kinds[name] for name in without if name in kinds}
     late = {"time_ns": ns(50)} if LOG_START_IN_TIME in without else {}
     return [{**row, **late} for row in rows if row["kind"] not in gone]

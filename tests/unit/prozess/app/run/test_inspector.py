@@ -12,8 +12,10 @@ from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.report.summary import replica_lines
 from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.schema import NONE, Isolation, ObservationKind
+from prozess.harness.schema import NONE, REMOTE_STORE, Isolation, ObservationKind, RemoteState
 from tests.support.clock import FakeClock
+from tests.unit.clusters.files.test_remote_segments import SEGMENT, believes, event, put
+from tests.unit.clusters.files.test_remote_segments import batch as sound_batch
 from tests.unit.clusters.files.test_segments import batch
 
 TRIAL = {
@@ -117,3 +119,31 @@ def test_log_ends_are_those_of_the_copies_there_are(tmp_path):
     brokers.holds(1, batch(0), batch(1, 3))
     brokers.holds(3, batch(0)[:-1])
     assert brokers.inspector.log_ends([0]) == {(1, 0): 4, (3, 0): 0}
+
+
+def test_the_remote_store_is_a_copy_of_its_own_and_its_segments_are_rows(tmp_path):
+    brokers = Brokers(tmp_path)
+    brokers.plan = brokers.inspector._plan = brokers.plan.model_copy(
+        update={"variant": brokers.plan.variant.model_copy(update={"tiered_storage": True})}
+    )
+    brokers.directories = {node: tmp_path / "nodes" / f"broker-{node}" / "data" for node in (1, 2, 3)}
+    for node, placed in zip((1, 2, 3), brokers.inspector._cluster.nodes, strict=False):
+        placed.data_directory = brokers.directories[node]
+        brokers.holds(node, batch(10, 2))
+    put(tmp_path / "nodes" / "remote-store", 0, SEGMENT, sound_batch(0, 4), sound_batch(4, 6), topic="cell-000")
+    copied = event(SEGMENT, 0, 9, RemoteState.COPIED, topic="cell-000")
+    believes(brokers.directories[1], copied, topic="cell-000")
+    brokers.inspector.inspect([0])
+    history = brokers.history()
+    told = history.partition_history(0)
+    of_store = told.replicas["node"] == REMOTE_STORE
+    assert told.replicas["base_offset"][of_store].tolist() == [0, 4]
+    assert sorted(told.copies) == [1, 2, 3]
+    segments = history.table("remote_segments")
+    assert (segments["first_offset"].tolist(), segments["whole_to"].tolist(), segments["state"].tolist()) == (
+        [0],
+        [10],
+        [RemoteState.COPIED],
+    )
+    assert told.remote_read
+    assert brokers.events[-1]["batches"] == 5
