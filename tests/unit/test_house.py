@@ -19,6 +19,7 @@ ALIKE = {
     "clusters/install/locks": "each file says what the jars of one version are",
     "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
+    "tests/system/trials": "each tests trials of one kind on real Kafka",
 }
 """Folders that hold more, because all of their files are alike → what each of them is."""
 
@@ -30,7 +31,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 LINES_MAX = {
     "checkers": 12_290,
     "clusters": 21_250,
-    "harness": 38_110,
+    "harness": 38_137,
     "nemesis": 5_060,
     "prozess": 1_050,
     "prozess/app": 6_830,
@@ -39,7 +40,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_250,
+    "spark_checkers": 5_274,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
