@@ -1,0 +1,1 @@
+"""These tests are of the member of a share group, without a JVM."""
