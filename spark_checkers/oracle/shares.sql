@@ -15,57 +15,6 @@ select * from (
 )
 where number = 1
 
---- fragment again(kind)
-select d.partition, d.sender as client, d.sequence, d.log_offset, d.client as reader, d.since_ns as begin_ns,
-       d.acquired_ns as end_ns, f.client as other_client, f.answered_ns as other_ns
-from delivery d
-join finished_by f
-    on f.partition = d.partition and f.log_offset = d.log_offset and f.sender = d.sender and f.sequence = d.sequence
-    and f.acknowledgement = {kind} and d.since_ns >= f.answered_ns
-
---- view finished_shares
--- Partitions of which a share group has finished: it was asked to, and nothing is left, or it waited long enough in vain.
-select a.partition
-from (
-    select partition, max(time_ns) as asked_ns, max(value) * 1000000L as quiet_ns
-    from observations where kind = {ObservationKind.DRAIN_BEGUN} group by partition
-) a
-join group_offsets g on g.partition = a.partition
-left join (select partition, max(acquired_ns) as given_ns from deliveries group by partition) d on d.partition = a.partition
-left join (
-    select o.partition, max(h.last_ns) as last_ns
-    from observations o
-    join fact_partitions p on p.partition = o.partition
-    join lived h on h.world = p.world and h.client = o.client
-    where o.kind = {ObservationKind.DRAIN_BEGUN} group by o.partition
-) m on m.partition = a.partition
-where g.below = {FAR}L or m.last_ns - greatest(a.asked_ns, coalesce(d.given_ns, a.asked_ns)) >= a.quiet_ns
-
---- anomaly undelivered
-select l.partition, l.sender as client, l.sequence, l.log_offset,
-       case when l.log_offset < coalesce(s.value, {NONE}) then {ShareCase.BEFORE_START}
-            else {ShareCase.NO_CAUSE} end as case
-from log l
-join fact_partitions p on p.partition = l.partition
-join fact_cells c on c.world = p.world and c.cell = p.cell and c.workload = 'share' and c.isolation = l.level
-left semi join finished_shares b on b.partition = l.partition
-left join (
-    select * from (
-        select partition, value, row_number() over (partition by partition order by time_ns, row) as number
-        from observations where kind = {ObservationKind.SHARE_START} and value != {NONE}
-    )
-    where number = 1
-) s on s.partition = l.partition
-left anti join deliveries d
-    on d.partition = l.partition and d.log_offset = l.log_offset
-    and (l.unreadable or d.sequence = {NONE} or (d.sender = l.sender and d.sequence = l.sequence))
-
---- anomaly accepted-again
-{again({ACCEPT})}
-
---- anomaly rejected-again
-{again({REJECT})}
-
 --- view in_turn
 -- Each delivery with the one of its record that was seen before.
 select *, lag(client) over one_record as client_before, lag(acquired_ns) over one_record as acquired_before,
@@ -79,7 +28,7 @@ window one_record as (partition by partition, log_offset, sender, sequence order
 -- When each client was last heard of.
 select world, client, max(time_ns) as last_ns from heartbeats group by world, client
 
---- view holding
+--- view lock_held
 -- Deliveries that certainly held their record for a time, and until when.
 select * from (
     select d.*, least(
@@ -113,13 +62,64 @@ left join (
     where number = 1
 ) l on l.partition = p.partition
 
+--- view finished_shares
+-- Partitions of which a share group has finished: it was asked to, and nothing is left, or it waited long enough in vain.
+select a.partition
+from (
+    select partition, max(time_ns) as asked_ns, max(value) * 1000000L as quiet_ns
+    from observations where kind = {ObservationKind.DRAIN_BEGUN} group by partition
+) a
+join group_offsets g on g.partition = a.partition
+left join (select partition, max(acquired_ns) as given_ns from deliveries group by partition) d on d.partition = a.partition
+left join (
+    select o.partition, max(h.last_ns) as last_ns
+    from observations o
+    join fact_partitions p on p.partition = o.partition
+    join lived h on h.world = p.world and h.client = o.client
+    where o.kind = {ObservationKind.DRAIN_BEGUN} group by o.partition
+) m on m.partition = a.partition
+where g.below = {FAR}L or m.last_ns - greatest(a.asked_ns, coalesce(d.given_ns, a.asked_ns)) >= a.quiet_ns
+
+--- fragment again(kind)
+select d.partition, d.sender as client, d.sequence, d.log_offset, d.client as reader, d.since_ns as begin_ns,
+       d.acquired_ns as end_ns, f.client as other_client, f.answered_ns as other_ns
+from delivery d
+join finished_by f
+    on f.partition = d.partition and f.log_offset = d.log_offset and f.sender = d.sender and f.sequence = d.sequence
+    and f.acknowledgement = {kind} and d.since_ns >= f.answered_ns
+
+--- anomaly undelivered
+select l.partition, l.sender as client, l.sequence, l.log_offset,
+       case when l.log_offset < coalesce(s.value, {NONE}) then {ShareCase.BEFORE_START}
+            else {ShareCase.NO_CAUSE} end as case
+from log l
+join fact_partitions p on p.partition = l.partition
+join fact_cells c on c.world = p.world and c.cell = p.cell and c.workload = 'share' and c.isolation = l.level
+left semi join finished_shares b on b.partition = l.partition
+left join (
+    select * from (
+        select partition, value, row_number() over (partition by partition order by time_ns, row) as number
+        from observations where kind = {ObservationKind.SHARE_START} and value != {NONE}
+    )
+    where number = 1
+) s on s.partition = l.partition
+left anti join deliveries d
+    on d.partition = l.partition and d.log_offset = l.log_offset
+    and (l.unreadable or d.sequence = {NONE} or (d.sender = l.sender and d.sequence = l.sequence))
+
+--- anomaly accepted-again
+{again({ACCEPT})}
+
+--- anomaly rejected-again
+{again({REJECT})}
+
 --- anomaly two-holders
 select partition, sender as client, sequence, log_offset, client as reader, since_before as begin_ns,
        acquired_ns as end_ns, client_before as other_client, acquired_before as other_ns
 from (
     select *, lag(until_ns) over one_record as until_before, lag(client) over one_record as client_before,
            lag(acquired_ns) over one_record as acquired_before, lag(since_ns) over one_record as since_before
-    from holding
+    from lock_held
     window one_record as (partition by partition, log_offset, sender, sequence order by acquired_ns, row)
 )
 where acquired_ns < until_before
