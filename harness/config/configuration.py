@@ -487,11 +487,13 @@ class ShareConfiguration(Frozen):
     consumers."""
 
     client_version: ClientVersion | None = None
+    """The version of the members' Java client, from 4.2.0 on; that of the brokers if not set."""
     acknowledgement: Literal["implicit", "explicit"] = "explicit"
     """How members acknowledge (`share.acknowledgement.mode`). implicit: the next poll accepts what the last one gave."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
     """Where a new share group begins (`share.auto.offset.reset`). What stands before it is owed to nobody."""
     isolation_level: IsolationLevel = "read_uncommitted"
+    """Which records of transactions the group delivers (`share.isolation.level`)."""
     lock_duration_ms: Int = 30_000
     """How long a member may hold a record (`share.record.lock.duration.ms`)."""
     delivery_count_limit: Annotated[int, Field(ge=2, le=25)] = 5
@@ -508,9 +510,11 @@ class ShareConfiguration(Frozen):
     batch: Count = 50
     """How many records a poll returns at most."""
     members: Annotated[int, Field(ge=1, le=16)] = 2
+    """How many members the group has."""
     late_members: Annotated[int, Field(ge=0, le=15)] = 0
     """How many of the members (the last ones) start only when a step says so (`client`, do = "start")."""
     properties: dict[str, Text] = Field(default_factory=dict)
+    """Properties of the members' Java client, which win over all others."""
 
     @property
     def lock_ns(self) -> int:
