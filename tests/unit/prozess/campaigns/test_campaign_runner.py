@@ -142,7 +142,7 @@ def test_a_campaign_that_is_continued_keeps_what_it_was_begun_with(tmp_path):
         (["--set", "no.such_key=1"], "no"),
         (["--shard", "9/2"], "--shard '9/2' is not a share"),
         (["--master", "spark://here:1", "--engine", "local"], "Leave --engine out"),
-        (["--master", "spark://here:1", "--shard", "1/2"], "Leave --for, --resume and --shard out"),
+        (["--master", "spark://here:1", "--shard", "1/2"], "Leave --resume and --shard out"),
     ],
 )
 def test_what_a_campaign_cannot_give_to_its_trials_is_refused_before_the_first(
