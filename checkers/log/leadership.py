@@ -224,10 +224,9 @@ def ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the rows of one partition's `metadata` that come from the controllers' log, in the order of that log."""
     if not len(table["source"]):
         return np.empty(0, dtype=np.intp)
-    rows = np.flatnonzero(
-        (table["source"] == MetadataSource.CONTROLLER_LOG)
-        & np.isin(table["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
-    )
+    kind = table["kind"]
+    of_partitions = (kind == MetadataKind.PARTITION.value) | (kind == MetadataKind.DELETED.value)
+    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG.value) & of_partitions)
     return np.asarray(rows[np.lexsort((table["time_ns"][rows], table["log_position"][rows]))])
 
 

@@ -37,9 +37,7 @@ def leaderless(history: CellHistory) -> KernelResult:
     """
     table, bound = history.tables.get("metadata", empty_rows(METADATA)), history.bounds.new_leader_ns
     hearts = history.tables.get("heartbeats", empty_rows(HEARTBEATS))
-    beats = once(hearts, leaderless, lambda: distinct(hearts["time_ns"]))
-    # Heartbeats of all processes together: where none came at all, it was the machine that stood still.
-    still = beats[:-1][np.diff(beats) > BEAT_GAP_NS], beats[1:][np.diff(beats) > BEAT_GAP_NS]
+    beats, still = once(hearts, leaderless, lambda: _beats_and_gaps(hearts["time_ns"]))
     found, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number, partition in history.partitions.items():
         rows = _rows_of_log(partition.metadata)
@@ -70,6 +68,14 @@ def leaderless(history: CellHistory) -> KernelResult:
                 found.append(make_witnesses(1, columns))
     witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
+
+
+def _beats_and_gaps(time_ns: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Returns the times of heartbeats, ascending, and where each gap between them begins and ends. They are of all processes
+    together: where none came at all, it was the machine that stood still."""
+    beats = distinct(time_ns)
+    gaps = np.flatnonzero(np.diff(beats) > BEAT_GAP_NS)
+    return beats, (beats[gaps], beats[gaps + 1])
 
 
 @dataclass(frozen=True, slots=True)

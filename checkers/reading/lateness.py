@@ -211,6 +211,8 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
 
 def join_late(parts: Sequence[KernelResult]) -> KernelResult:
     """Returns what `late` finds in a cell, from what it found in parts of it, in their order."""
+    if len(parts) == 1:
+        return parts[0]
     windows, latencies = merge_windows([part.windows for part in parts], [part.latencies for part in parts])
     return KernelResult(
         join_witnesses(part.witnesses for part in parts)[:WITNESSES_MAX],

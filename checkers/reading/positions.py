@@ -23,7 +23,7 @@ from prozess.checkers.reading.applications import (
     witness_of,
 )
 from prozess.checkers.transactions.index import NEVER, CellIndex
-from prozess.harness.columns import of_clients
+from prozess.harness.columns import of_clients, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     SCAN_NS,
@@ -282,6 +282,10 @@ def lives_of(history: CellHistory) -> list[ReaderLife]:
     """Returns each incarnation of each reader of a cell."""
     if not len(history.tables["heartbeats"]["client"]):  # nothing shows that any of them lived, as in imports
         return []
+    return once(history.tables["positions"], ReaderLife, lambda: _find_lives(history))
+
+
+def _find_lives(history: CellHistory) -> list[ReaderLife]:
     return [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
 
 

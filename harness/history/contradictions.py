@@ -162,6 +162,7 @@ class _Sought:
         self._ours = plan.origin in ("trial", "synthetic")
         self._cell_of = {p: cell.cell for cell in plan.cells for p in cell.partitions}
         self._planned = {c.client: c for c in plan.clients}
+        self._serves = {c.client: frozenset(c.partitions) for c in plan.clients}
         clients = history.table("clients")
         self._stands_for = dict(zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True))
         self._known = np.array(sorted({*self._planned, *self._stands_for, RECORDER_CLIENT, NONE}), dtype=np.int64)
@@ -428,7 +429,7 @@ class _Sought:
             of = dict(zip(names, values, strict=True))
             client, partition = of["client"], of["partition"]
             planned = self._planned.get(self._stands_for.get(client, client))
-            if planned is not None and partition in self._cell_of and partition not in planned.partitions:
+            if planned is not None and partition in self._cell_of and partition not in self._serves[planned.client]:
                 doubted[f"{planned.name} does not serve the partition"].append(number)
             if table.name in _OF_GROUPS and of["group"] != self._groups.get(client, of["group"]):
                 doubted["the group is not the client's"].append(number)

@@ -245,7 +245,9 @@ class History:
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
         tables["leader_offsets"] = self._of_partitions("leader_offsets", numbers)
-        assert only is None or only.partition in planned.partitions, f"partition {only.partition} is not of cell {cell}"
+        assert only is None or self.cell_of(only.partition) is planned, (
+            f"partition {only.partition} is not of cell {cell}"
+        )
         return CellHistory(
             cell=planned,
             partitions=self._partitions_of(numbers) if only is None else {only.partition: only},

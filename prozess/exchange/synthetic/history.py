@@ -267,8 +267,7 @@ class _SharingWriter:
         self._own_rows += rows
         if self._own_rows >= SHARED_ROWS_MAX:
             self._flush()
-            for one in self._own:
-                self._writer.write(one)
+            self._write(self._own)
             self._own, self._own_rows = [], 0
         return rows
 
@@ -287,9 +286,13 @@ class _SharingWriter:
 
     def _flush(self) -> None:
         if self._held:
-            names = self._held[0]
-            self._writer.write({name: np.concatenate([columns[name] for columns in self._held]) for name in names})
+            self._write(self._held)
         self._held, self._held_rows = [], 0
+
+    def _write(self, some: Sequence[Columns]) -> None:
+        """Writes the rows of these calls together. Each would else be a row group, and there may be ten thousand."""
+        joined = some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
+        self._writer.write(joined)
 
 
 @contextmanager
