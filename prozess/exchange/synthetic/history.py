@@ -285,14 +285,12 @@ class _SharingWriter:
         self._own, self._own_rows = [], 0
 
     def _flush(self) -> None:
-        if self._held:
-            self._write(self._held)
+        self._write(self._held)
         self._held, self._held_rows = [], 0
 
     def _write(self, some: Sequence[Columns]) -> None:
-        """Writes the rows of these calls together. Each would else be a row group, and there may be ten thousand."""
-        joined = some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
-        self._writer.write(joined)
+        if some:  # together: each call would else be a row group, and there may be ten thousand
+            self._writer.write({name: np.concatenate([one[name] for one in some]) for name in some[0]})
 
 
 @contextmanager
