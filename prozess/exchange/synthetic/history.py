@@ -266,9 +266,8 @@ class _SharingWriter:
         self._own.append(filled(self._table, columns, length=rows))
         self._own_rows += rows
         if self._own_rows >= SHARED_ROWS_MAX:
+            self._join()  # each call alone would be a row group, and there may be ten thousand
             self._flush()
-            self._write(self._own)
-            self._own, self._own_rows = [], 0
         return rows
 
     def close(self) -> None:
@@ -285,12 +284,10 @@ class _SharingWriter:
         self._own, self._own_rows = [], 0
 
     def _flush(self) -> None:
-        self._write(self._held)
+        if self._held:
+            names = self._held[0]
+            self._writer.write({name: np.concatenate([columns[name] for columns in self._held]) for name in names})
         self._held, self._held_rows = [], 0
-
-    def _write(self, some: Sequence[Columns]) -> None:
-        if some:  # together: each call would else be a row group, and there may be ten thousand
-            self._writer.write({name: np.concatenate([one[name] for one in some]) for name in some[0]})
 
 
 @contextmanager
