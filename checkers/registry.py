@@ -28,6 +28,7 @@ from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
 from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
+from prozess.checkers.log.time_lookups import mistimed
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
 from prozess.checkers.progress.fairness import starved
@@ -115,6 +116,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
         PartitionChecker(anomaly="expired-early", kernel=expired_early),
         PartitionChecker(anomaly="undeleted", kernel=undeleted),
+        PartitionChecker(anomaly="mistimed", kernel=mistimed),
         PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
         PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
         PartitionChecker(anomaly="unclean", kernel=unclean),

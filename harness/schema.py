@@ -634,6 +634,10 @@ class ObservationKind(IntEnum):
     REMOTE_STORE_READ = 28
     """The remote store and the topic in which brokers keep what they believe of it were read to their ends, for this
     partition. The value is the offset behind the last segment whose copy was finished; 0 if none was."""
+    TIME_ASKED = 40
+    """`node` was asked, at `time_ns`, for the first record of the partition since a time: `value`, in ms since 1970."""
+    TIME_FOUND = 41
+    """What it answered: the offset of that record, with the same `time_ns`. NONE: there is none."""
 
 
 @unique

@@ -26,8 +26,9 @@ def starved(history: CellHistory) -> KernelResult:
     Example: A has partitions 0 and 1, B none, and both live from 0 to 60 s. `settle_ns` is 20 s and the session 10 s: turns
     end at 20 s and at 50 s, and B is a witness at each. Witness: `reader` had no partition since `settle_ns` before
     `end_ns` (case IDLE; UNASSIGNED if it was never assigned anything by then, not even nothing), and at `end_ns`
-    `other_client` had `partition` and another one of its topic. The last member came or went at `other_ns`; what happened
-    since `begin_ns` may explain it. O(turns · assignments).
+    `other_client` had `partition` and another one of its topic. A partition that was added may be of another topic that
+    matches the group's pattern, so it counts for whoever has nothing else, and not for who has several. The last member
+    came or went at `other_ns`; what happened since `begin_ns` may explain it. O(turns · assignments).
     """
     members = Members.of(history)
     silent = [one for one in members.ids.tolist() if not len(members.beats[one])]
@@ -65,6 +66,7 @@ class _Owned:
         lengths = [len(one.client) for one in owned]
         self._partition = np.repeat(np.array(cell.partitions, dtype=np.int64), lengths)
         self._derived = np.isin(self._partition, cell.derived)
+        self._late = np.isin(self._partition, cell.late_partitions)
         self._client = np.concatenate([one.client for one in owned])
         self._begin_ns = np.concatenate([one.begin_ns for one in owned])
         self._end_ns = np.concatenate([one.known_end_ns for one in owned])
@@ -78,7 +80,7 @@ class _Owned:
         called = self._called_ns <= at_ns
         alive = alive[~np.isin(alive, self._called[called & self._closed])]
         begun = self._begin_ns <= at_ns
-        held = np.flatnonzero(begun & (self._end_ns > at_ns) & np.isin(self._client, alive))
+        held = np.flatnonzero(begun & (self._end_ns > at_ns) & ~self._late & np.isin(self._client, alive))
         # Example: rows of (member, topic) A 0, A 0, B 0 are two holders, of 2 and 1 partitions. The first of the greatest is
         # taken: holders ascend by member and topic.
         holders, of_holder, count = np.unique(

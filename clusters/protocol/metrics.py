@@ -125,6 +125,18 @@ class MetricsObserver:
             for key, view in views.items()
         }
 
+    def first_since(
+        self, node_id: int, asked_ms: Mapping[tuple[str, int], int], *, timeout_s: float
+    ) -> OffsetAnswers | None:
+        """Asks a broker for the first record of each of these partitions, (topic, number), since a time. Who does not lead
+        one answers with an error."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in asked_ms:
+            topics.setdefault(topic, []).append(number)
+        request = list_offsets_request(topics, timestamp=asked_ms, isolation=Isolation.READ_UNCOMMITTED)
+        answered = self._brokers.ask(node_id, request, timeout_s=timeout_s)
+        return None if answered is None else answered[0]
+
     def _opened(self, node_id: int, keys: Sequence[tuple[str, int]], *, timeout_s: float) -> OpenTransactions:
         asked: dict[str, list[int]] = {}
         for topic, number in keys:

@@ -271,20 +271,23 @@ class OffsetAnswer:
     error: int
     log_offset: int
     leader_epoch: int
+    timestamp_ms: int = NONE
+    """Of the record at that offset, where a time was asked for."""
 
 
 OffsetAnswers = Mapping[tuple[str, int], OffsetAnswer]
 
 
 def list_offsets_request(
-    partitions: Mapping[str, Sequence[int]], *, timestamp: int, isolation: Isolation
+    partitions: Mapping[str, Sequence[int]], *, timestamp: int | Mapping[tuple[str, int], int], isolation: Isolation
 ) -> Request[OffsetAnswers]:
     """Returns a ListOffsets request, v5, as a consumer: the answer never exceeds the high watermark (last stable
-    offset)."""
+    offset). `timestamp`: the same of all partitions, or that of each."""
     body = [struct.pack(">ibi", -1, int(isolation), len(partitions))]
     for topic, numbers in partitions.items():
         body += [string(topic), _INT32.pack(len(numbers))]
-        body += [struct.pack(">iiq", number, -1, timestamp) for number in numbers]
+        asked = [timestamp if isinstance(timestamp, int) else timestamp[topic, number] for number in numbers]
+        body += [struct.pack(">iiq", number, -1, time_ms) for number, time_ms in zip(numbers, asked, strict=True)]
     return Request(2, 5, b"".join(body), _list_offsets_answer)
 
 
@@ -294,8 +297,8 @@ def _list_offsets_answer(cursor: Cursor) -> OffsetAnswers:
     for _ in range(cursor.int32()):
         topic = cursor.string() or ""
         for _ in range(cursor.int32()):
-            number, error, _timestamp, log_offset, epoch = cursor.numbers(_LISTED_OFFSET)
-            answers[topic, number] = OffsetAnswer(error, log_offset, epoch)
+            number, error, timestamp_ms, log_offset, epoch = cursor.numbers(_LISTED_OFFSET)
+            answers[topic, number] = OffsetAnswer(error, log_offset, epoch, timestamp_ms)
     return answers
 
 

@@ -261,6 +261,21 @@ class EpochCase(IntEnum):
     """A consumer got a record of a lower epoch behind one of a higher."""
 
 
+# Cases of `mistimed`. The kernel finds them, and no rule distinguishes them.
+
+
+@unique
+class LookupCase(IntEnum):
+    """Says what is wrong with the answer to a look-up by time, as the `case` of witnesses of `mistimed`."""
+
+    EARLIER = 0
+    """The record of the answer is before the time asked for."""
+    PAST = 2
+    """A record in front of the answer is late enough."""
+    NOTHING = 3
+    """Nothing was found, although a record was late enough."""
+
+
 # Cases of `not-exactly-once`. The kernel finds them, and rules judge them.
 
 

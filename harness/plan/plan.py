@@ -307,6 +307,7 @@ class Plan(Frozen):
     steps: tuple[Step, ...]
     controls: tuple[Control, ...]
     metrics: bool = True
+    time_lookups: bool = False
     alerts: tuple[AlertSpec, ...] = ()
     left_out: dict[str, str] = Field(default_factory=dict)
     """Label → why, for the faults of mixes and lists that could not be made where it was planned to run. Nothing is

@@ -82,6 +82,7 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
         left_out=_left_out(trial, lacking),
         controls=_controls(trial, layout.cells),
         metrics=trial.metrics,
+        time_lookups=trial.time_lookups,
         alerts=trial.alerts,
         compose=trial.compose,
         ssh=trial.ssh,

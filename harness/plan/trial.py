@@ -164,6 +164,8 @@ class Trial(Frozen):
     """How long traffic goes on after the last step and the healing."""
     metrics: bool = True
     """True means that metrics of servers and clients are sampled while the trial runs."""
+    time_lookups: bool = False
+    """True means that leaders are asked for the first record since some time, again and again. It needs `metrics`."""
     alerts: tuple[AlertSpec, ...] = ()
     """Alerts of yours that the recorded metrics are to fire, or not."""
     ssh: SshOptions | None = None
@@ -252,6 +254,11 @@ SCENARIOS: Mapping[str, str] = {
     "H11": "high traffic",
     "J1": "retention by time and by size together",
     "J3": "topics are deleted, made again and grow, under load",
+    "J5": "every assignor of Kafka's: each partition has one owner, and each member its share",
+    "J7": "full buffers of producers and of brokers",
+    "J9": "timestamps, look-ups by time, and wrong clocks of clients",
+    "J11": "compression by producers, topics and brokers, and what is read is what was sent",
+    "J14": "how much a consumer fetches at a time",
 }
 """Number of a scenario → what it is about."""
 

@@ -264,7 +264,7 @@ there as (
 holder as (
     select t.world, t.cell, t.at_ns, t.client, f.derived, count(*) as held, max(f.partition) as partition
     from there t
-    join fact_partitions f on f.world = t.world and f.cell = t.cell
+    join fact_partitions f on f.world = t.world and f.cell = t.cell and not f.late
     join owned o on o.partition = f.partition and o.client = t.client and o.begin_ns <= t.at_ns and o.until_ns > t.at_ns
     group by t.world, t.cell, t.at_ns, t.client, f.derived having count(*) >= 2
 ),

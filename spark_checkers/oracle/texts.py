@@ -154,7 +154,7 @@ _FILES = (
     *("copies", "reading", "unaudited_reading", "stalls", "delivery", "ownership", "commits", "processing", "leaders"),
     "shares",
     "tiers",
-    "progress",
+    *("progress", "time_lookups"),
 )
 
 

@@ -30,6 +30,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "share-start-regression",
                 "commit-regression",
                 "commit-ahead",
+                "mistimed",
             ),
         ),
         "a server did what makes loss possible, and no client was harmed by that alone": (

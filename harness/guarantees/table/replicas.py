@@ -11,6 +11,7 @@ from prozess.harness.guarantees.table.rules import (
     RuleEffect,
     hard,
     older_epoch_appended,
+    several_topics,
     topic_deleted,
 )
 
@@ -279,6 +280,24 @@ _UNDELETED = Guarantee(
 )
 
 
+_MISTIMED = Guarantee(
+    anomaly="mistimed",
+    meaning="A look-up by time gave another record than the first one that is not before that time.",
+    promise="A look-up by time gives the first record whose timestamp is not before the time asked for.",
+    found=(
+        "1 look-up by time gave another record than the first one since then",
+        "{n} look-ups by time gave another record than the first one since then",
+    ),
+    nothing="nobody asked leaders for the first record since a time (`time_lookups`)",
+    nothing_is_unknown=False,
+    source="KafkaConsumer.offsetsForTimes: the earliest offset whose timestamp is not less than the given one; KIP-79",
+    rules=(
+        several_topics("mistimed"),
+        *hard("mistimed", unclean="unclean before", wiped="wiped before"),
+    ),
+)
+
+
 _EPOCH_REGRESSION = Guarantee(
     anomaly="epoch-regression",
     meaning="A leader epoch fell: in a broker's answers, along a replica's log, or along the records that a reader got.",
@@ -351,7 +370,7 @@ _UNCLEAN = Guarantee(
     ),
 )
 CLUSTER = (
-    *(_TIME_TRAVEL, _WATERMARK_REGRESSION, _LOG_START_REGRESSION, _EXPIRED_EARLY, _UNDELETED),
+    *(_TIME_TRAVEL, _WATERMARK_REGRESSION, _LOG_START_REGRESSION, _EXPIRED_EARLY, _UNDELETED, _MISTIMED),
     _EPOCH_REGRESSION,
     *(_UNDER_ACKNOWLEDGED, _UNCLEAN),
 )

@@ -5,6 +5,7 @@ the moment when that was found out, but at most half a second after it was asked
 that answers nonsense is absent, too.
 """
 
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from prozess.app.run.cluster_state import Beside
+from prozess.app.run.time_lookups import TimeLookups
 from prozess.clusters.protocol.metrics import LeaderState, MetricsObserver
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
@@ -53,6 +55,10 @@ class MetricsSampler(Beside):
                 self._every_second(JmxOfNode(watch, node.node_id, rows).sample, f"jmx {node.node_id}")
         for broker in watch.brokers:
             self._every_second(lambda broker=broker: leaders.sample(broker), f"offsets {broker}")  # type: ignore[misc]
+        if plan.time_lookups:
+            lookups = TimeLookups(watch, partitions, recorder, clock, random.Random(plan.seed))
+            for broker in watch.brokers:
+                self._every_second(lambda broker=broker: lookups.sample(broker), f"times {broker}")  # type: ignore[misc]
         self._every_second(Quorum(watch, partitions, rows).sample, "quorum")
 
     def _every_second(self, sample: Callable[[], None], name: str) -> None:

@@ -408,7 +408,15 @@ _PUT_IN: Mapping[str, tuple[str, ...]] = {
 """Anomaly → the views that show the record that is put in behind its spot."""
 _FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
 _COUNTED = (
-    *("watermark-regression", "log-start-regression", "under-acknowledged", "unclean", "stuck", "leaderless"),
+    *(
+        "watermark-regression",
+        "log-start-regression",
+        "mistimed",
+        "under-acknowledged",
+        "unclean",
+        "stuck",
+        "leaderless",
+    ),
     "share-start-regression",
 )
 """Anomalies that are counted by partition, and have no position."""
@@ -442,6 +450,8 @@ STARTED_AFTER_NS = 100
 """Members begin to process a record so long after they were given it."""
 CALLBACK_NS = 10
 """A callback about an assignment takes so long."""
+FAR_MS = 1 << 42
+"""A time after all records: who finds one is wrong."""
 WATERMARKS_APART = 100
 """Leader answers that were planted to go back: the k-th pair is this times k, and one less."""
 
@@ -618,6 +628,23 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
             "leader_epoch": EPOCH,
             "step": NONE,
         }
+        # Each look-up by time is two rows: what was asked for, and what was found. The first record is right for time 0.
+        wrong = int(cell.counts["mistimed"][partition.rank])
+        wanted_ms = np.append(0, np.full(wrong, FAR_MS))
+        yield {
+            "client": np.full(2 * len(wanted_ms), NONE),
+            "time_ns": np.repeat(asked_at_ns(np.arange(-1, wrong)), 2),
+            "value": np.stack([wanted_ms, np.zeros(len(wanted_ms), dtype=np.int64)], axis=1).ravel(),
+            "partition": number,
+            "kind": np.tile([ObservationKind.TIME_ASKED, ObservationKind.TIME_FOUND], len(wanted_ms)),
+            "node": NODES[0],
+            "step": NONE,
+        }
+
+
+def asked_at_ns(turn: np.ndarray) -> np.ndarray:
+    """Returns when a leader was asked by time: in these turns it answers wrongly, and in turn -1 rightly."""
+    return np.asarray((turn + 1) * STEP_NS + 1)
 
 
 def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:

@@ -63,6 +63,7 @@ PLANTS: Mapping[str, Plantable] = {
     "out-of-sequence": Plantable("log"),
     "watermark-regression": Plantable("log"),
     "log-start-regression": Plantable("log"),
+    "mistimed": Plantable("log"),
     # The first one is in one copy alone, and every fourth.
     "epoch-regression": Plantable("log", implies={"diverged": 1}, implied_every=4),
     "under-acknowledged": Plantable("log"),

@@ -30,6 +30,7 @@ from prozess.exchange.synthetic.cells import (
     STARTED_AFTER_NS,
     WATERMARKS_APART,
     GeneratedCell,
+    asked_at_ns,
     base_sequences,
     commits_ahead,
     copies_read_ns,
@@ -149,6 +150,8 @@ def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     number = numbers("log-start-regression")
     begun = _witnesses(len(number), sequence=EPOCH, log_offset=0, reader=NODES[0], begin_ns=0)
     yield "log-start-regression", begun
+    number = numbers("mistimed")
+    yield "mistimed", _witnesses(len(number), log_offset=0, reader=NODES[0], begin_ns=asked_at_ns(number))
     yield from (("epoch-regression", fallen) for fallen in _fallen_epochs(cell, partition))
     # The first two nodes are elected in turn, and the first one led before.
     number = numbers("unclean")

@@ -18,6 +18,7 @@ from tests.support.cells.partitions import (
     ISSUED,
     OK,
     OTHER_PARTITION,
+    PARTITION,
     PRODUCER,
     PRODUCER_2,
     mask,
@@ -290,11 +291,11 @@ class Spoiler:
     def watermark_fell(self) -> Expected | None:
         """A leader answered less than it had before."""
         rows = self.facts.observations
-        if not rows or "watermark" in self.done:
+        answers = [n for n, row in enumerate(rows) if row["kind"] == ObservationKind.LEADER_HIGH_WATERMARK]
+        if not answers or "watermark" in self.done:
             return None
         self.done.add("watermark")
-        kind = int(ObservationKind.LEADER_HIGH_WATERMARK)
-        place = self.rng.choice([at for at, row in enumerate(rows) if row["kind"] == kind])
+        place = self.rng.choice(answers)
         before = rows[place]
         rows.insert(place + 1, before | {"time_ns": before["time_ns"] + 1, "value": before["value"] - 1})
         return {"watermark-regression": 1}
@@ -308,6 +309,21 @@ class Spoiler:
         answers = [watermark_row(at, node=1, epoch=0, value=value) | begins for at, value in ((3, 1), (4, 0))]
         self.facts.observations.extend(answers)
         return {"log-start-regression": 1}
+
+    def looked_up_what_is_too_early(self) -> Expected | None:
+        """A leader was asked for a time after all records, and gave one all the same."""
+        batches = [b for b in self.facts.disks.batches if b["step"] == NONE]
+        if not batches or "looked up" in self.done or self.facts.compacted:
+            return None
+        self.done.add("looked up")
+        longest = max(batches, key=lambda b: (b["last_offset"], -b["node"]))["node"]
+        found = self.rng.choice([b for b in batches if b["node"] == longest])["last_offset"]
+        rows = ((ObservationKind.TIME_ASKED, 1 << 50), (ObservationKind.TIME_FOUND, found))
+        self.facts.observations += [
+            {"time_ns": 7, "node": longest, "step": NONE, "partition": PARTITION, "kind": int(kind), "value": value}
+            for kind, value in rows
+        ]
+        return {"mistimed": 1}
 
     def epoch_fell(self) -> Expected | None:
         """A broker reported an older epoch than before."""

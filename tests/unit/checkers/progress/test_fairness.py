@@ -37,7 +37,7 @@ def kept(member, *partitions, begin_s=1.0, end_s=90.0):
     return [row for p in partitions for row in of(p, event(member, ASSIGN, begin_s), event(member, CLOSE, end_s))]
 
 
-def result_of(*rows, members=(A, B), partitions=(PARTITION, OTHER, THIRD), derived=(), group=None, **tables):
+def result_of(*rows, members=(A, B), partitions=(PARTITION, OTHER, THIRD), derived=(), late=(), group=None, **tables):
     clients = tables.pop("clients", [row for row in LIVE if row["client"] in members])
     heartbeats = tables.pop("heartbeats", [row for one in members for row in beats(one, 99)])
     made = cell(
@@ -47,7 +47,7 @@ def result_of(*rows, members=(A, B), partitions=(PARTITION, OTHER, THIRD), deriv
         heartbeats=heartbeats,
         **tables,
     )
-    planned = made.cell.model_copy(update={"partitions": partitions, "derived": derived})
+    planned = made.cell.model_copy(update={"partitions": partitions, "derived": derived, "late_partitions": late})
     own = made.partitions[PARTITION]
     return starved(replace(made, cell=planned, partitions={p: replace(own, partition=p) for p in partitions}))
 
@@ -90,6 +90,13 @@ def test_partitions_of_two_topics_do_not_count_together():
     rows = [*kept(A, PARTITION, OTHER), *learned(B)]
     assert found(*rows, derived=(OTHER,)) == []
     assert {partition for _, _, partition, *_ in found(*rows, derived=(THIRD,))} == {OTHER}
+
+
+def test_a_partition_that_was_added_may_be_of_another_topic():
+    rows = [*kept(A, PARTITION, OTHER), *learned(B)]
+    assert found(*rows, late=(OTHER,)) == []
+    assert found(*kept(A, PARTITION, OTHER), *kept(B, THIRD), late=(THIRD,)) == [], "nobody is without one"
+    assert found(*rows, *kept(C, THIRD), late=(THIRD,), members=(A, B, C))
 
 
 def test_who_has_most_is_named_and_everybody_who_has_none_is_a_witness():

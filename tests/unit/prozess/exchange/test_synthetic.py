@@ -29,7 +29,7 @@ from prozess.exchange.synthetic.witnesses import PLANTED
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces.witnesses import EpochCase, GroupCase, ProgressCase
+from prozess.harness.interfaces.witnesses import EpochCase, GroupCase, LookupCase, ProgressCase
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE
 from prozess.harness.verdict import AnomalyOutcome, Verdict
@@ -138,6 +138,7 @@ def cases(run, anomaly):
             5,
             {ProgressCase.INITIALISATION: 2, ProgressCase.COMMIT: 2, ProgressCase.ABORT: 1},
         ),
+        ("mistimed", 3, {LookupCase.EARLIER: 3}),
         ("stuck", 4, {ProgressCase.ACKNOWLEDGEMENT: 4}),
         ("leaderless", 4, {ProgressCase.LEADER: 4}),
         ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
@@ -199,6 +200,7 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
     fixed |= {
         "watermark-regression",
         "log-start-regression",
+        "mistimed",
         "under-acknowledged",
         "unclean",
         "two-controllers",

@@ -337,6 +337,6 @@ def test_what_permits_nothing_by_itself_is_unknown_at_best():
         "unprocessed/several-topics", "not-exactly-once/several-topics", "two-owners/group-perhaps-lost",
         "skipped/unreported-seek", "rewound/unreported-seek",
         "unstable/several-topics", "starved/several-topics", "leaderless/stood-still", "lost/begun-behind",
-        "early-read/clock-moved", "expired-early/clock-moved", "undeleted/broker-out",
+        "mistimed/several-topics", "early-read/clock-moved", "expired-early/clock-moved", "undeleted/broker-out",
         "reprocessed/offsets-expired", "commit-regression/offsets-expired", "orphaned/rejoined",
     }  # fmt: skip

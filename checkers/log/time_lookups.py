@@ -1,0 +1,136 @@
+"""This kernel checks what leaders answer who are asked for the first record since a time (ListOffsets, offsetsForTimes)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, LookupCase, make_witnesses, no_witnesses
+from prozess.harness.schema import MISSING, NONE, ObservationKind
+
+LOG_APPEND_TIME = 0x8
+"""Bit of a batch's attributes: all of its records have the time at which the leader appended it, its greatest."""
+
+
+def mistimed(history: PartitionHistory) -> KernelResult:
+    """A look-up by time gives the first record whose timestamp is not before the time asked for.
+
+    Source: KafkaConsumer.offsetsForTimes ("the earliest offset whose timestamp is greater than or equal to the given
+    timestamp"; null if there is none); KIP-79. Compared are the answers of leaders, whatever had happened to their time
+    indexes, with the headers of the batches in the longest copy of the log. The first batch whose greatest timestamp is not
+    before the time asked for must hold the answer. Where its first record's timestamp is late enough, that record is the
+    answer; which other record of it is, no header says. Nothing may be found only if no such batch is below a high
+    watermark that the same broker had answered before. Judged: answers about what is in that copy. Of compacted topics none
+    is, because cleaning takes records away.
+
+    Example: batches at 0–4, 5–9 and 10–14 have greatest timestamps of 100, 90 and 200. For 95 the answer must be in 0–4, and
+    for 101 in 10–14: offset 5 (EARLIER), and nothing (NOTHING) if the high watermark was 15, are witnesses. Witness: broker
+    `reader`, asked at `begin_ns`, answered `log_offset` (NONE: nothing); the first batch late enough begins at
+    `other_offset`. What happened until `end_ns`, when the copies were read, may explain it. O(n log n).
+    """
+    asked = _answers(history)
+    if not len(asked["time_ns"]) or history.compacted:
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    log = _LoggedTimes.of(history)
+    if log is None:
+        return KernelResult(no_witnesses(), count=0, judged=0, incomplete="no copy of its log was read")
+    answer, count = asked["found"], len(log.base)
+    # `first`: the first batch whose greatest timestamp is late enough, by a running maximum; `holder`: the answer's.
+    first = np.searchsorted(np.maximum.accumulate(log.greatest_ms), asked["wanted_ms"], side="left")
+    holder = np.minimum(np.searchsorted(log.last, answer, side="left"), count - 1)
+    found = (answer != NONE) & (answer >= log.base[holder]) & (answer <= log.last[holder])
+    due = np.minimum(first, count - 1)
+    there = (first < count) & (log.last[due] < _watermarks(history, asked))
+    early = found & (holder < first)
+    whole = log.base[due] >= history.log_start
+    past = found & (first < count) & (
+        (holder > first)
+        | ((holder == first) & whole & (log.first_ms[due] >= asked["wanted_ms"]) & (answer != log.base[due]))
+    )  # fmt: skip
+    nothing = (answer == NONE) & there
+    rows = np.flatnonzero(early | past | nothing)
+    case = np.select(
+        [early[rows], past[rows]], [int(LookupCase.EARLIER), int(LookupCase.PAST)], int(LookupCase.NOTHING)
+    )
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "log_offset": answer[rows],
+        "other_offset": np.where(first < count, log.base[due], NONE)[rows],
+        "reader": asked["node"][rows],
+        "begin_ns": asked["time_ns"][rows],
+        "end_ns": log.read_ns,
+        "case": case,
+    }
+    judged = int(np.count_nonzero(found | (answer == NONE)))
+    return KernelResult(make_witnesses(len(rows), columns)[:WITNESSES_MAX], count=len(rows), judged=judged)
+
+
+def _answers(history: PartitionHistory) -> Mapping[str, np.ndarray]:
+    """Returns each look-up: when which broker was asked for which time, and what it found. A look-up is two rows."""
+    seen = history.observations
+    order = np.lexsort((seen["kind"], seen["time_ns"], seen["node"]))
+    rows = order[np.isin(seen["kind"][order], (ObservationKind.TIME_ASKED, ObservationKind.TIME_FOUND))]
+    wanted = rows[:-1][
+        (seen["kind"][rows[:-1]] == ObservationKind.TIME_ASKED)
+        & (seen["kind"][rows[1:]] == ObservationKind.TIME_FOUND)
+        & (seen["time_ns"][rows[1:]] == seen["time_ns"][rows[:-1]])
+        & (seen["node"][rows[1:]] == seen["node"][rows[:-1]])
+    ]
+    found = rows[1:][np.isin(rows[:-1], wanted)]
+    return {
+        "time_ns": seen["time_ns"][wanted],
+        "node": seen["node"][wanted],
+        "wanted_ms": seen["value"][wanted],
+        "found": seen["value"][found],
+    }
+
+
+def _watermarks(history: PartitionHistory, asked: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns int64[n]: the greatest high watermark that the same broker had answered before each question; NONE: none. The
+    loop runs over brokers."""
+    seen, reached = history.observations, np.full(len(asked["node"]), NONE, dtype=np.int64)
+    for node in np.unique(asked["node"]).tolist():
+        rows = np.flatnonzero((seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] == node))
+        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+        mine = np.flatnonzero(asked["node"] == node)
+        known = np.searchsorted(seen["time_ns"][rows], asked["time_ns"][mine], side="right")
+        greatest = np.append(NONE, np.maximum.accumulate(seen["value"][rows]))
+        reached[mine] = greatest[known]
+    return reached
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedTimes:
+    """The batches of one copy of the log, in its order."""
+
+    base: np.ndarray
+    last: np.ndarray
+    first_ms: np.ndarray
+    """The timestamp of the first record."""
+    greatest_ms: np.ndarray
+    read_ns: int
+
+    @staticmethod
+    def of(history: PartitionHistory) -> "_LoggedTimes | None":
+        """Returns those of the longest copy that was read at the end, without what is below the log start. None: there is
+        none."""
+        table = history.replicas
+        if not table or not len(table["node"]):
+            return None
+        rows = np.flatnonzero((table["step"] == NONE) & (table["last_offset"] >= history.log_start))
+        if not len(rows):
+            return None
+        # Of copies that are as long the one of the lowest node.
+        longest = rows[np.lexsort((-table["node"][rows], table["last_offset"][rows]))[-1]]
+        rows = rows[table["node"][rows] == table["node"][longest]]
+        rows = rows[np.argsort(table["base_offset"][rows], kind="stable")]
+        greatest = table["max_timestamp_ms"][rows]
+        appended = (table["attributes"][rows] & LOG_APPEND_TIME) != 0
+        return _LoggedTimes(
+            table["base_offset"][rows],
+            table["last_offset"][rows],
+            np.where(appended, greatest, table["base_timestamp_ms"][rows]),
+            greatest,
+            int(table["read_ns"][rows].max()) if len(rows) else MISSING,
+        )
