@@ -36,7 +36,7 @@ LINES_MAX = {
     "prozess": 1_050,
     "prozess/app": 6_850,
     "prozess/campaigns": 6_900,
-    "prozess/exchange": 7_300,
+    "prozess/exchange": 7_340,
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
