@@ -29,18 +29,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_290,
+    "checkers": 12_390,
     "clusters": 21_250,
-    "harness": 38_137,
+    "harness": 38_180,
     "nemesis": 5_060,
     "prozess": 1_050,
-    "prozess/app": 6_870,
+    "prozess/app": 6_910,
     "prozess/campaigns": 6_900,
     "prozess/exchange": 7_340,
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_274,
+    "spark_checkers": 5_320,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
