@@ -17,7 +17,7 @@ def _state_lost(anomaly: str) -> Rule:
         label="lost state of share groups",
         reason="every broker that kept what the share group has finished may have lost it",
         change="more in-sync replicas of __share_group_state, or log.flush.interval.messages=1 on the brokers",
-        source="KIP-932, 'Durable storage': the state of share-partitions is records of __share_group_state",
+        source="KIP-932: the state of share-partitions is records of __share_group_state",
     )
 
 
@@ -29,7 +29,7 @@ _UNDELIVERED = Guarantee(
     undone="would have delivered them",
     absence=True,
     nothing="the log has no record that the group was to deliver",
-    source="KIP-932, 'Share-partition': from the start offset on, records are delivered until they are finished",
+    source="KIP-932: from the start offset on, records are delivered until they are finished",
     workloads=KINDS,
     rules=(
         Rule(
@@ -83,7 +83,7 @@ _TWO_HOLDERS = Guarantee(
             label="a new leader",
             reason="locks are in the memory of the partition's leader, so the next leader knows of none",
             change="no setting (whoever processes a record must bear that another does, too)",
-            source="KIP-932, 'Durable storage': acquiring records writes nothing; seen: 1.1 s after a leader was killed",
+            source="KIP-932; SharePartition.acquire (4.4.0) writes no record: the next leader knows of none",
         ),
         Rule(
             id="two-holders/session-ended",
@@ -91,7 +91,7 @@ _TWO_HOLDERS = Guarantee(
             label="a share session that ended",
             reason="a leader releases what a member holds when the member's connection ends",
             change="no setting (whoever processes a record must bear that another does, too)",
-            source="KIP-932, 'Share sessions': a session ends with its connection, and its acquired records are released",
+            source="KIP-932, share sessions: a session ends with its connection, and its acquired records are released",
         ),
     ),
 )
@@ -111,7 +111,7 @@ _MISCOUNTED = Guarantee(
             reason="a delivery is counted in the memory of the partition's leader, and written when the record is "
             "acknowledged, released, or its lock ends; the next leader counts on from what was written",
             change="no setting",
-            source="KIP-932, 'Durable storage'; SharePartition.acquire writes nothing; seen: counts 1 and 1",
+            source="KIP-932; SharePartition.acquire (4.4.0) writes no record; on 4.4.0 a leader's death gave counts 1 and 1",
         ),
         _state_lost("miscounted"),
     ),
@@ -157,7 +157,7 @@ _START_REGRESSION = Guarantee(
     ),
     nothing="no start offset was answered",
     nothing_is_unknown=False,
-    source="KIP-932, 'Share-partition': the start offset advances as records are finished",
+    source="KIP-932: the start offset advances as records are finished",
     workloads=KINDS,
     rules=(
         *hard("share-start-regression", unclean="offset given away by an election", wiped="wiped since the other"),
