@@ -157,7 +157,8 @@ def delete_delay_ns(plan: Plan) -> int:
     return int(value if value.isdecimal() else 60_000) * 1_000_000
 
 
-_RETAINED = ("trial", "synthetic")
+_RETAINED = ("trial",)
+"""Origins of a history in which retention removes something: a generated log begins where its planted answers say."""
 _FOREVER_MS = 10**12
 
 

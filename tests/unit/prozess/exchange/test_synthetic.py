@@ -118,7 +118,9 @@ def test_every_planted_witness_is_found_and_no_other(tmp_path, options):
     check_run(run, CheckOptions(engine="local"))
     assert differences(run) == ([], [])
     planted = witnesses(run.planted)
-    assert len(set(planted)) == len(planted)
+    # Two log starts that fall in one partition differ only in the times that PLANTED does not have.
+    apart = [one for one in planted if one[0] != "log-start-regression"]
+    assert len(set(apart)) == len(apart)
     assert Counter(name for name, *_ in planted) == manifest["expected"]
 
 
