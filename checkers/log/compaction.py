@@ -23,10 +23,11 @@ COMPACTED_SHARE = 0.5
 def compacted_away(history: PartitionHistory) -> KernelResult:
     """The log has the last acknowledged record of each key, or a later one, unless that record is a tombstone.
 
-    Source: https://kafka.apache.org/documentation/#compaction ("Log compaction ensures that Kafka will always retain at least
-    the last known value for each message key"). Counts keys. The witness is that record, `other_*` the last record of the key
-    that the log still has, if any. A key whose last record is gone is left out if it also has a tombstone that nobody stated
-    the offset of: it may stand behind. Records without key are not compacted. O(n log n).
+    Source: https://kafka.apache.org/documentation/#compaction ("Log compaction ensures that Kafka will always retain at
+    least the last known value for each message key"). Counts keys. The witness is that record, `other_*` the last record
+    of the key that the log still has, if any. A key whose last record is gone is left out if it also has a tombstone that
+    nobody stated the offset of: it may stand behind; and if the log begins behind it, by cleanup.policy=compact,delete
+    (`expired-early`). Records without key are not compacted. O(n log n).
 
     Example: a, b and c with one key were acknowledged at 0, 5 and 9. A cleaned log with c alone is right. One with b alone
     has lost c: the witness is c, and `other_offset` is 5.
@@ -39,7 +40,8 @@ def compacted_away(history: PartitionHistory) -> KernelResult:
     last = _last_in_log(index, rows)
     # NONE is below every offset: a key of which the log has nothing is gone as well.
     gone = last < index.sends["log_offset"][rows]
-    maybe = gone & (index.tombstones.behind(index.sends["key"][rows], index.sends["log_offset"][rows]))
+    offset = index.sends["log_offset"][rows]
+    maybe = gone & (index.tombstones.behind(index.sends["key"][rows], offset) | (offset < index.log_start))
     gone &= ~maybe
     return _result(index, rows[gone], last[gone], len(rows) - int(np.count_nonzero(maybe)), latest)
 

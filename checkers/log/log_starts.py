@@ -1,5 +1,7 @@
 """These kernels check where logs begin: what was deleted does not come back, and retention takes nothing too early."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from prozess.checkers.log.leadership import of_lives, previous_of_node
@@ -82,8 +84,9 @@ def expired_early(history: PartitionHistory) -> KernelResult:
     segment goes once its *greatest* timestamp is older than that, so each of its records is. A record is removed by the time
     at which somebody first saw the log start beyond it. What DeleteRecords took is not judged. With retention.bytes only the
     last removal is judged, and only if less than that is left in the furthest copy at the end: the log was no larger then.
-    Counts records. Judged: acknowledged records below the greatest log start. Times of producers and of the observer are of
-    one clock. O(n log n).
+    Counts records. Judged: acknowledged records below the greatest log start; of a compacted log the last one of each key, of
+    which no send is open: the others need not have been there. Times of producers and of the observer are of one clock.
+    O(n log n).
 
     Example: retention.ms is 10 s. A record was sent at 5 s, and the log start was seen beyond it at 12 s: it was at most 7 s
     old. Another one was sent at 1 s, and may have been 11 s old: no finding.
@@ -114,6 +117,8 @@ def expired_early(history: PartitionHistory) -> KernelResult:
         & (offset < end)
         & (sends["client"] != SENTINEL_CLIENT)
     )
+    if history.compacted:
+        mine = mine[np.isin(mine, _last_of_keys(sends))]
     judged = mine[offset[mine] >= low]
     seen = rows[np.searchsorted(value, offset[judged], side="right")]
     seen_ns = starts["time_ns"][seen]
@@ -137,6 +142,16 @@ def expired_early(history: PartitionHistory) -> KernelResult:
 
 TIMESTAMP_NS = 1_000_000
 """Timestamps of records carry milliseconds."""
+
+
+def _last_of_keys(sends: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the row of the last send of each key; one that is open, or whose offset is not known, may be the last."""
+    rows = np.flatnonzero(sends["outcome"] != Outcome.FAIL.value)
+    known = (sends["outcome"][rows] == Outcome.OK.value) & (sends["log_offset"][rows] != NONE)
+    place = np.where(known, sends["log_offset"][rows], np.iinfo(np.int64).max)
+    rows = rows[np.lexsort((place, sends["key"][rows]))]
+    key = sends["key"][rows]
+    return np.asarray(rows[np.append(key[1:] != key[:-1], True)[: len(rows)]])
 
 
 def _bytes_left(history: PartitionHistory, log_start: int) -> int:

@@ -187,7 +187,7 @@ class TopicConfiguration(Frozen):
     """`unclean.leader.election.enable`: whether a replica that is not in sync may lead."""
     flush_messages: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     """`flush.messages`: after how many records the log is synced to the disk. None means when the system does."""
-    cleanup_policy: Literal["delete", "compact"] = "delete"
+    cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
     """`cleanup.policy`."""
     properties: dict[str, Text] = Field(default_factory=dict)
     """Kafka's own properties that have no key here, such as `topic.properties.segment.ms`."""

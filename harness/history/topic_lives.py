@@ -10,6 +10,7 @@ topics apart (KIP-516), and the audit read the last one. A row gets the id of th
   last one, or somebody received it after that one was made.
 * A consumer may have been given a record late, out of its buffer: that is certain, and counts, where the record had been
   acknowledged at that very offset before the next topic was made.
+* An assignment, and a span of reading, is of the name: of each topic that has it while it holds.
 * Everything else goes by its time.
 
 A record that the audit read in the last topic although it had been acknowledged before that topic was made is of an earlier
@@ -35,6 +36,9 @@ TIME_OF = {
     "metadata": "time_ns", "replicas": "read_ns", "snapshots": "read_ns",
 }  # fmt: skip
 """Table → the time by which its rows belong to a topic. `sends` and `reads` have rules of their own."""
+CARRIED = {"assignments": (1, 2, 3, 4), "positions": (1, 2, 3)}
+"""Table → the events after which a client has a partition, by its name, or has it no more (`prozess.harness.schema`)."""
+ENDS = {"assignments": (2, 3, 4), "positions": ()}
 _SEQUENCE_BITS = 40
 
 RowsOf = Callable[[str], Iterable[tuple[int, np.ndarray]]]
@@ -113,6 +117,8 @@ class TopicLives:
         """Returns the same rows, as a client recorded them, with the ids of the partitions of their topics."""
         if not self.topics or "partition" not in (rows.dtype.names or ()):
             return rows
+        if table.name in CARRIED:
+            rows = self._carried(table.name, rows)
         changed = rows.copy()
         for partition, topics in self.topics.items():
             chosen = np.flatnonzero(rows["partition"] == partition)
@@ -135,6 +141,31 @@ class TopicLives:
         else:
             life = topics.at(mine[TIME_OF[table]])
         changed["partition"][chosen] = topics.dense[life]
+
+    def _carried(self, table: str, rows: np.ndarray) -> np.ndarray:
+        """Returns the rows of a client in order, and behind each event that still held when a topic was made a row of that
+        moment: assignments and spans are of the name, so of each topic that has it while they hold. The position in the new
+        topic is its beginning. Loops run over topics, and a client has a few events in each."""
+        time = TIME_OF[table]
+        added, at = [], []
+        for partition, topics in self.topics.items():
+            mine = np.flatnonzero((rows["partition"] == partition) & np.isin(rows["event"], CARRIED[table]))
+            for created_ns in topics.created_ns[1:].tolist():
+                before = mine[rows[time][mine] < created_ns]
+                if not len(before) or rows["event"][before[-1]] in ENDS[table]:
+                    continue
+                row = rows[before[-1] : before[-1] + 1].copy()
+                for column in ("started_ns", "done_ns", "time_ns"):
+                    if column in (rows.dtype.names or ()):
+                        row[column] = created_ns
+                if table == "positions":
+                    row["log_offset"] = 0
+                added.append(row)
+                at.append(int(np.searchsorted(rows[time], created_ns)))
+        if not added:
+            return rows
+        order = np.argsort(at, kind="stable")
+        return np.insert(rows, np.array(at)[order], np.concatenate(added)[order])
 
     # Sends and reads.
 

@@ -235,7 +235,7 @@ def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
             _check_producer(plan, step, step.do.producer)
         case TakeOver():
             _check_take_over(plan, step, step.do)
-        case AddPartitions() if not any(cell.late_partitions for cell in plan.cells_matching(step.do.cells)):
+        case AddPartitions() if not any(c.late_partitions for c in plan.cells_matching(step.do.cells) if not c.life):
             raise BadInput(
                 f"Step {step.name!r}: its cells have no late partitions. Give topics.late_partitions or "
                 "topics.late_topic_partitions."

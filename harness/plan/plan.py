@@ -81,7 +81,7 @@ class Cell(Frozen):
     partitions: tuple[int, ...]
     """The dense ids of the partitions. They number all partitions of the plan."""
     late_partitions: tuple[int, ...] = ()
-    """The partitions among them that a step adds (`add_partitions`)."""
+    """The partitions among them that a step adds (`add_partitions`, `make_topics`)."""
     derived_topic_name: str | None = None
     """The topic to which a copier copies, or to which a group sends records that failed. None means that producers
     write every topic."""

@@ -241,7 +241,8 @@ class _Layout:
                 for number, partition in enumerate(dense)
             ]
             changes = {"cell": len(self.cells), "name": f"{first.name}-life-{life + 1}", "topic": topic, "life": life}
-            self.cells.append(first.model_copy(update=changes | {"partitions": tuple(dense)}))
+            numbers = tuple(dense)
+            self.cells.append(first.model_copy(update=changes | {"partitions": numbers, "late_partitions": numbers}))
 
 
 def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, topic_name: str) -> str | None:

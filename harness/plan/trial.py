@@ -253,6 +253,7 @@ SCENARIOS: Mapping[str, str] = {
     "H10": "counts and latency over time",
     "H11": "high traffic",
     "J1": "retention by time and by size together",
+    "J2": "cleanup.policy=compact,delete",
     "J3": "topics are deleted, made again and grow, under load",
     "J5": "every assignor of Kafka's: each partition has one owner, and each member its share",
     "J7": "full buffers of producers and of brokers",

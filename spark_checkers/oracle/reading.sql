@@ -100,6 +100,7 @@ newest as (
 )
 select n.partition, n.client, n.sequence
 from newest n
+join fact_partitions p on p.partition = n.partition and n.log_offset >= p.log_start
 left join last_of_key k on k.partition = n.partition and k.key = n.key
 left join tombstone t on t.partition = n.partition and t.key = n.key
 where n.number = 1 and n.size != {NONE} and coalesce(k.log_offset, {NONE}) < n.log_offset
@@ -253,7 +254,11 @@ judged as (
     join bound b on b.partition = s.partition and s.log_offset < b.last and s.log_offset >= b.deleted
     left join earlier e on e.partition = s.partition
     left join remaining m on m.partition = s.partition
-    where s.outcome = {OK} and s.log_offset != {NONE}
+    left join (
+        select partition, key, max(if(outcome = {OK} and log_offset != {NONE}, log_offset, {FOREVER})) as last
+        from sent where outcome != {FAIL} group by partition, key
+    ) k on k.partition = s.partition and k.key = s.key
+    where (not p.compacted or k.last = s.log_offset) and s.outcome = {OK} and s.log_offset != {NONE}
       and (p.retention_bytes is null
            or coalesce(m.bytes, 0) < p.retention_bytes and s.log_offset >= coalesce(e.reached, 0))
 )

@@ -200,7 +200,8 @@ def led_elsewhere_below(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def name_stood_for_several(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Offsets of a deleted topic may have been taken for those of the next one: nothing says which."""
-    return constant(UNKNOWN if len(envelope.lives) > 1 else FALSE, len(witnesses))
+    mixed = len(envelope.lives) > 1 and not envelope.topics_apart
+    return constant(UNKNOWN if mixed else FALSE, len(witnesses))
 
 
 def _made_between(envelope: Envelope, first_ns: np.ndarray, second_ns: np.ndarray) -> Truth:

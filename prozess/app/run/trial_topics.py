@@ -64,6 +64,7 @@ class TrialTopics:
 
         ClusterFailed if there is none left to add.
         """
+        cells = [cell for cell in cells if not cell.life]
         new = sorted(p for cell in cells for p in cell.late_partitions if p in self._absent)
         if not new:
             raise ClusterFailed(

@@ -8,7 +8,7 @@ import pytest
 from prozess.checkers.log.log_starts import BELOW_DELETED, SAME_EPOCH_START, expired_early, log_start_regression
 from prozess.harness.interfaces.checking import Retention
 from prozess.harness.schema import NONE, ObservationKind
-from tests.support.cells.partitions import OK, PARTITION, PRODUCER, history, table
+from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, history, table
 
 LEADER, ASKED = ObservationKind.LEADER_LOG_START, ObservationKind.LOG_START
 MS = 1_000_000
@@ -105,3 +105,19 @@ def test_where_nobody_knows_what_retention_may_take_nothing_is_judged():
     assert early(answer(50 * MS, 2), retention=None) == ([], 0)
     assert early(answer(50 * MS, 0), retention=Retention(100 * MS)) == ([], 0)
     assert np.isin(["client", "begin_ns"], expired_early(begun()).witnesses.dtype.names).all()
+
+
+def test_of_a_compacted_log_the_last_record_of_each_key_is_judged_where_no_send_of_the_key_is_open():
+    keyed = [
+        (PRODUCER, n, OK, n, {"invoked_ns": 10 * MS, "completed_ns": 11 * MS, "key": key})
+        for n, key in enumerate((7, 7, 8))
+    ]
+    open_send = (PRODUCER, 3, INFO, NONE, {"invoked_ns": 12 * MS, "completed_ns": NONE, "key": 8})
+
+    def judged(*sends):
+        made = begun(answer(50 * MS, 3), sends=sends, retention=Retention(100 * MS))
+        result = expired_early(replace(made, compacted=True))
+        return result.witnesses["log_offset"].tolist(), result.judged
+
+    assert judged(*keyed) == ([1, 2], 2), "0 need not have been there"
+    assert judged(*keyed, open_send) == ([1], 1), "another value of key 8 may stand behind"

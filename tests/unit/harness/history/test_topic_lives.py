@@ -90,6 +90,7 @@ def lives(sends=(), reads=(), audited=(), metadata=METADATA):
         mine = next(found for writer, found in recorded[table] if writer == client)
         return made.rekeyed(TABLES[table], client, mine)
 
+    of.given = lambda table, client, some: made.rekeyed(TABLES[table], client, some)
     return of
 
 
@@ -173,3 +174,25 @@ def test_no_send_is_of_a_topic_that_it_cannot_have_met(drawn):
     assert (ended_s[second] >= MADE_S - ERROR_NS / S).all(), "nothing is acknowledged by a topic that is not there yet"
     assert (found["invoked_ns"][~second] / S <= MADE_S).all()
     assert (ended_s[~second & np.isfinite(ended_s)] < MADE_S).all()
+
+
+def positions(*some):
+    defaults = {"partition": FIRST, "span": 4, "log_offset": 70}
+    return rows("positions", *(defaults | {"time_ns": at, "event": event} for at, event in some))
+
+
+def test_a_span_of_reading_goes_on_in_the_next_topic_from_its_beginning():
+    made = lives()
+    found = made.given("positions", READER, positions((1, 1), (5, 2), (13, 3)))
+    assert found["partition"].tolist() == [FIRST, FIRST, SECOND, SECOND]
+    assert (found["time_ns"][2], found["log_offset"][2], found["span"][2]) == (MADE_S * S, 0, 4)
+
+
+@pytest.mark.parametrize(("events", "expected"), [([(1, 1)], 2), ([(1, 1), (5, 2)], 2), ([(13, 1)], 1), ([], 0)])
+def test_an_assignment_holds_for_each_topic_of_its_name_until_it_is_taken_away(events, expected):
+    held = rows("assignments", *({"partition": FIRST, "started_ns": at, "done_ns": at, "event": e} for at, e in events))
+    found = lives().given("assignments", READER, held)
+    assert len(found) == expected
+    if [event for _, event in events] == [1] and events[0][0] < MADE_S:
+        assert found["partition"].tolist() == [FIRST, SECOND]
+        assert found["done_ns"].tolist() == [S, MADE_S * S]
