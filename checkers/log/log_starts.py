@@ -148,8 +148,8 @@ def _last_of_keys(sends: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the row of the last send of each key; one that is open, or whose offset is not known, may be the last."""
     rows = np.flatnonzero(sends["outcome"] != Outcome.FAIL.value)
     known = (sends["outcome"][rows] == Outcome.OK.value) & (sends["log_offset"][rows] != NONE)
-    place = np.where(known, sends["log_offset"][rows], np.iinfo(np.int64).max)
-    rows = rows[np.lexsort((place, sends["key"][rows]))]
+    offset = np.where(known, sends["log_offset"][rows], np.iinfo(np.int64).max)
+    rows = rows[np.lexsort((offset, sends["key"][rows]))]
     key = sends["key"][rows]
     return np.asarray(rows[np.append(key[1:] != key[:-1], True)[: len(rows)]])
 
