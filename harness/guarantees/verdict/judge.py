@@ -217,7 +217,8 @@ def _judge_cell(
     for anomaly, guarantee in TABLE.items():
         if not guarantee.applies(cell.traits):
             continue
-        if (unasked_why := unasked.get(anomaly)) is not None:
+        of_ended = _ENDED if ended and anomaly not in OF_ENDED_TOPICS else None
+        if (unasked_why := unasked.get(anomaly, of_ended)) is not None:
             blank = CellAnomaly(anomaly=anomaly, outcome=AnomalyOutcome.NOT_JUDGED, verdict=Verdict.NOT_JUDGED)
             judged[anomaly] = not_deciding(blank, unasked_why)
             continue
@@ -235,7 +236,7 @@ def _judge_cell(
                 guarantee,
                 (
                     *(dropped if tally.judged or anomaly in WITHOUT_AUDIT else ()),
-                    *(_gaps_of_ended(cell, anomaly, tally) if ended else _gaps(plan, cell, anomaly, tally, unread)),
+                    *(_gaps_of_ended(cell, tally) if ended else _gaps(plan, cell, anomaly, tally, unread)),
                 ),
                 tally,
                 missing,
@@ -404,11 +405,9 @@ def _gaps(plan: Plan, cell: Cell, anomaly: str, tally: Tally, unread: str | None
     return (*others, *([unread] if unread and tally.judged else []))
 
 
-def _gaps_of_ended(cell: Cell, anomaly: str, tally: Tally) -> Sequence[str]:
+def _gaps_of_ended(cell: Cell, tally: Tally) -> Sequence[str]:
     """Returns the same of a cell whose topic was deleted before the audit. What consumers never came to is gone with it, and
     nobody was promised that."""
-    if anomaly not in OF_ENDED_TOPICS:
-        return (_ENDED,) if tally.judged else ()
     unaudited = set(map(nobody_audited, cell.partitions))
     return [why for why in tally.incomplete if not set(why.split("; ")) <= unaudited]
 
@@ -592,8 +591,6 @@ def why_not_deciding(plan: Plan, judged: CellAnomaly, decide: Collection[str], *
         return None
     if decide:
         return NOT_CHOSEN
-    if ended and judged.outcome is AnomalyOutcome.UNKNOWN and judged.anomaly not in OF_ENDED_TOPICS:
-        return _ENDED
     nothing_seen = judged.outcome is AnomalyOutcome.UNKNOWN and not judged.count
     return why_not_judged(plan, judged.anomaly, ended=ended) if nothing_seen else None
 
