@@ -29,7 +29,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_390,
+    "checkers": 12_474,
     "clusters": 21_250,
     "harness": 38_300,
     "nemesis": 5_060,
@@ -40,7 +40,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_320,
+    "spark_checkers": 5_378,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
