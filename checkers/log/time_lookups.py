@@ -121,7 +121,7 @@ class _LoggedTimes:
         rows = np.flatnonzero((table["step"] == NONE) & (table["last_offset"] >= history.log_start))
         if not len(rows):
             return None
-        # Of copies that are as long the one of the lowest node.
+        # If several are as long, it is the one of the lowest node.
         longest = rows[np.lexsort((-table["node"][rows], table["last_offset"][rows]))[-1]]
         rows = rows[table["node"][rows] == table["node"][longest]]
         rows = rows[np.argsort(table["base_offset"][rows], kind="stable")]

@@ -272,7 +272,7 @@ class OffsetAnswer:
     log_offset: int
     leader_epoch: int
     timestamp_ms: int = NONE
-    """Of the record at that offset, where a time was asked for."""
+    """It is that of the record at that offset, where a time was asked for."""
 
 
 OffsetAnswers = Mapping[tuple[str, int], OffsetAnswer]
