@@ -21,8 +21,8 @@ def mistimed(history: PartitionHistory) -> KernelResult:
     indexes, with the headers of the batches in the longest copy of the log. The first batch whose greatest timestamp is not
     before the time asked for must hold the answer. Where its first record's timestamp is late enough, that record is the
     answer; which other record of it is, no header says. Nothing may be found only if no such batch is below a high
-    watermark that the same broker had answered before. Judged: answers about what is in that copy. Of compacted topics none
-    is, because cleaning takes records away.
+    watermark that the same broker had answered before. Judged: answers about what is in that copy. Compacted topics are
+    left out, because cleaning takes records away.
 
     Example: batches at 0–4, 5–9 and 10–14 have greatest timestamps of 100, 90 and 200. For 95 the answer must be in 0–4, and
     for 101 in 10–14: offset 5 (EARLIER), and nothing (NOTHING) if the high watermark was 15, are witnesses. Witness: broker

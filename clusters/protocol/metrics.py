@@ -128,8 +128,8 @@ class MetricsObserver:
     def first_since(
         self, node_id: int, asked_ms: Mapping[tuple[str, int], int], *, timeout_s: float
     ) -> OffsetAnswers | None:
-        """Asks a broker for the first record of each of these partitions, (topic, number), since a time. Who does not lead
-        one answers with an error."""
+        """Asks a broker for the first record of each of these partitions, (topic, number), since a time. One that does not
+        lead one answers with an error."""
         topics: dict[str, list[int]] = {}
         for topic, number in asked_ms:
             topics.setdefault(topic, []).append(number)

@@ -45,7 +45,7 @@ class TimeLookups:
         self._lock = threading.Lock()
 
     def sample(self, node: int) -> None:
-        """Asks one broker about the partitions whose turn it is. A broker that does not answer, or does not lead, leaves no row."""
+        """Asks one broker about the partitions whose turn it is. One that does not answer leaves no row."""
         if not self._keys:
             return
         with self._lock:
