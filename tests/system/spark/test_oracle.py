@@ -217,7 +217,7 @@ def test_a_generated_history_with_everything_that_can_be_planted_is_found_the_sa
     run = RunDirectory(tmp_path)
     run.create()
     planted = {name: {"orphaned": 1, "epoch-regression": 4}.get(name, 3) for name in PLANTS}
-    generate(run, GenerateOptions(rows=20_000, partitions=3, planted=planted, seed=7), command="test")
+    generate(run, GenerateOptions(rows=40_000, partitions=3, planted=planted, seed=7), command="test")
     findings = check_run(run, CheckOptions(engine="local"))
     assert {f.anomaly for f in findings if f.result.count} >= set(PLANTS)
     assert second_opinion(run, findings, workers=1, session=session) == ()
