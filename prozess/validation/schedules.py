@@ -487,7 +487,10 @@ _DESTROYS = "it takes destroyed disks or a loss of power, which the prediction l
 _NO_COPIER = "no application that copies records is part of these trials"
 _NO_RETRY_TOPIC = "the trials' members have no retry topic"
 _NOT_THERE: Mapping[str, str] = {
-    "internal-shares": "no share group is part of these trials",
+    **dict.fromkeys(
+        ("internal-shares", "undelivered", "two-holders", "miscounted", "given-up"),
+        "no share group is part of these trials",
+    ),
     "lifetime": "it takes somebody who is away for longer than a trial lasts",
     "client": "no send of a trial is left without somebody who looks at its report",
     "internal-framework": "neither Kafka Connect nor Kafka Streams is part of these trials",
@@ -500,6 +503,7 @@ _NO_SCHEDULE: Mapping[str, str] = {
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
     "orphaned/session": "a trial goes on until the sessions of its dead members are over",
+    "stalled/remote-store": "no tiered storage is part of these trials",
     "orphaned/rejoined": "it takes an outage of every broker that is longer than a session, just before the end",
     "duplicate/forgot": "it takes a send that is repeated after producer.id.expiration.ms",
     "corrupt/unchecked": "it takes bits that change on the wire or on a disk, which the prediction leaves out",
@@ -529,7 +533,7 @@ _NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
 
 def schedule_of(rule: str, here: ScheduleInputs | None = None) -> WeaknessSchedule | None:
     """Returns the schedule that shows what this rule permits, with these inputs; None if there is none."""
-    if rule in _NO_SCHEDULE or rule.startswith("not-exactly-once/"):
+    if rule in _NO_SCHEDULE or rule.startswith("not-exactly-once/") or rule.partition("/")[0] in _NOT_THERE:
         return None
     name = _OF_ANOMALY_RULE.get(rule) or _OF_CAUSE.get(rule.partition("/")[2])
     if name is None:

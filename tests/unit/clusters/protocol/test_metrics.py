@@ -201,6 +201,7 @@ def led(
         leader_epoch=epoch,
         isr_size=isr,
         high_watermark=high,
+        log_start=None,
         last_stable_offset=stable,
         watermark_epoch=epoch,
         transactions=transactions,

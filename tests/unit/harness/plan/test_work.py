@@ -154,6 +154,7 @@ def test_every_client_does_the_work_of_its_role():
     seen = set()
     for name in (
         "groups", "groups-java", "transactions", "compaction", "errors", "verifiable", "exactly-once", "java-copier",
+        "share-groups",
     ):  # fmt: skip
         for client in make_plan(load_trial(name), seed=1).clients:
             assert isinstance(client.work, WORK_OF_ROLES.get(client.role, type(PLAIN)))

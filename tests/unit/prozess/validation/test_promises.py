@@ -26,6 +26,7 @@ from tests.support.predictions import predicted
 LEFT_OUT = {
     "asked": "an operator who asks for an unclean election",
     "topic_deleted": "an operator who deletes the topic",
+    "store_harmed": "a remote store is not part of a predicted cluster",
     "faulted": "that there was a fault permits nothing by itself",
     "read_uncommitted": "by the consumer's own isolation.level",
     "read_uncommitted_inside": "by the consumer's own isolation.level",

@@ -53,7 +53,8 @@ def test_acks_all_with_a_minimum_of_one_is_acknowledged_by_the_leader_alone():
         "min.insync.replicas=2 prevents this",
         "copies: flush.messages is not 1: if all brokers that have a copy lose power at once, records that "
         "the operating system had not yet written to disk are lost",
-        "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, epoch-regression are possible: "
+        "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, log-start-regression, "
+        "mistimed, epoch-regression are possible: "
         "while the "
         "leader is the only replica in sync, it acknowledges acks=all alone, and the record is lost if its disk is "
         "lost. min.insync.replicas=1 (the file, min.insync.replicas) → "
@@ -70,7 +71,8 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
     assert said(found, "promised", "defect", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, unreported, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
-        "epoch-regression, under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
+        "log-start-regression, expired-early, undeleted, mistimed, epoch-regression, "
+        "under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
         "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
         "defect: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a "
         "new partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka "
@@ -99,7 +101,8 @@ def test_one_copy_is_gone_with_its_disk_and_away_with_its_broker():
     machines without interrupting data consumption." """
     found = predicted({"acks": "all"}, topic={"replication.factor": "1"}, broker={})
     assert said(found, "weak") == [
-        "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, epoch-regression are possible: "
+        "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, log-start-regression, "
+        "mistimed, epoch-regression are possible: "
         "while the "
         "only broker of a partition is down, nobody can write to it or read from it, and all "
         "its records are lost if that broker's disk is lost. "
@@ -119,7 +122,7 @@ def test_unclean_elections_may_lose_what_acks_all_acknowledged():
     ) in said(found, "weak")
     assert said(found, "change") == [
         "change: unclean.leader.election.enable=false: rules out lost, offset-conflict, dirty-read, time-travel, "
-        "watermark-regression, epoch-regression, unclean"
+        "watermark-regression, log-start-regression, mistimed, epoch-regression, unclean"
     ]
     assert not {"lost", "dirty-read"} & promised(found)
 
