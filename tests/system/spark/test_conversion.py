@@ -65,8 +65,8 @@ def test_spark_writes_byte_for_byte_what_one_process_writes(run, session):
     assert contents(run) == here
     assert {path.name for path in run.history.iterdir()} == {f"{name}.parquet" for name in TABLES}
     said = [description for description in described(session) if ": writing rows" in description]
-    tables_named = "sends, reads, processed, replicas"
-    assert said[0] == f"prozess check {run.name}: writing rows of {tables_named}: 160,000, parts: 8"
+    tables_named = "sends, reads, processed, deliveries, replicas"
+    assert said[0] == f"prozess check {run.name}: writing rows of {tables_named}: 200,000, parts: 10"
 
 
 def test_a_check_has_spark_write_the_tables_of_a_large_run_and_finds_the_same(run, session, monkeypatch):

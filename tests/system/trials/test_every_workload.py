@@ -16,7 +16,11 @@ from tests.system.trials.test_versions import FilesOfRun
 
 pytestmark = pytest.mark.cluster
 
-OTHERS = {"verifiable-share": "needs a release with share groups", "application": "needs a program of yours"}
+OTHERS = {
+    "verifiable-share": "needs a release with share groups",
+    "share": "needs a release with share groups; its trial is share-groups",
+    "application": "needs a program of yours",
+}
 """The kinds of workload that are not in this trial, and why."""
 TRIAL = """
 name = "every-workload"
