@@ -322,11 +322,11 @@ def effects(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("effects.html"),
 ) -> None:
     """Show what each setting changes over many runs: what is lost, doubled or late, with uncertainty."""
-    from prozess.app.run_tables import tables as tables_over
+    from prozess.app.run_tables import opened_tables
     from prozess.campaigns.comparing.effects_page import report_effects
 
-    read = tables_over(*directories)
-    report_effects(lambda name, columns: read[name].to_arrow(columns), out)
+    with opened_tables(directories, together=("cells", "outcomes")) as read:
+        report_effects(read, out)
 
 
 @app.command(rich_help_panel=RUN)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prozess.app.run_options import NO_SETTINGS
-from prozess.app.run_tables import Read, by_run, opened_tables
+from prozess.app.run_tables import Read, axes_of, by_run, opened_tables
 from prozess.campaigns.campaign_plan import ALL_TRIALS, CampaignDirectory
 from prozess.campaigns.engine import TrialAttempt
 from prozess.campaigns.matrix_layout import read_matrix_file
@@ -243,19 +243,8 @@ class _MatrixQuery:
     @cached_property
     def _axes(self) -> pa.Table:
         """The axes of cells in which those of their workload differ: a row per cell and axis, in the order of the plan."""
-        axes, workload = self.cells["axes"].combine_chunks(), self.cells["workload"]
-        lengths = np.diff(axes.offsets.to_numpy())
-        cell = np.repeat(np.arange(len(axes)), lengths)
-        rank = np.arange(len(cell)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        long = pa.table(
-            {
-                "cell_at": cell,
-                "rank": rank,
-                "axis": axes.keys,
-                "value": axes.items,
-                "workload": workload.take(pa.array(cell)),
-            }
-        )
+        long = axes_of(self.cells)
+        long = long.append_column("workload", self.cells["workload"].take(long["cell_at"]))
         values = long.group_by(["workload", "axis"]).aggregate([("value", "count_distinct")])
         varying = values.filter(pc.greater(values["value_count_distinct"], 1))
         there = pc.index_in(_joined(long, "workload", "axis"), value_set=_joined(varying, "workload", "axis"))

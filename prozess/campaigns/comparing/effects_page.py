@@ -11,11 +11,11 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from prozess.app.run_tables import Read
 from prozess.campaigns.comparing.setting_effects import (
     HARMS,
     RUNS_MIN,
     CellObservations,
-    Read,
     SettingEffect,
     SettingInteraction,
     ShareChange,

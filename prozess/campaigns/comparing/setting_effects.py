@@ -7,20 +7,18 @@ Example: two runs, each with a cell acks=1 and a cell acks=all, alike in everyth
 acks=all did not: from all to 1 the share of cells with a loss changes by 1 − 0 = 1 in each run, by 1 on the average.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from prozess.app.run_tables import Read, axes_of
 from prozess.harness.guarantees.table.harm import HARM
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Read = Callable[[str, Sequence[str]], "pa.Table"]
-"""Reads columns of a table over many runs."""
 HARMS = dict(zip(("gone", "wrong", "isolation", "twice", "exposed", "waiting"), HARM, strict=True))
 """A word for a column → the harm, in full."""
 OF_CLUSTERS = {"variant_kafka_version": "variant.kafka_version", "variant_metadata_mode": "variant.metadata_mode"}
@@ -93,67 +91,48 @@ class SettingInteraction:
 
 def observe(read: Read) -> CellObservations:
     """Returns what the tables `cells` and `outcomes` have, of cells in which something was looked for. No row is visited."""
-    import pyarrow.compute as pc
-
     cells = read("cells", ["run", "cell", "workload", "axes", *OF_CLUSTERS]).combine_chunks()
     outcomes = read("outcomes", ["run", "cell", "anomaly", "outcome", "count"]).combine_chunks()
     runs = pc.unique(cells["run"].combine_chunks())
-    key = _key(cells, runs)
-    order = np.argsort(key, kind="stable")
+    keys = _keys(cells, runs)
     settings, values = {}, {}
     for name, column in _settings(cells):
         coded = column.dictionary_encode()
         settings[name] = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         values[name] = tuple(coded.dictionary.to_pylist())
-    seen = _seen(outcomes, _key(outcomes, runs), key[order])
-    unordered = np.empty_like(seen)
-    unordered[order] = seen
+    seen = _seen(outcomes, pc.index_in(_keys(outcomes, runs), value_set=keys), len(cells))
     workloads = cells["workload"].combine_chunks().dictionary_encode().indices.to_numpy()
-    return CellObservations(key >> _CELL_BITS, workloads.astype(np.int64), settings, values, unordered)
+    return CellObservations(keys.to_numpy() >> _CELL_BITS, workloads.astype(np.int64), settings, values, seen)
 
 
-def _key(table: "pa.Table", runs: "pa.Array") -> np.ndarray:
-    """Returns int64[rows]: the run and the cell of each row in one number. The run is -1 if it has no cells."""
-    import pyarrow.compute as pc
-
+def _keys(table: pa.Table, runs: pa.Array) -> pa.Array:
+    """Returns the run and the cell of each row in one number (int64). The run is -1 if it has no cells."""
     run = pc.fill_null(pc.index_in(table["run"], value_set=runs), -1).to_numpy().astype(np.int64)
-    return np.asarray((run << _CELL_BITS) + pc.fill_null(table["cell"], 0).to_numpy())
+    return pa.array((run << _CELL_BITS) + pc.fill_null(table["cell"], 0).to_numpy())
 
 
-def _settings(cells: "pa.Table") -> Iterator[tuple[str, "pa.Array"]]:
+def _settings(cells: pa.Table) -> Iterator[tuple[str, pa.Array]]:
     """Yields (setting, its value in each cell as text) of those that vary within some trial, and of the cluster."""
-    import pyarrow as pa
-
-    axes = cells["axes"].combine_chunks()
-    axes = axes.chunk(0) if isinstance(axes, pa.ChunkedArray) and axes.num_chunks else axes
-    lengths = np.diff(axes.offsets.to_numpy())
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    first, last = axes.offsets[0].as_py(), axes.offsets[-1].as_py()
-    names = axes.keys[first:last].dictionary_encode()
-    texts, code = axes.items[first:last], names.indices.to_numpy()
-    for number, name in enumerate(names.dictionary.to_pylist()):
+    axes = axes_of(cells)
+    for name in axes["axis"].unique().to_pylist():
         if "." not in name:
             continue  # the name of the workload, or of a schedule, is no setting
-        entries = np.flatnonzero(code == number)
-        # Example: entries 4 9 belong to cells 0 2 of 3: taken are 4, null, 9.
-        taken, missing = np.zeros(len(lengths), dtype=np.int64), np.ones(len(lengths), dtype=bool)
-        taken[row[entries]], missing[row[entries]] = entries, False
-        yield name, texts.take(pa.array(taken, mask=missing))
+        own = axes.filter(pc.equal(axes["axis"], name))
+        at = pc.index_in(pa.array(np.arange(len(cells))), value_set=own["cell_at"].combine_chunks())
+        yield name, own["value"].combine_chunks().take(at)
     for column, name in OF_CLUSTERS.items():
         yield name, cells[column].combine_chunks().cast(pa.string())
 
 
-def _seen(outcomes: "pa.Table", key: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Returns `seen` for the cells of `known`, which ascends. NaN: something of the harm is unknown, and nothing was seen."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    slot = np.minimum(np.searchsorted(known, key), max(len(known) - 1, 0))
-    there = (known[slot] == key) if len(known) else np.zeros(len(key), dtype=bool)
+def _seen(outcomes: pa.Table, cell_at: pa.Array, count: int) -> np.ndarray:
+    """Returns `seen` for so many cells. `cell_at`: the cell of each outcome; null: there is none. NaN: something of the harm
+    is unknown, and nothing was seen."""
+    there = cell_at.is_valid().to_numpy(zero_copy_only=False)
+    slot = cell_at.fill_null(0).to_numpy()
     looked = pc.is_in(outcomes["outcome"], value_set=pa.array(_LOOKED)).to_numpy()
     unknown = pc.equal(outcomes["outcome"], "unknown").to_numpy()
     shown = pc.fill_null(outcomes["count"], 0).to_numpy() > 0
-    found = np.full((len(known), len(HARMS)), np.nan)
+    found = np.full((count, len(HARMS)), np.nan)
     for column, harm in enumerate(HARMS.values()):
         mine = there & pc.is_in(outcomes["anomaly"], value_set=pa.array(HARM[harm])).to_numpy()
         # Later lines win: looked for and not seen, then unknown, then seen.
@@ -219,16 +198,23 @@ def _paired(
     Example: strata 0 0 1, seen 1 0 1, with the value T F T, with the reference F T F: stratum 0 has both, 1 − 0 = 1; stratum
     1 has no reference, and says nothing.
     """
-    known = ~np.isnan(seen)
-    shares = []
-    for mask in (with_value & known, with_reference & known):
-        count = np.bincount(stratum[mask], minlength=int(stratum.max(initial=-1)) + 1)
-        total = np.bincount(stratum[mask], weights=seen[mask], minlength=len(count))
-        shares.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
-    difference = shares[0] - shares[1]
-    run_of = np.zeros(len(difference), dtype=np.int64)
-    run_of[stratum] = run
-    return _over_runs(run_of, difference)
+    shares = [_shares(stratum, seen, mask) for mask in (with_value, with_reference)]
+    return _over_runs(_runs_of(stratum, run), shares[0] - shares[1])
+
+
+def _shares(stratum: np.ndarray, seen: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Returns float64[strata]: the share of the chosen cells of each stratum in which it was seen; NaN: nobody knows."""
+    mask = chosen & ~np.isnan(seen)
+    count = np.bincount(stratum[mask], minlength=int(stratum.max(initial=-1)) + 1)
+    total = np.bincount(stratum[mask], weights=seen[mask], minlength=len(count))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _runs_of(stratum: np.ndarray, run: np.ndarray) -> np.ndarray:
+    """Returns int64[strata]: the run of each stratum, all of whose cells are of one."""
+    found = np.zeros(int(stratum.max(initial=-1)) + 1, dtype=np.int64)
+    found[stratum] = run
+    return found
 
 
 def _between(
@@ -307,20 +293,16 @@ def _interaction(
     seen = observations.seen[:, column]
     codes = [observations.settings[name] for name in names]
     least, most = [values[name][0] for name in names], [values[name][-1] for name in names]
-    shares = []
-    for first, second in ((least, least), (most, least), (least, most), (most, most)):
-        mask = (codes[0] == first[0]) & (codes[1] == second[1]) & ~np.isnan(seen)
-        count = np.bincount(stratum[mask], minlength=int(stratum.max(initial=-1)) + 1)
-        total = np.bincount(stratum[mask], weights=seen[mask], minlength=len(count))
-        shares.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
-    neither, alone, other, both = shares
-    run_of = np.zeros(len(neither), dtype=np.int64)
-    run_of[stratum] = observations.run
-    contrast = _over_runs(run_of, both - alone - other + neither, sure, least=-2.0)
+    neither, alone, other, both = (
+        _shares(stratum, seen, (codes[0] == first[0]) & (codes[1] == second[1]))
+        for first, second in ((least, least), (most, least), (least, most), (most, most))
+    )
+    apart = both - alone - other + neither
+    contrast = _over_runs(_runs_of(stratum, observations.run), apart, sure, least=-2.0)
     if contrast is None or not (contrast.low > CONTRAST_MIN or contrast.high < -CONTRAST_MIN):
         return None
     named = [observations.values[name] for name in names]
     ends = [(named[0][pair[0]], named[1][pair[1]]) for pair in (least, most)]
-    complete = ~np.isnan(both - alone - other + neither)
-    means = [float(share[complete].mean()) for share in shares]
+    complete = ~np.isnan(apart)
+    means = [float(share[complete].mean()) for share in (neither, alone, other, both)]
     return names, ends[0], ends[1], (means[0], means[1], means[2], means[3]), contrast
