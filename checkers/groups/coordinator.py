@@ -7,6 +7,7 @@ from prozess.checkers.groups.assignments import (
     END_OF_TIME_NS,
     LOST,
     SOUGHT,
+    MemberEvents,
     Members,
     Ownership,
     OwnershipResult,
@@ -363,19 +364,13 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
     # Nobody owned it at the end: who had it last, and since when it had been without an owner?
     last = int(np.argmax(owned.known_end_ns)) if len(owned.client) else -1
     since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
-    died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])
-    within = last >= 0 and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell)
-    lost = (assignments["event"] == LOST) & (assignments["partition"] == partition.partition)
-    gave_up = last >= 0 and bool(
-        (
-            lost
-            & (assignments["client"] == owned.client[last])
-            & (assignments["started_ns"] == owned.known_end_ns[last])
-        ).any()
-    )
     case = GroupCase.NO_CAUSE
-    if within and (died or gave_up):
-        case = GroupCase.WITHIN_SESSION if died else GroupCase.GAVE_UP
+    if last >= 0 and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell):
+        one, ended_ns = owned.client[[last]], owned.known_end_ns[[last]]
+        if members.crashed(one)[0]:
+            case = GroupCase.WITHIN_SESSION
+        elif MemberEvents(assignments, partition.partition, (LOST,)).next_after(one, ended_ns)[0] == ended_ns[0]:
+            case = GroupCase.GAVE_UP
     witnesses = make_witnesses(
         1,
         {

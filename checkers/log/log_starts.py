@@ -9,7 +9,7 @@ from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome
+from prozess.harness.schema import NONE, ObservationKind, Outcome
 
 BELOW_DELETED, SAME_EPOCH_START = 0, 1
 """Cases of `log-start-regression`: the log start is below where an acknowledged DeleteRecords put it; or below what the same
@@ -133,7 +133,7 @@ def expired_early(history: PartitionHistory) -> KernelResult:
         "log_offset": offset[found],
         "other_offset": starts["value"][seen],
         "begin_ns": sends["invoked_ns"][found],
-        "end_ns": np.where(sends["completed_ns"][found] == MISSING, MISSING, sends["completed_ns"][found]),
+        "end_ns": sends["completed_ns"][found],
         "outcome": sends["outcome"][found],
         "seen_ns": starts["time_ns"][seen],
     }

@@ -38,13 +38,22 @@ def log_directories(directory: Path, topics: Collection[str]) -> Iterator[LogDir
         match = _NAME.fullmatch(entry.name)
         if match is None or match["topic"] not in topics or match["state"] == "future":
             continue
-        if (topic_id := _topic_id(entry / "partition.metadata")) is not None:
+        if (topic_id := topic_id_of(entry)) is not None:
             yield LogDirectory(match["topic"], int(match["number"]), topic_id, _STATES[match["state"]])
 
 
-def _topic_id(path: Path) -> UUID | None:
+def topic_id_of(log: Path) -> UUID | None:
+    """Returns the id of the topic whose log is in this directory, by `partition.metadata`; None if it has none."""
     try:
-        lines = dict(line.split(": ", 1) for line in path.read_text(encoding="ascii").splitlines())
-        return UUID(bytes=base64.urlsafe_b64decode(lines["topic_id"] + "=="))
+        lines = dict(line.split(": ", 1) for line in (log / "partition.metadata").read_text("ascii").splitlines())
+        return parse_uuid(lines["topic_id"])
     except (OSError, ValueError, KeyError):
+        return None
+
+
+def parse_uuid(text: str) -> UUID | None:
+    """Reads an id as Kafka writes it: base 64 for addresses, without padding. None if it is none."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))
+    except ValueError:
         return None

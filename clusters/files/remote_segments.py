@@ -7,16 +7,15 @@ RemoteLogSegmentMetadataRecord and RemoteLogSegmentMetadataUpdateRecord]. The ch
 bytes here, since nobody but a reader would find out otherwise.
 """
 
-import base64
-import binascii
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 import numpy as np
 
+from prozess.clusters.files.log_directories import parse_uuid, topic_id_of
 from prozess.clusters.files.segments import (
     batch_columns,
     batch_starts,
@@ -142,38 +141,18 @@ def read_remote_logs(
     for partition, topic, number in partitions:
         if of_partition := known.get((topic, number)):
             order = sorted(of_partition.values(), key=lambda one: (one.first_offset, one.copied_ms, one.segment.bytes))
-            yield RemoteLog(partition, tuple(order), _topic_id(data_directories.values(), f"{topic}-{number}"))
-
-
-def _topic_id(directories: Iterable[Path], log: str) -> UUID | None:
-    """Returns the id of the topic whose log this is, as the first broker has it that has the log (`partition.metadata`)."""
-    for directory in directories:
-        try:
-            lines = (directory / log / "partition.metadata").read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            continue
-        for line in lines:
-            if line.startswith("topic_id: "):
-                return _uuid(line.removeprefix("topic_id: ").strip())
-    return None
+            ids = (topic_id_of(directory / f"{topic}-{number}") for directory in data_directories.values())
+            yield RemoteLog(partition, tuple(order), next(filter(None, ids), None))
 
 
 def objects_of(store: Path) -> Iterator[tuple[tuple[str, int], UUID, UUID, Path]]:
     """Yields (topic, number), topic id, segment id and the file with the records, of every object that is there."""
     for directory in sorted((store / STORE_DIRECTORY).glob("*")):
-        if not (named := _DIRECTORY.fullmatch(directory.name)) or (topic_id := _uuid(named[3])) is None:
+        if not (named := _DIRECTORY.fullmatch(directory.name)) or (topic_id := parse_uuid(named[3])) is None:
             continue
         for path in sorted(directory.glob("*.log")):
-            if (match := _OBJECT.fullmatch(path.name)) and (segment := _uuid(match[2])) is not None:
+            if (match := _OBJECT.fullmatch(path.name)) and (segment := parse_uuid(match[2])) is not None:
                 yield (named[1], int(named[2])), topic_id, segment, path
-
-
-def _uuid(text: str) -> UUID | None:
-    """Reads an id as Kafka writes it: base 64 for addresses, without padding."""
-    try:
-        return UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))
-    except (ValueError, binascii.Error):
-        return None
 
 
 def _take(segment: RemoteSegment, event: SegmentEvent) -> None:

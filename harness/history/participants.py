@@ -128,14 +128,15 @@ _OF_RETENTION = frozenset(
 
 def retention_of(plan: Plan) -> Mapping[int, Retention]:
     """Returns what retention may remove from each partition of a trial. Absent: it removes nothing, it is left to the
-    brokers' own settings, records live in a remote store, or a fault changes it."""
+    brokers' own settings, records live in a remote store, or a fault changes it; and of histories that were not recorded: a
+    generated log begins where its planted answers say."""
     changed = [
         name
         for step in plan.steps
         if isinstance(step.do, FaultAction) and isinstance(step.do.parameters.get("properties"), Mapping)
         for name in step.do.parameters["properties"]
     ]
-    if plan.origin not in _RETAINED or not _OF_RETENTION.isdisjoint((*changed, *plan.variant.properties)):
+    if plan.origin != "trial" or not _OF_RETENTION.isdisjoint((*changed, *plan.variant.properties)):
         return {}
     found: dict[int, Retention] = {}
     for cell in plan.cells:
@@ -157,8 +158,6 @@ def delete_delay_ns(plan: Plan) -> int:
     return int(value if value.isdecimal() else 60_000) * 1_000_000
 
 
-_RETAINED = ("trial",)
-"""Origins of a history in which retention removes something: a generated log begins where its planted answers say."""
 _FOREVER_MS = 10**12
 
 

@@ -471,12 +471,12 @@ def draw(steps: Sequence[Step], rng: random.Random) -> tuple[Step, ...]:
 
 
 _TARGET = re.compile(
-    r"(?P<role>leader|followers|in-sync-followers|replicas)\((?P<partition>\d+)\)|"
+    r"(?P<role>leader|followers|in-sync-followers|replicas|share-coordinator)\((?P<partition>\d+)\)|"
     r"follower\((?P<follower>\d+), ?(?P<which>[1-9]\d*)\)|partition\((?P<whole>\d+|\*)\)|"
     r"(?P<only>active-controller|zookeeper-leader|brokers|controllers|zookeepers)|node:(?P<node>[\w.-]+)|"
     r"client:(?P<client>\S+)|member\((?P<cell>\d+|\*), ?(?P<instance>\d+|\*)\)|(?P<producers>producers)|"
     r"group-coordinator\((?P<group>\d+)\)|"
-    r"transaction-coordinator\((?P<transactional>\d+)\)|share-coordinator\((?P<shared>\d+)\)|"
+    r"transaction-coordinator\((?P<transactional>\d+)\)|"
     r"rack\((?P<rack>[^()\s]+)\)|(?P<share>minority|majority)\((?P<of>brokers|controllers|zookeepers)\)"
 )
 
@@ -548,9 +548,8 @@ def parse_target(text: str) -> Target:
         )
     found = {name: value for name, value in match.groupdict().items() if value is not None}
     match next(iter(found)):
-        case "role" | "shared" as which:
-            role, number = ("share-coordinator", "shared") if which == "shared" else (match["role"], "partition")
-            return Target(role=role, partition=int(match[number]))  # type: ignore[arg-type] # by the pattern
+        case "role":
+            return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
         case "follower":
             return Target(role="follower", partition=int(match["follower"]), instance=int(match["which"]))
         case "whole":

@@ -3,6 +3,7 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,8 +22,15 @@ from prozess.harness.schema import MISSING
 from prozess.harness.verdict import TrialVerdict
 
 
-def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Path]:
-    """Writes every report of a judged run; returns their paths. BadInput if the run was not judged yet.
+class WrittenReports(NamedTuple):
+    """The reports of a run, and what they say that stands in no other file of it."""
+
+    paths: list[Path]
+    complaints: ServerComplaints
+
+
+def report_run(run: RunDirectory, condition: Condition | None = None) -> WrittenReports:
+    """Writes every report of a judged run. BadInput if the run was not judged yet.
 
     `condition`: of the run's files, if it is known already. For a run with damaged ones the reports say that everything that
     rests on them is unknown, and why, whatever verdict.json says; NotJudged if its plan cannot be read.
@@ -49,20 +57,21 @@ def proven_verdict(run: RunDirectory, condition: Condition) -> TrialVerdict:
     return verdict if condition.sealed else with_doubts(verdict, condition.doubts)
 
 
-def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) -> list[Path]:
+def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) -> WrittenReports:
     from prozess.harness.report.html import write_html
     from prozess.harness.report.summary import write_junit, write_summary
 
     plan, history, seconds = read_plan(run), History.open(run), _seconds(run)
-    complaints = complaints_of(run, plan, verdict, history)
-    return [
+    complaints = _complaints_of(run, plan, verdict, history)
+    paths = [
         write_html(run, plan, verdict, seconds, history, complaints, counted=counted),
         write_junit(run, verdict, seconds),
         write_summary(run, plan, verdict, history, complaints),
     ]
+    return WrittenReports(paths, complaints)
 
 
-def complaints_of(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> ServerComplaints:
+def _complaints_of(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> ServerComplaints:
     """Returns what the servers of a run complained of, and those of clean runs do not."""
     ended_ns = history.table("clients")["ended_ns"]
     known = ended_ns[ended_ns != MISSING]
@@ -70,7 +79,7 @@ def complaints_of(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     return of_run(run, plan.server_names.values(), plan.variant.kafka_versions, verdict.faults, end_s)
 
 
-def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:
+def _report_damaged(run: RunDirectory, condition: Condition) -> WrittenReports:
     """Out of the plan and of nothing else, because what the other files say may be anything."""
     plan = plan_of(run, condition)
     with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
@@ -80,9 +89,9 @@ def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:
         ensure_every_table(bare)
         write_findings(bare, ())
         made = _write(bare, unlooked(plan, condition.doubts), counted=False)
-        for path in made:
+        for path in made.paths:
             write_whole(run.path / path.name, path.read_text(encoding="utf-8"))
-        return [run.path / path.name for path in made]
+        return made._replace(paths=[run.path / path.name for path in made.paths])
 
 
 def _seconds(run: RunDirectory) -> dict[str, float]:

@@ -19,11 +19,10 @@ from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
-from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
-from prozess.harness.plan.plan import Plan, read_plan
-from prozess.harness.report.reports import complaints_of, report_run
+from prozess.harness.plan.plan import Plan
+from prozess.harness.report.reports import report_run
 from prozess.harness.report.terminal import show_complaints, show_verdict
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.tables.location import TablesLocation, append_run
@@ -343,14 +342,14 @@ def _present(
         show_verdict(verdict, run)
     sys.stdout.flush()
     write_json(run.path / "seconds.json", seconds.parts)
-    if options.report:
-        seconds.measure("report", lambda: report_run(run, condition))
-        write_json(run.path / "seconds.json", seconds.parts)
-    run.keep_private()
     shown = options.print_verdict and not options.as_json and not options.quiet
+    if options.report:
+        written = seconds.measure("report", lambda: report_run(run, condition))
+        write_json(run.path / "seconds.json", seconds.parts)
+        if shown and not condition.damaged:
+            show_complaints(written.complaints)
+    run.keep_private()
     if options.report and shown:
-        if not condition.damaged:
-            show_complaints(complaints_of(run, read_plan(run), verdict, History.open(run)))
         sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
     if options.tables is not None:
         store = append_run(run, options.tables)

@@ -153,7 +153,7 @@ def report(run_directory: RunArgument) -> None:
     run.refuse_links()
     run.refuse_read_only()
     condition = condition_of(run, ("recorded", "history", "judged"))
-    for path in report_run(run, condition):
+    for path in report_run(run, condition).paths:
         typer.echo(path)
     run.keep_private()
     for doubt in condition.doubts[:8]:

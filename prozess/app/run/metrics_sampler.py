@@ -54,11 +54,11 @@ class MetricsSampler(Beside):
             if watch.expected(node.node_id):
                 self._every_second(JmxOfNode(watch, node.node_id, rows).sample, f"jmx {node.node_id}")
         for broker in watch.brokers:
-            self._every_second(lambda broker=broker: leaders.sample(broker), f"offsets {broker}")  # type: ignore[misc]
+            self._every_second(partial(leaders.sample, broker), f"offsets {broker}")
         if plan.time_lookups:
             lookups = TimeLookups(watch, partitions, recorder, clock, random.Random(plan.seed))
             for broker in watch.brokers:
-                self._every_second(lambda broker=broker: lookups.sample(broker), f"times {broker}")  # type: ignore[misc]
+                self._every_second(partial(lookups.sample, broker), f"times {broker}")
         self._every_second(Quorum(watch, partitions, rows).sample, "quorum")
 
     def _every_second(self, sample: Callable[[], None], name: str) -> None:

@@ -257,7 +257,7 @@ def test_a_run_with_damage_cannot_be_replayed_from_what_is_damaged(held):
 
 def test_reports_of_a_damaged_run_are_written_from_its_plan_alone(held):
     held.dictionaries.write_text("[]", encoding="utf-8")
-    paths = report_run(held)
+    paths = report_run(held).paths
     assert [path.name for path in paths] == ["report.html", "junit.xml", "summary.md"]
     assert all(path.parent == held.path for path in paths)
     assert "dictionaries.json has 2 bytes instead of" in paths[2].read_text(encoding="utf-8")
