@@ -641,6 +641,15 @@ class ObservationKind(IntEnum):
 
 
 @unique
+class Acknowledgement(IntEnum):
+    """Says what the member of a share group decided of a delivery (`deliveries.acknowledgement`). [KIP-932]"""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+
+
+@unique
 class RemoteState(IntEnum):
     """The state of a remote segment, with Kafka's own numbers [RemoteLogSegmentState, KIP-405]."""
 

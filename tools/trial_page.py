@@ -162,7 +162,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Writes the page."""
+    """Writes docs/trial-file.md."""
     DOCUMENT.write_text(render(), encoding="utf-8")
     return 0
 

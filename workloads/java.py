@@ -1,7 +1,7 @@
 """Starts a JVM inside a client's process (JPype), for Kafka's own Java clients. No thread of Java's enters Python: what Java
 answers later is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,18 @@ from typing import Any, Protocol
 from prozess.harness.errors import BadInput
 from prozess.workloads.settings import LaunchContext, Property, RoleOptions
 
+REQUEST_MS = 10_000
+"""How long clients wait for an answer: the time for which librdkafka's wait in a trial (socket.timeout.ms)."""
+JAVA_FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
+    "request.timeout.ms": REQUEST_MS,
+    "socket.connection.setup.timeout.ms": 3_000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 300,
+    "metadata.max.age.ms": 1_000,
+    "retry.backoff.ms": 100,
+}
+"""The properties of `prozess.workloads.settings.FOR_A_BROKEN_CLUSTER` in Java's spelling: the time to recover is to be
+the cluster's."""
 _FLAGS = ("-Xrs", "-Xmx96m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 """Flags of the JVM. -Xrs: signals are Python's."""
 
@@ -46,6 +58,14 @@ def java_machine(library: str, jars: Sequence[str]) -> ModuleType:
     if not jpype.isJVMStarted():
         jpype.startJVM(library, *_FLAGS, classpath=list(jars), convertStrings=True, interrupt=False)
     return jpype
+
+
+def java_properties(jpype: ModuleType, properties: Mapping[str, Property]) -> JavaObject:
+    """Returns these properties as a java.util.Properties, with truths as Java spells them."""
+    made = jpype.JClass("java.util.Properties")()
+    for key, value in properties.items():
+        made.setProperty(key, str(value).lower() if isinstance(value, bool) else str(value))
+    return made
 
 
 def java_options(context: LaunchContext, properties: dict[str, Property], *, wanted_by: str) -> JavaOptions:

@@ -277,7 +277,11 @@ def over_partitions(
 ) -> KernelResult:
     """Returns what a kernel finds in each partition of the cell, put together."""
     members = Members.of(history)
-    found = [one(history, partition, members) for partition in history.partitions.values()]
+    return put_together([one(history, partition, members) for partition in history.partitions.values()])
+
+
+def put_together(found: Sequence[OwnershipResult]) -> KernelResult:
+    """Returns what was found in the partitions of a cell as one result. Each reason is named once."""
     witnesses = join_witnesses(w for w, _, _ in found)
     reasons = list(dict.fromkeys(reason for _, _, reason in found if reason))
     return KernelResult(

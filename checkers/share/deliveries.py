@@ -10,10 +10,9 @@ from prozess.harness.config.configuration import ShareConfiguration
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import SHARE_WAY_NS, make_witnesses
 from prozess.harness.plan.work import ShareWork, work_as
-from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome
 
-ACCEPT, RELEASE, REJECT = 1, 2, 3
-"""Values of `deliveries.acknowledgement`."""
+ACCEPT, RELEASE, REJECT = Acknowledgement
 TOO_LATE = 121
 """INVALID_RECORD_STATE: whoever acknowledges does not hold the record (any more). [Kafka documentation, protocol, error
 codes]"""

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from prozess.checkers.groups.assignments import OwnershipResult, put_together
 from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.share.deliveries import SharedDeliveries, first_start, share_of, why_unfinished
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ShareCase, join_witnesses, make_witnesses
+from prozess.harness.interfaces.witnesses import ShareCase, make_witnesses
 from prozess.harness.schema import NONE, Isolation
 
 
@@ -22,18 +23,10 @@ def undelivered(history: CellHistory) -> KernelResult:
     Example: the log is [a b c d], members were given a and c, and the group was first seen to start at 1: b and d count, both
     without a cause.
     """
-    parts = [_undelivered(history, partition) for partition in history.partitions.values()]
-    witnesses = join_witnesses(found for found, _, _ in parts)
-    reasons = list(dict.fromkeys(reason for _, _, reason in parts if reason))
-    return KernelResult(
-        witnesses[:WITNESSES_MAX],
-        count=len(witnesses),
-        judged=sum(judged for _, judged, _ in parts),
-        incomplete="; ".join(reasons) or None,
-    )
+    return put_together([_undelivered(history, partition) for partition in history.partitions.values()])
 
 
-def _undelivered(history: CellHistory, partition: PartitionHistory) -> tuple[np.ndarray, int, str | None]:
+def _undelivered(history: CellHistory, partition: PartitionHistory) -> OwnershipResult:
     number, committed = partition.partition, share_of(history).isolation_level == "read_committed"
     level = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
     if why := why_unfinished(history, number):

@@ -68,15 +68,15 @@ class SshNodeOptions(Frozen):
     """For a controller: its listener without encryption (PLAINTEXT). None means that brokers are asked which controller
     is active."""
     start: Text | None = None
-    """As in `[ssh]`."""
+    """The command that starts this server. Left out means that of `[ssh]`."""
     stop: Text | None = None
-    """As in `[ssh]`."""
+    """The command for its orderly shutdown. Left out means that of `[ssh]`."""
     pid_pattern: Text | None = None
-    """As in `[ssh]`."""
+    """The pattern that finds its process. Left out means that of `[ssh]`."""
     log: str | None = None
-    """As in `[ssh]`."""
+    """This server's log. Left out means that of `[ssh]`."""
     data_directory: str | None = None
-    """As in `[ssh]`."""
+    """This server's log.dirs. Left out means that of `[ssh]`."""
 
     _servers = field_validator("listener", "observer", "controller")(lambda s: None if s is None else _checked(s))
 

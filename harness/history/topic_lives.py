@@ -23,6 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
+from prozess.harness.history.client_lives import among
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.topic_lives import lives_of
 from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, Outcome, Table
@@ -70,12 +71,8 @@ class NamedTopics:
 def topics_of(rows: Mapping[str, np.ndarray], dense: Sequence[int]) -> NamedTopics | None:
     """Returns the topics of a name by the rows of `metadata` of one partition; None if it stood for one. `dense`: the ids of
     the partitions that were planned for them. NamedTopics beyond the plan have the last id."""
-    truth = (rows["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(
-        rows["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED)
-    )
+    truth = _in_controllers_log(rows)
     mine = {name: column[truth] for name, column in rows.items()}
-    order = np.argsort(mine["log_position"], kind="stable")
-    mine = {name: column[order] for name, column in mine.items()}
     life = lives_of(mine)
     if not len(life) or life[-1] == 0:
         return None
@@ -87,6 +84,15 @@ def topics_of(rows: Mapping[str, np.ndarray], dense: Sequence[int]) -> NamedTopi
     deleted[life[gone]] = time_ns[gone]  # of several the first stays
     planned = np.array(dense, dtype=np.int32)[np.minimum(numbers, len(dense) - 1)]
     return NamedTopics(planned, time_ns[first], deleted)
+
+
+def _in_controllers_log(rows: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns intp[n]: which rows of `metadata` are of partitions, and their ends, in the controllers' log, in its order."""
+    truth = np.flatnonzero(
+        (rows["source"] == MetadataSource.CONTROLLER_LOG)
+        & np.isin(rows["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
+    )
+    return np.asarray(truth[np.argsort(rows["log_position"][truth], kind="stable")])
 
 
 def keys_of(client: np.ndarray | int, sequence: np.ndarray) -> np.ndarray:
@@ -177,7 +183,7 @@ class TopicLives:
         )
         # Example: topics from 0 s and from 10 s. Acknowledged at 9 s: the first, whatever the audit read. Not acknowledged,
         # invoked at 9 s: the first, unless the audit read it in the second.
-        later = _among(key, self._last_log[partition][1]) | _among(key, self._received_late[partition])
+        later = among(key, self._last_log[partition][1]) | among(key, self._received_late[partition])
         return np.where(~acknowledged & later, len(topics.dense) - 1, life)
 
     def _life_of_reads(self, partition: int, reads: np.ndarray, *, by_audit: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -270,11 +276,7 @@ _NO_KEYS = np.empty(0, dtype=np.int64)
 def _life_of_metadata(rows: np.ndarray, topics: NamedTopics) -> np.ndarray:
     """Rows of the controllers' log go by their topic id and their place; samples by their time."""
     life = topics.at(rows["time_ns"])
-    truth = np.flatnonzero(
-        (rows["source"] == MetadataSource.CONTROLLER_LOG)
-        & np.isin(rows["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
-    )
-    truth = truth[np.argsort(rows["log_position"][truth], kind="stable")]
+    truth = _in_controllers_log(rows)
     life[truth] = lives_of({name: rows[name][truth] for name in ("kind", "topic_id_high", "topic_id_low")})
     for row in np.flatnonzero(rows["kind"] == MetadataKind.ON_DISK).tolist():  # as many as there are directories
         own = truth[
@@ -292,7 +294,3 @@ def _find(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
         return np.full(len(values), -1, dtype=np.intp)
     index = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     return np.where(ascending[index] == values, index, -1)
-
-
-def _among(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
-    return np.asarray(_find(ascending, values) >= 0)

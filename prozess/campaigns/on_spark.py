@@ -265,7 +265,7 @@ class Jobs(Protocol):
         """Says to all tasks that no further trial begins."""
 
     def cancel(self) -> None:
-        """Ends every job."""
+        """Ends every job that Spark was handed, and the trials with it."""
 
 
 def follow(jobs: Jobs, cluster: SparkCluster, begin: Callable[[], list[int]], stop: StopRequest, clock: Clock) -> bool:

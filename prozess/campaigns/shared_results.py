@@ -183,7 +183,7 @@ class ResultsOwner:
             )
 
     def release(self) -> None:
-        """Removes the claim."""
+        """Lets another command have the results: the claim of this one goes."""
         self._store.remove(f"{_OWNERS}/{self._file}")
 
     def _write(self) -> None:

@@ -146,7 +146,7 @@ class Application:
         return lines[-1][:300] if lines else "none"
 
     def ask_to_end(self) -> None:
-        """Sends SIGTERM."""
+        """Asks the application to end, by SIGTERM."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:

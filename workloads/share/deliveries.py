@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from prozess.harness.recording.rows import RowWriter
-from prozess.harness.schema import DELIVERIES, MISSING, NONE, READS, Outcome
+from prozess.harness.schema import DELIVERIES, MISSING, NONE, READS, Acknowledgement, Outcome
 from prozess.workloads.record.identity import decode, key_ids
 
-ACCEPT, RELEASE, REJECT = 1, 2, 3
-"""Values of `deliveries.acknowledgement`."""
+ACCEPT, RELEASE, REJECT = Acknowledgement
 
 
 class Given:
@@ -25,7 +24,7 @@ class Given:
         self.value: list[bytes | None] = []
 
     def add(self, partition: int, offset: int, count: int, key: bytes | None, value: bytes | None) -> None:
-        """Adds one record."""
+        """Adds a record that the poll gave."""
         self.partition.append(partition)
         self.offset.append(offset)
         self.count.append(count)

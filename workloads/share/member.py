@@ -6,7 +6,7 @@ offset, delivery count, key and value one by one.
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -18,7 +18,16 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, ObservationKind
 from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
-from prozess.workloads.java import JavaObject, JavaOptions, JavaThrowable, java_machine, java_options
+from prozess.workloads.java import (
+    JAVA_FOR_A_BROKEN_CLUSTER,
+    REQUEST_MS,
+    JavaObject,
+    JavaOptions,
+    JavaThrowable,
+    java_machine,
+    java_options,
+    java_properties,
+)
 from prozess.workloads.record.members import in_order
 from prozess.workloads.settings import LaunchContext, Property, RoleOptions, Settings, options_of
 from prozess.workloads.share.deliveries import ACCEPT, REJECT, RELEASE, DeliveryRows, Given
@@ -113,7 +122,7 @@ class ShareMember:
         java = self._jpype.JClass
         deserializer = java("org.apache.kafka.common.serialization.ByteArrayDeserializer")
         consumer = java("org.apache.kafka.clients.consumer.KafkaShareConsumer")(
-            properties_of(self._jpype, self._options.java.properties), deserializer(), deserializer()
+            java_properties(self._jpype, self._options.java.properties), deserializer(), deserializer()
         )
         interface = "org.apache.kafka.clients.consumer.AcknowledgementCommitCallback"
         # It is called by this thread, within a poll or `close`. [KafkaShareConsumer.setAcknowledgementCommitCallback]
@@ -266,9 +275,9 @@ class ShareGroup:
             "bootstrap.servers": client.spec.bootstrap_servers,
             "client.id": client.spec.name,
         }
-        own = {"request.timeout.ms": REQUEST_MS, "default.api.timeout.ms": 2 * REQUEST_MS}
+        own: dict[str, Property] = {"default.api.timeout.ms": 2 * REQUEST_MS}
         self._admin = jpype.JClass("org.apache.kafka.clients.admin.Admin").create(
-            properties_of(jpype, _BACKOFFS | servers | own)
+            java_properties(jpype, _BACKOFFS | servers | own)
         )
         java = jpype.JClass
         self._partitions = {
@@ -325,7 +334,7 @@ class ShareGroup:
         return {dense: (self._start[dense], lag == 0) for dense, lag in self._lag.items()}
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Ends the connections of the administration."""
         self._admin.close(self._jpype.JClass("java.time.Duration").ZERO)
 
     def _take(self, asked: JavaObject, now_ns: int) -> None:
@@ -348,16 +357,8 @@ class ShareGroup:
         self.rows.append(*in_order(OBSERVATIONS, values))
 
 
-def properties_of(jpype: ModuleType, properties: Mapping[str, Property]) -> JavaObject:
-    """Returns java.util.Properties."""
-    made = jpype.JClass("java.util.Properties")()
-    for key, value in properties.items():
-        made.setProperty(key, str(value).lower() if isinstance(value, bool) else str(value))
-    return made
-
-
 def java_list(jpype: ModuleType, items: Iterable[object]) -> JavaObject:
-    """Returns a java.util.List."""
+    """Returns these items as a java.util.ArrayList."""
     made = jpype.JClass("java.util.ArrayList")()
     for item in items:
         made.add(item)
@@ -372,16 +373,7 @@ def code_of(error: JavaThrowable) -> int:
 
 # How members are launched.
 
-REQUEST_MS = 10_000
-"""As long as librdkafka's clients wait in a trial (socket.timeout.ms)."""
-_BACKOFFS: dict[str, Property] = {
-    "reconnect.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 300,
-    "retry.backoff.ms": 100,
-    "retry.backoff.max.ms": 300,
-    "socket.connection.setup.timeout.ms": 3_000,
-    "metadata.max.age.ms": 1_000,
-}
+_BACKOFFS: dict[str, Property] = {**JAVA_FOR_A_BROKEN_CLUSTER, "retry.backoff.max.ms": 300}
 
 
 def launch_share_member(context: LaunchContext) -> Settings:
@@ -391,7 +383,6 @@ def launch_share_member(context: LaunchContext) -> Settings:
     assert planned.group_id is not None, planned
     properties: dict[str, Property] = {
         **_BACKOFFS,
-        "request.timeout.ms": REQUEST_MS,
         "default.api.timeout.ms": REQUEST_MS,
         "bootstrap.servers": context.servers,
         "client.id": planned.name,

@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from prozess.workloads.java import JavaOptions, JavaThrowable, java_machine
+from prozess.workloads.java import JavaOptions, JavaThrowable, java_machine, java_properties
 from prozess.workloads.record.sends import DeliveryReport
 
 _FATAL = (
@@ -69,12 +69,9 @@ class JavaProducer:
         self._integer = self._jpype.JClass("java.lang.Integer")
         self._on_delivery = on_delivery
         self._pending: deque[tuple[JavaFuture, bytes]] = deque()
-        properties = self._jpype.JClass("java.util.Properties")()
-        for key, value in java.properties.items():
-            properties.setProperty(key, str(value))
         serializer = self._jpype.JClass("org.apache.kafka.common.serialization.ByteArraySerializer")
         self._producer = self._jpype.JClass("org.apache.kafka.clients.producer.KafkaProducer")(
-            properties, serializer(), serializer()
+            java_properties(self._jpype, java.properties), serializer(), serializer()
         )
 
     def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:

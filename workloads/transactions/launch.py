@@ -3,7 +3,7 @@
 from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.work import TransactionsWork, work_as
-from prozess.workloads.java import JavaOptions, java_options
+from prozess.workloads.java import REQUEST_MS, JavaOptions, java_options
 from prozess.workloads.settings import (
     LaunchContext,
     Property,
@@ -17,8 +17,6 @@ from prozess.workloads.settings import (
 from prozess.workloads.transactions.calls import SLICE_S
 
 FENCING_TRANSACTION_MS = 60_000
-JAVA_REQUEST_MS = 10_000
-"""As long as librdkafka's clients wait in a trial (socket.timeout.ms)."""
 
 
 def launch_transactor(context: LaunchContext) -> Settings:
@@ -89,7 +87,7 @@ def _java(context: LaunchContext) -> JavaOptions:
         "transactional.id": str(planned.transactional_id),
         "transaction.timeout.ms": timeout_ms,
         "delivery.timeout.ms": min(planned.producer.delivery_timeout_ms, timeout_ms),
-        "request.timeout.ms": min(JAVA_REQUEST_MS, timeout_ms // 2),
+        "request.timeout.ms": min(REQUEST_MS, timeout_ms // 2),
         "max.block.ms": int(SLICE_S * 1000),
         "linger.ms": int(planned.producer.linger_ms),
     }

@@ -14,6 +14,7 @@ from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import GroupSession, GroupWork, work_as
 from prozess.harness.recording.jolokia import agent_flags
+from prozess.workloads.java import JAVA_FOR_A_BROKEN_CLUSTER
 from prozess.workloads.metrics import ATTRIBUTES, HOST
 from prozess.workloads.settings import JavaInstallation, LaunchContext, RoleOptions, Settings, left_properties
 
@@ -225,17 +226,7 @@ _CLASSES = {
     "cooperative-sticky": "CooperativeStickyAssignor",
 }
 """Assignor → its class in org.apache.kafka.clients.consumer."""
-FOR_A_BROKEN_CLUSTER = {
-    "request.timeout.ms": "10000",
-    "socket.connection.setup.timeout.ms": "3000",
-    "reconnect.backoff.ms": "50",
-    "reconnect.backoff.max.ms": "300",
-    "metadata.max.age.ms": "1000",
-    "retry.backoff.ms": "100",
-    "fetch.max.wait.ms": "100",
-}
-"""The properties of `prozess.workloads.settings.FOR_A_BROKEN_CLUSTER` in Java's spelling: the time to recover is to be
-the cluster's."""
+_FOR_TOOLS = {key: str(value) for key, value in JAVA_FOR_A_BROKEN_CLUSTER.items()} | {"fetch.max.wait.ms": "100"}
 
 
 class JavaMemberOptions(ConsumerToolOptions):
@@ -288,7 +279,7 @@ def member_file(group: GroupConfiguration, client_name: str, session: GroupSessi
         return {"client.id": client_name, **written_, **group.properties}
     classic = {"heartbeat.interval.ms": str(session.heartbeat_ms)} if group.protocol != "consumer" else {}
     return {
-        **FOR_A_BROKEN_CLUSTER,
+        **_FOR_TOOLS,
         **classic,
         "client.id": client_name,
         "isolation.level": group.isolation_level,

@@ -19,9 +19,9 @@ from prozess.exchange.synthetic.cells import (
 )
 from prozess.exchange.synthetic.log import EPOCH, GeneratedPartition
 from prozess.harness.interfaces.witnesses import SHARE_WAY_NS
-from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome
 
-ACCEPT, RELEASE, REJECT = 1, 2, 3
+ACCEPT, RELEASE, REJECT = Acknowledgement
 ABSENT_NS, DECIDED_NS, ANSWERED_NS = 500, 100, 200
 """The member's buffer was empty so long before it was given a record; it acknowledges it so long after that, and is answered
 so long after it was given it."""

@@ -6,14 +6,14 @@ from prozess.harness.config.configuration import ProducerConfiguration, ShareCon
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import ShareWork
-from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome
 from tests.support.cells.groups import beats, drained
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, history, table
 
 A, B = 11, 12
 """Members: clients whose reads are of no audit."""
 S = 1_000_000_000
-ACCEPT, RELEASE, REJECT = 1, 2, 3
+ACCEPT, RELEASE, REJECT = Acknowledgement
 Row = Mapping[str, int]
 
 
