@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from prozess.app.run_options import NO_SETTINGS, refuse_without_spark
@@ -70,22 +69,6 @@ def by_run(table: pa.Table) -> dict[str, list[dict[str, Any]]]:
     for row in table.to_pylist():
         found[row["run"]].append(row)
     return found
-
-
-def axes_of(cells: pa.Table) -> pa.Table:
-    """Returns a row for each cell and axis, in the order of the cells: `cell_at` (int64), the row of the cell; `rank`
-    (int64), where the axis stands in it; `axis` and `value` (text). `cells`: rows of the table `cells`, with their `axes`.
-
-    Example: cells {a: 1, b: 2} and {a: 3} make (0, 0, a, 1), (0, 1, b, 2), (1, 0, a, 3).
-    """
-    axes = pa.concat_arrays(cells["axes"].chunks) if cells["axes"].num_chunks else pa.array([], cells["axes"].type)
-    offsets = axes.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    lengths = np.diff(offsets)
-    cell_at = np.repeat(np.arange(len(lengths)), lengths)
-    rank = np.arange(len(cell_at)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    own = slice(first, last)
-    return pa.table({"cell_at": cell_at, "rank": rank, "axis": axes.keys[own], "value": axes.items[own]})
 
 
 def tables(*locations: Path | str, since: date | None = None, until: date | None = None) -> dict[str, RunTable]:

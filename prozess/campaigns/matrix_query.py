@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prozess.app.run_options import NO_SETTINGS
-from prozess.app.run_tables import Read, axes_of, by_run, opened_tables
+from prozess.app.run_tables import Read, by_run, opened_tables
 from prozess.campaigns.campaign_plan import ALL_TRIALS, CampaignDirectory
 from prozess.campaigns.engine import TrialAttempt
 from prozess.campaigns.matrix_layout import read_matrix_file
@@ -362,6 +362,22 @@ class _MatrixQuery:
 
     def _where(self, at: int) -> dict[str, Any]:
         return {"trial": self.lines[at].number, "run": self.lines[at].run}
+
+
+def axes_of(cells: pa.Table) -> pa.Table:
+    """Returns a row for each cell and axis, in the order of the cells: `cell_at` (int64), the row of the cell; `rank`
+    (int64), where the axis stands in it; `axis` and `value` (text). `cells`: rows of the table `cells`, with their `axes`.
+
+    Example: cells {a: 1, b: 2} and {a: 3} make (0, 0, a, 1), (0, 1, b, 2), (1, 0, a, 3).
+    """
+    axes = pa.concat_arrays(cells["axes"].chunks) if cells["axes"].num_chunks else pa.array([], cells["axes"].type)
+    offsets = axes.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    lengths = np.diff(offsets)
+    cell_at = np.repeat(np.arange(len(lengths)), lengths)
+    rank = np.arange(len(cell_at)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    own = slice(first, last)
+    return pa.table({"cell_at": cell_at, "rank": rank, "axis": axes.keys[own], "value": axes.items[own]})
 
 
 def _joined(table: pa.Table, *columns: str) -> pa.ChunkedArray:

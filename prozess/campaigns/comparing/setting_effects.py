@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from prozess.app.run_tables import Read, axes_of
+from prozess.app.run_tables import Read
+from prozess.campaigns.matrix_query import axes_of
 from prozess.harness.guarantees.table.harm import HARM
 
 HARMS = dict(zip(("gone", "wrong", "isolation", "twice", "exposed", "waiting"), HARM, strict=True))

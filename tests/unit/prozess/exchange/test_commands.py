@@ -47,7 +47,7 @@ def test_check_prints_the_verdict_before_it_makes_the_report_and_makes_none_if_t
     out, printed = tmp_path / "out", []
     called(monkeypatch, "import", "jepsen", history, "--out", out)
     reported = conduct.report_run
-    monkeypatch.setattr(conduct, "report_run", lambda *of: (printed.append(capsys.readouterr().out), reported(*of)))
+    monkeypatch.setattr(conduct, "report_run", lambda *of: (printed.append(capsys.readouterr().out), reported(*of))[1])
     words = ("check", out, "--engine", "local")
     assert called(monkeypatch, *words, "--no-report") == ExitCode.VIOLATED
     assert "violated" in capsys.readouterr().out
