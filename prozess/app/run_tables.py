@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from prozess.spark_checkers.session import DataFrame, SparkSession
 
 
+Row = Mapping[str, Any]
+"""A row of a table over many runs (docs/run-tables.md)."""
 Read = Callable[[str, Sequence[str]], pa.Table]
 """Reads columns of a table over many runs."""
 

@@ -2,17 +2,16 @@
 report."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from prozess.app.run_tables import Read, by_run, opened_tables
+from prozess.app.run_tables import Read, Row, by_run, opened_tables
 from prozess.campaigns.campaign_plan import (
     BegunCampaign,
     CampaignDirectory,
@@ -92,10 +91,6 @@ def facts_in(read: Read) -> dict[str, RunFacts]:
 
 def _cell_keys(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(table["run"], table["cell"].cast(pa.string()), "\0")
-
-
-Row = Mapping[str, Any]
-"""A row of a table over many runs."""
 
 
 def reasons_of(verdict: str, unknown_reasons: Sequence[str], rows: Sequence[Row], cells: int) -> Iterator[str]:

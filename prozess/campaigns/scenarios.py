@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from prozess.app.run_tables import by_run, opened_tables
+from prozess.app.run_tables import Row, by_run, opened_tables
 from prozess.campaigns.comparing.measured import MedianAndWorst, markdown_table, write_between
 from prozess.campaigns.engine import (
     JobDirectory,
@@ -50,10 +49,6 @@ _COUNTED = (
     "stalled",
 )
 """At most this many findings are in a line."""
-
-
-Row = Mapping[str, Any]
-"""A row of a table over many runs (docs/run-tables.md)."""
 
 
 @dataclass(frozen=True)
