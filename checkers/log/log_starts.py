@@ -9,7 +9,7 @@ from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import NONE, ObservationKind, Outcome
+from prozess.harness.schema import NONE, REMOTE_STORE, ObservationKind, Outcome
 
 BELOW_DELETED, SAME_EPOCH_START = 0, 1
 """Cases of `log-start-regression`: the log start is below where an acknowledged DeleteRecords put it; or below what the same
@@ -155,7 +155,8 @@ def _last_of_keys(sends: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _bytes_left(history: PartitionHistory, log_start: int) -> int:
-    """Returns how many bytes of batches from the log start on the copy has that holds most of them, at the end."""
+    """Returns how many bytes of batches from the log start on the copy has that holds most of them, at the end, and with
+    tiered storage the remote store besides. What both have counts twice: that is more, and retention may take more then."""
     batches = history.replicas
     if not batches:
         return 0
@@ -163,4 +164,5 @@ def _bytes_left(history: PartitionHistory, log_start: int) -> int:
     nodes, of = np.unique(batches["node"][rows], return_inverse=True)
     total = np.zeros(len(nodes), dtype=np.int64)
     np.add.at(total, of.reshape(-1), batches["size"][rows])
-    return int(total.max(initial=0))
+    remote = nodes == REMOTE_STORE
+    return int(total[~remote].max(initial=0) + total[remote].sum())

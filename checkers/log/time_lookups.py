@@ -7,7 +7,7 @@ import numpy as np
 
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, LookupCase, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, ObservationKind
+from prozess.harness.schema import MISSING, NONE, REMOTE_STORE, ObservationKind
 
 LOG_APPEND_TIME = 0x8
 """Bit of a batch's attributes: all of its records have the time at which the leader appended it, its greatest."""
@@ -113,8 +113,8 @@ class _LoggedTimes:
 
     @staticmethod
     def of(history: PartitionHistory) -> "_LoggedTimes | None":
-        """Returns those of the longest copy that was read at the end, without what is below the log start. None: there is
-        none."""
+        """Returns those of the longest copy that was read at the end, and in front of it those that the remote store has,
+        without what is below the log start. None: there is none."""
         table = history.replicas
         if not table or not len(table["node"]):
             return None
@@ -123,7 +123,11 @@ class _LoggedTimes:
             return None
         # If several are as long, it is the one of the lowest node.
         longest = rows[np.lexsort((-table["node"][rows], table["last_offset"][rows]))[-1]]
-        rows = rows[table["node"][rows] == table["node"][longest]]
+        node = table["node"][rows]
+        own = rows[node == table["node"][longest]]
+        # Example: a broker's own log begins at 20, and the store has 0–9, 10–19 and 20–29: 0–19 are the store's.
+        remote = rows[(node == REMOTE_STORE) & (table["last_offset"][rows] < table["base_offset"][own].min())]
+        rows = np.concatenate([remote, own]) if table["node"][longest] != REMOTE_STORE else own
         rows = rows[np.argsort(table["base_offset"][rows], kind="stable")]
         greatest = table["max_timestamp_ms"][rows]
         appended = (table["attributes"][rows] & LOG_APPEND_TIME) != 0

@@ -240,7 +240,9 @@ earlier as (
     from log_start s join bound b on b.partition = s.partition where s.reached < b.last group by s.partition
 ),
 remaining as (
-    select partition, max(bytes) as bytes from (
+    select partition, coalesce(max(case when node != {REMOTE_STORE} then bytes end), 0)
+           + coalesce(max(case when node = {REMOTE_STORE} then bytes end), 0) as bytes
+    from (
         select r.partition, r.node, sum(r.size) as bytes
         from replicas r join bound b on b.partition = r.partition
         where r.step = {NONE} and r.last_offset >= b.last group by r.partition, r.node

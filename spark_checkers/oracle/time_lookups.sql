@@ -1,17 +1,23 @@
 -- The second opinion on look-ups by time: what a leader answered is compared with the headers of the batches in the log.
 
 --- view searched
--- The batches of the longest copy of each partition (of copies that are as long, that of the lowest node), above the log start.
+-- The batches of the longest copy of each partition (of copies that are as long, that of the lowest node), and in front of them
+-- those of the remote store, above the log start.
 select r.partition, r.base_offset, r.last_offset, r.max_timestamp_ms, c.log_start, c.read_ns,
        if((r.attributes & 8) != 0, r.max_timestamp_ms, r.base_timestamp_ms) as first_ms
 from replicas r
 join (
-    select r.partition, f.log_start, max_by(r.node, struct(r.last_offset, -r.node)) as node, max(r.read_ns) as read_ns
-    from replicas r
-    join fact_partitions f on f.partition = r.partition and not f.compacted
-    where r.step = {NONE} and r.last_offset >= f.log_start
-    group by r.partition, f.log_start
-) c on c.partition = r.partition and c.node = r.node
+    select n.partition, n.log_start, n.node, n.read_ns, min(r.base_offset) as begins
+    from (
+        select r.partition, f.log_start, max_by(r.node, struct(r.last_offset, -r.node)) as node, max(r.read_ns) as read_ns
+        from replicas r
+        join fact_partitions f on f.partition = r.partition and not f.compacted
+        where r.step = {NONE} and r.last_offset >= f.log_start
+        group by r.partition, f.log_start
+    ) n
+    join replicas r on r.partition = n.partition and r.node = n.node and r.step = {NONE} and r.last_offset >= n.log_start
+    group by n.partition, n.log_start, n.node, n.read_ns
+) c on c.partition = r.partition and (r.node = c.node or r.node = {REMOTE_STORE} and r.last_offset < c.begins)
 where r.step = {NONE} and r.last_offset >= c.log_start
 
 --- anomaly mistimed

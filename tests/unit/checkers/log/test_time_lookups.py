@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prozess.checkers.log.time_lookups import LOG_APPEND_TIME, mistimed
 from prozess.harness.interfaces.witnesses import LookupCase
-from prozess.harness.schema import NONE, REPLICAS, ObservationKind
+from prozess.harness.schema import NONE, REMOTE_STORE, REPLICAS, ObservationKind
 from tests.support.cells.partitions import PARTITION, make
 
 NODE, OTHER = 1, 2
@@ -135,3 +135,19 @@ def test_it_agrees_with_a_search_of_record_by_record(sizes, times, wanted_ms, an
     of = {offset: number for number, (a, b) in enumerate(bounds) for offset in range(a, b)}
     undecided = right != NONE and answer != NONE and of[right] == of[answer] and right != bounds[of[right]][0]
     assert bool(got) is (answer != right and not undecided)
+
+
+def test_what_the_remote_store_has_stands_in_front_of_the_brokers_own_log():
+    own = [batch(10, 14, 150, 200), batch(15, 19, 210, 220)]
+    remote = [batch(base, base + 4, at, at + 20, node=REMOTE_STORE) for base, at in ((0, 60), (5, 110), (10, 150))]
+    right = [asked(ms, offset, at_ns=ms) for ms, offset in ((60, 0), (85, 5), (110, 5), (210, 15))]
+    assert result_of(own + remote, *right).judged == 4
+    assert found(*right, log=own + remote) == []
+    # Without the store nobody knows what is in front of 10, and an answer there is judged by nobody.
+    assert found(asked(85, 0), log=own + remote) == [(0, 5, LookupCase.EARLIER)]
+    assert result_of(own, asked(85, 0)).judged == 0
+
+
+def test_of_a_log_that_is_in_the_remote_store_alone_its_batches_count_once():
+    remote = [batch(0, 4, 60, 100, node=REMOTE_STORE), batch(5, 9, 110, 120, node=REMOTE_STORE)]
+    assert found(asked(60, 5), log=remote) == [(5, 0, LookupCase.PAST)]
