@@ -10,7 +10,7 @@ from prozess.harness.config.configuration import ShareConfiguration
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import SHARE_WAY_NS, make_witnesses
 from prozess.harness.plan.work import ShareWork, work_as
-from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome, Role
 
 ACCEPT, RELEASE, REJECT = Acknowledgement
 TOO_LATE = 121
@@ -100,6 +100,7 @@ class SharedDeliveries:
 
 NOT_ASKED = "the share group was never asked to finish"
 NOT_FINISHED = "the share group had not finished when its members ended"
+MAY_BE_HELD = "a member of the share group died, and its partitions may have been its own until the members ended"
 
 
 def was_drained(history: CellHistory, partition: int) -> bool:
@@ -110,9 +111,13 @@ def was_drained(history: CellHistory, partition: int) -> bool:
 
 def why_unfinished(history: CellHistory, partition: int) -> str | None:
     """Returns why nobody knows what the group still owes of a partition. None: it was asked to finish, and then its
-    coordinator answered that nothing is left, or its members got nothing for as long as they were to wait.
+    coordinator answered that nothing is left, or its members got nothing for as long as they were to wait. A member that
+    died keeps its partitions until its session ends, and the wait begins after that.
 
     Example: asked at 50 s to wait for 20 s; its members were last given something at 55 s, and last heard of at 76 s: it has.
+    If another one died at 35 s, with a session of 45 s, it may have had the partition until 80 s: nobody knows.
+
+    Source: KIP-932, "Share group membership": a member that sends no heartbeat is removed when its session ends.
     """
     if not was_drained(history, partition):
         return NOT_ASKED
@@ -123,10 +128,21 @@ def why_unfinished(history: CellHistory, partition: int) -> str | None:
     asked = rows[table["kind"][rows] == ObservationKind.DRAIN_BEGUN.value]
     quiet_ns = int(table["value"][asked].max()) * NS_PER_MS
     heard = beats["time_ns"][np.isin(beats["client"], table["client"][asked])]
+    ended_ns = int(heard.max(initial=LONG_AGO_NS))
     deliveries = history.tables["deliveries"]
     given_ns = deliveries["acquired_ns"][rows_of(deliveries, partition)]
     last_ns = max(int(table["time_ns"][asked].max()), int(given_ns.max(initial=LONG_AGO_NS)))
-    return None if int(heard.max(initial=LONG_AGO_NS)) - last_ns >= quiet_ns else NOT_FINISHED
+    if ended_ns - last_ns < quiet_ns:
+        return NOT_FINISHED
+    return None if ended_ns - _held_until_ns(history) >= quiet_ns else MAY_BE_HELD
+
+
+def _held_until_ns(history: CellHistory) -> int:
+    """Returns when the session of the last member ended that died: of a reading client that did not end in order."""
+    clients, beats = history.tables["clients"], history.tables["heartbeats"]
+    died = clients["client"][(clients["role"] == Role.READER.value) & (clients["exit_code"] != 0)]
+    heard_ns = beats["time_ns"][np.isin(beats["client"], died)]
+    return int(heard_ns.max(initial=LONG_AGO_NS)) + share_of(history).session_ns
 
 
 def first_start(history: CellHistory, partition: int) -> int:

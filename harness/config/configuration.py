@@ -499,6 +499,8 @@ class ShareConfiguration(Frozen):
     delivery_count_limit: Annotated[int, Field(ge=2, le=25)] = 5
     """How often a record is delivered before it is given up (`share.delivery.count.limit`; before 4.3 on the brokers alone).
     No broker takes less than 2. [Kafka documentation, group.share.min.delivery.count.limit]"""
+    session_timeout_ms: Int = 45_000
+    """After how much silence a member is put out of the group, and its partitions go to others (`share.session.timeout.ms`)."""
     release_share: Annotated[float, Field(ge=0, le=1)] = 0
     """The share of deliveries that members release."""
     reject_share: Annotated[float, Field(ge=0, le=1)] = 0
@@ -519,6 +521,10 @@ class ShareConfiguration(Frozen):
     @property
     def lock_ns(self) -> int:
         return self.lock_duration_ms * 1_000_000
+
+    @property
+    def session_ns(self) -> int:
+        return self.session_timeout_ms * 1_000_000
 
 
 class CompactionConfiguration(Frozen):

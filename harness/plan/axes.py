@@ -521,6 +521,7 @@ def _why_no_such_assignor(group: GroupConfiguration) -> str | None:
 
 
 _LOCKS = (("group.share.min.record.lock.duration.ms", 15_000), ("group.share.max.record.lock.duration.ms", 60_000))
+_SESSIONS = (("group.share.min.session.timeout.ms", 45_000), ("group.share.max.session.timeout.ms", 60_000))
 _DELIVERIES = (("group.share.min.delivery.count.limit", 2), ("group.share.max.delivery.count.limit", 10))
 """Properties of brokers, and their defaults, between which a share group may choose. [Kafka documentation, broker
 configuration]"""
@@ -534,7 +535,10 @@ def _why_invalid_share(share: ShareConfiguration, variant: Variant) -> str | Non
         return "release_share + reject_share + renew_share exceeds 1"
     if share.acknowledgement == "implicit" and share.release_share + share.reject_share + share.renew_share > 0:
         return "acknowledgement=implicit accepts everything: releases, rejects and renewals need explicit"
-    bounds = [(share.lock_duration_ms, "lock_duration_ms", _LOCKS)]
+    bounds = [
+        (share.lock_duration_ms, "lock_duration_ms", _LOCKS),
+        (share.session_timeout_ms, "session_timeout_ms", _SESSIONS),
+    ]
     if version_numbers(variant.oldest_version) >= GROUP_LIMITS_SINCE:
         bounds.append((share.delivery_count_limit, "delivery_count_limit", _DELIVERIES))
     elif str(share.delivery_count_limit) != variant.properties.get(_LIMIT, "5"):

@@ -62,8 +62,19 @@ left join (
     where number = 1
 ) l on l.partition = p.partition
 
+--- view died_members
+-- Until when the last member of a partition's share group that did not end in order may have kept its partitions.
+select p.partition, max(h.last_ns + c.share_session_ns) as until_ns
+from fact_partitions p
+join fact_cells c on c.world = p.world and c.cell = p.cell and c.workload = 'share'
+join fact_serving s on s.world = p.world and s.cell = p.cell
+join clients l on l.world = s.world and l.client = s.client and l.role = {READER} and l.exit_code != 0
+join lived h on h.world = s.world and h.client = s.client
+group by p.partition
+
 --- view finished_shares
--- Partitions of which a share group has finished: it was asked to, and nothing is left, or it waited long enough in vain.
+-- Partitions of which a share group has finished: it was asked to, and nothing is left, or it waited long enough in vain, also
+-- after the sessions of members that died.
 select a.partition
 from (
     select partition, max(time_ns) as asked_ns, max(value) * 1000000L as quiet_ns
@@ -78,7 +89,9 @@ left join (
     join lived h on h.world = p.world and h.client = o.client
     where o.kind = {ObservationKind.DRAIN_BEGUN} group by o.partition
 ) m on m.partition = a.partition
-where g.below = {FAR}L or m.last_ns - greatest(a.asked_ns, coalesce(d.given_ns, a.asked_ns)) >= a.quiet_ns
+left join died_members x on x.partition = a.partition
+where g.below = {FAR}L
+   or m.last_ns - greatest(a.asked_ns, coalesce(d.given_ns, a.asked_ns), coalesce(x.until_ns, a.asked_ns)) >= a.quiet_ns
 
 --- fragment again(kind)
 select d.partition, d.sender as client, d.sequence, d.log_offset, d.client as reader, d.since_ns as begin_ns,

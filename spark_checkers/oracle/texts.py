@@ -64,6 +64,7 @@ CONSTANTS = {
     "PRODUCER": int(Role.PRODUCER),
     "AUDIT": int(Role.AUDIT),
     "SENTINEL_ROLE": int(Role.SENTINEL),
+    "READER": int(Role.READER),
     "MEMBER": int(Role.MEMBER),
     "OBSERVER": int(Role.OBSERVER),
     "UNCOMMITTED": int(Isolation.READ_UNCOMMITTED),

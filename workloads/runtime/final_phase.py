@@ -1,6 +1,6 @@
 """Ends a trial's clients in this order: groups are drained, transactions are fenced, every partition is audited."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -9,6 +9,7 @@ from prozess.harness.errors import HarnessFailed, NotReady
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.plan.work import ShareWork, work_as
 from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, how_it_ended
@@ -22,8 +23,8 @@ ANSWER_GRACE_S = 10.0
 SENTINEL_SHARE = 0.5
 """The share of the audit's limit that the sentinels may take."""
 DRAIN_QUIET_S = 20.0
-"""Members that have moved nothing for so long never will: it is longer than any session of a trial and the rebalance
-after it."""
+"""Members that have moved nothing for so long never will: it is longer than a rebalance, and than any session of a consumer
+group. Those of share groups are longer, and are waited for as well (`quiet_s_of`)."""
 LOOK_UP_S = 20.0
 MEMBERS = ("member", "java-member", "share-member")
 """Roles of members of groups, until they are asked to leave."""
@@ -53,7 +54,7 @@ class FinalPhase:
         is followed. Nothing to do where there are none. Returns what was awaited in vain."""
         vain: list[str] = []
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
-        drain = Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
+        drain = Drain(self._processes, self._clock, quiet_s=quiet_s_of(self._planned["share-member"]))
         followed = self._follow(self._partitions_of(("java-member",)), until_ns)
         if partitions := self._partitions_of(MEMBERS):
             members = self._processes.running(MEMBERS)
@@ -278,6 +279,13 @@ class Drain:
             if not member.running:
                 events.pop(member.client, None)
         return processed
+
+
+def quiet_s_of(share_members: Iterable[PlannedClient]) -> float:
+    """Returns for how long nothing must move until members give up. The partitions of a member that died are nobody's else
+    until its session ends: with members of share groups, the longest session is waited for before."""
+    sessions = [work_as(ShareWork, member.work).configuration.session_timeout_ms for member in share_members]
+    return DRAIN_QUIET_S + max(sessions, default=0) / 1000
 
 
 def positions_of(events: Mapping[int, Positions]) -> dict[int, tuple[int, bool]]:

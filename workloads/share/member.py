@@ -6,7 +6,8 @@ offset, delivery count, key and value one by one.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 
@@ -87,8 +88,6 @@ class ShareMember:
         """Records whose lock was renewed: the next poll gives them again. [KIP-1222]"""
         self._held: list[tuple[int, int]] = []
         """Implicit acknowledgement: what the last poll gave, and the next one accepts."""
-        self._java: dict[tuple[int, int], JavaObject] = {}
-        """Java's own records that are not acknowledged yet."""
         self._seen: dict[str, int] = {}
         self._group = ShareGroup(client, self._jpype, options)
         self._duration = self._jpype.JClass("java.time.Duration")
@@ -145,27 +144,32 @@ class ShareMember:
             self._absent_ns = begun_ns
             return
         acquired_ns = self._now_ns()
-        given, again = self._taken(records)
+        given, again, java = self._taken(records)
         self._rows.given(given, absent_ns=self._absent_ns, acquired_ns=acquired_ns)
         # A poll ends with fewer only where nothing more had come. [ShareFetchCollector.collect]
         if len(given.offset) + len(again) < self._options.batch:
             self._absent_ns = begun_ns
         if not self._options.explicit:
-            self._java.clear()
             self._process(len(given.offset))
             self._held = given.records
             return
-        decided = {record: self._decision() for record in given.records}
+        copies = Counter([*given.records, *again])
+        decided = {record: self._decision(copies[record]) for record in given.records}
         if renewing := [record for record, kind in decided.items() if kind == RENEW]:
             now_ns = self._now_ns()
             self._renewing |= dict.fromkeys(renewing, now_ns)
-            self._acknowledge(renewing, [RENEW] * len(renewing))
-        final = {record: kind for record, kind in decided.items() if kind != RENEW} | dict.fromkeys(again, ACCEPT)
+            self._acknowledge(java, dict.fromkeys(renewing, RENEW))
+        final = dict.fromkeys(again, ACCEPT) | {record: kind for record, kind in decided.items() if kind != RENEW}
         self._process(len(final))
         self._rows.acknowledged(list(final), list(final.values()), self._now_ns())
-        self._acknowledge(list(final), list(final.values()))
+        # An acknowledgement is of a record's first copy, and of the next one only after a commit. [ShareFetch, 4.4.0]
+        while final:
+            self._acknowledge(java, final)
+            copies.subtract(final.keys())
+            final = {record: kind for record, kind in final.items() if copies[record]}
 
-    def _decision(self) -> int:
+    def _decision(self, copies: int) -> int:
+        """Draws what becomes of a record. One that a poll gave more than once is not renewed: its first lock has ended."""
         drawn = self._random.random()
         for share, kind in (
             (self._options.release_share, RELEASE),
@@ -173,18 +177,22 @@ class ShareMember:
             (self._options.renew_share, RENEW),
         ):
             if drawn < share:
-                return kind
+                return ACCEPT if kind == RENEW and copies > 1 else kind
             drawn -= share
         return ACCEPT
 
-    def _taken(self, records: JavaObject) -> tuple[Given, list[tuple[int, int]]]:
-        """Returns what a poll gave, and which records it only gave back because their locks were renewed."""
-        given, again = Given(), []
+    def _taken(self, records: JavaObject) -> tuple[Given, list[tuple[int, int]], dict[tuple[int, int], JavaObject]]:
+        """Returns what a poll gave, which records it only gave back because their locks were renewed, and Java's own records.
+
+        A poll gives a record twice if its lock ended while the member stood still and the member acquired it again: each
+        copy is in a batch of its own. [ShareFetch.records, 4.4.0]
+        """
+        given, again, java = Given(), [], {}
         for partition in records.partitions():
             dense = self._dense[str(partition.topic()), int(partition.partition())]
             for record in records.records(partition):
                 offset = int(record.offset())
-                self._java[dense, offset] = record
+                java[dense, offset] = record
                 if (dense, offset) in self._renewed:
                     self._renewed.discard((dense, offset))
                     again.append((dense, offset))
@@ -197,11 +205,11 @@ class ShareMember:
                     None if key is None else bytes(key),
                     None if value is None else bytes(value),
                 )
-        return given, again
+        return given, again, java
 
-    def _acknowledge(self, records: Sequence[tuple[int, int]], kinds: Sequence[int]) -> None:
-        for record, kind in zip(records, kinds, strict=True):
-            self._consumer.acknowledge(self._java.pop(record), getattr(self._types, _NAMES[kind]))
+    def _acknowledge(self, java: Mapping[tuple[int, int], JavaObject], kinds: Mapping[tuple[int, int], int]) -> None:
+        for record, kind in kinds.items():
+            self._consumer.acknowledge(java[record], getattr(self._types, _NAMES[kind]))
         self._consumer.commitAsync()
 
     def _answered(self, offsets: JavaObject, error: JavaObject) -> None:
@@ -415,5 +423,6 @@ def group_settings(share: ShareConfiguration, version: str) -> dict[str, str]:
         "share.auto.offset.reset": share.auto_offset_reset,
         "share.isolation.level": share.isolation_level,
         "share.record.lock.duration.ms": str(share.lock_duration_ms),
+        "share.session.timeout.ms": str(share.session_timeout_ms),
         **(limit if version_numbers(version) >= GROUP_LIMITS_SINCE else {}),
     }

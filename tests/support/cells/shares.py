@@ -6,7 +6,7 @@ from prozess.harness.config.configuration import ProducerConfiguration, ShareCon
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import ShareWork
-from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome, Role
 from tests.support.cells.groups import beats, drained
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, history, table
 
@@ -63,6 +63,11 @@ def start(value: int, at_s: float, number: int = A) -> Row:
     return offsets(ObservationKind.SHARE_START, value, at_s, number)
 
 
+def ended(number: int, exit_code: int) -> Row:
+    """A member's end: 0, in order."""
+    return {"client": number, "planned": number, "role": Role.READER, "exit_code": exit_code}
+
+
 def nothing_left(at_s: float) -> list[Row]:
     return [drained(at_s), offsets(ObservationKind.SHARE_LAG, 0, at_s + 1)]
 
@@ -72,6 +77,7 @@ def share_cell(
     records: int = 4,
     observations: Sequence[Row] | None = None,
     heartbeats: Sequence[Row] = (*beats(A, 99), *beats(B, 99)),
+    clients: Sequence[Row] = (),
     **share: object,
 ) -> CellHistory:
     """A cell with one partition that holds `records` records, at offsets 0, 1, …; `share`: settings of the group."""
@@ -81,6 +87,7 @@ def share_cell(
         "deliveries": deliveries,
         "observations": nothing_left(50) if observations is None else observations,
         "heartbeats": heartbeats,
+        "clients": clients,
     }
     return CellHistory(
         cell=Cell(
@@ -96,9 +103,6 @@ def share_cell(
         ),
         partitions={PARTITION: history(sends, [(n, PRODUCER, n) for n in range(records)], sentinel=1000)},
         tables={name: table(name, rows) for name, rows in tables.items()}
-        | {
-            name: table(name, ())
-            for name in ("clients", "commits", "assignments", "positions", "processed", "transactions")
-        },
+        | {name: table(name, ()) for name in ("commits", "assignments", "positions", "processed", "transactions")},
         clients=(),
     )

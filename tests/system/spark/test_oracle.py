@@ -51,7 +51,7 @@ WITHOUT_TEXT = {"information-cycle", "write-cycle"}
 """Cycles need recursion: unit tests compare them with brute force."""
 SHOWING = sorted(
     str(path)
-    for folder in ("log", "reading", "groups", "transactions", "progress")
+    for folder in ("log", "reading", "groups", "share", "transactions", "progress")
     for path in (ROOT / "tests/unit/checkers" / folder).glob("test_*.py")
     if "brute_force" not in path.name
 )
@@ -63,6 +63,14 @@ FAMILIES = tuple(
         ("reading.lateness",),
         ("progress.transactions", "progress.acknowledgements", "progress.admin_calls"),
         ("transactions.isolation", "transactions.exactly_once"),
+        (
+            "share.given_up",
+            "share.miscounted",
+            "share.redelivered",
+            "share.start_offsets",
+            "share.two_holders",
+            "share.undelivered",
+        ),
         (
             "log.audits",
             "log.losses",

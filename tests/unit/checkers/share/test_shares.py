@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.checkers.share.deliveries import NOT_ASKED, NOT_FINISHED, TOO_LATE
+from prozess.checkers.share.deliveries import MAY_BE_HELD, NOT_ASKED, NOT_FINISHED, TOO_LATE
 from prozess.checkers.share.given_up import given_up
 from prozess.checkers.share.miscounted import miscounted
 from prozess.checkers.share.redelivered import accepted_again, rejected_again
@@ -18,6 +18,7 @@ from tests.support.cells.shares import (
     RELEASE,
     A,
     B,
+    ended,
     given,
     nothing_left,
     share_cell,
@@ -46,6 +47,26 @@ def test_a_group_that_its_members_left_before_it_had_finished_owes_nothing_that_
         beating = [*beats(A, heard_s), *beats(B, 99)]
         found = undelivered(share_cell(given(B, 0, given_s, ACCEPT), observations=left, heartbeats=beating))
         assert (found.count, found.incomplete) == (0 if expected else 3, expected)
+
+
+@pytest.mark.parametrize("exit_code", [-9, 3])
+def test_a_member_that_died_may_have_its_partitions_until_its_session_ends(exit_code):
+    asked = [offset(ObservationKind.DRAIN_BEGUN, 1_000, 50), offset(ObservationKind.SHARE_LAG, 3, 60)]
+    dead, session_s, quiet_s = 29.2, 45, 1
+    for heard_s, code, expected in (
+        (dead + session_s + quiet_s - 0.2, exit_code, MAY_BE_HELD),
+        (dead + session_s + quiet_s + 0.2, exit_code, None),
+        (dead + session_s + quiet_s - 0.2, 0, None),  # it left in order
+    ):
+        found = undelivered(
+            share_cell(
+                given(A, 0, 20, ACCEPT),
+                observations=asked,
+                heartbeats=[*beats(A, heard_s), *beats(B, dead)],
+                clients=[ended(A, 0), ended(B, code)],
+            )
+        )
+        assert (found.count, found.incomplete) == (0 if expected else 3, expected), heard_s
 
 
 def test_what_stands_before_the_first_start_offset_that_was_seen_is_told_apart():
