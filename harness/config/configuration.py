@@ -500,7 +500,7 @@ class ShareConfiguration(Frozen):
     """How often a record is delivered before it is given up (`share.delivery.count.limit`; before 4.3 on the brokers alone).
     No broker takes less than 2. [Kafka documentation, group.share.min.delivery.count.limit]"""
     session_timeout_ms: Int = 45_000
-    """After how much silence a member is put out of the group, and its partitions go to others (`share.session.timeout.ms`)."""
+    """How long a silent member stays in the group, and keeps its partitions (`share.session.timeout.ms`)."""
     release_share: Annotated[float, Field(ge=0, le=1)] = 0
     """The share of deliveries that members release."""
     reject_share: Annotated[float, Field(ge=0, le=1)] = 0
