@@ -14,8 +14,8 @@ import numpy as np
 from prozess.harness.columns import row_dtype
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.joining import FileToJoin
-from prozess.harness.history.manifest import seal_recorded
-from prozess.harness.history.parquet import TableWriter, rows_into, table_path, writer_to
+from prozess.harness.history.manifest import read_manifest, seal_history, seal_recorded
+from prozess.harness.history.parquet import TableFile, TableWriter, rows_into, table_path, writer_to
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.history.topic_lives import TopicLives
 from prozess.harness.plan.plan import Plan, parse_plan
@@ -74,7 +74,7 @@ def sent_to(columns: Mapping[str, np.ndarray], acknowledged: PartitionsBySequenc
 # bytes for each row, and never the whole history.
 
 
-__all__ = ["History", "ensure_history", "finish_recording", "write_history"]
+__all__ = ["History", "add_newer_tables", "ensure_history", "finish_recording", "write_history"]
 
 _AGAIN = "Make the run again: import or generate it."
 
@@ -126,6 +126,22 @@ def ensure_history(run: RunDirectory, large: LargeTables | None = None) -> None:
         else:
             return
     write_history(run, large)
+
+
+def add_newer_tables(run: RunDirectory) -> None:
+    """Adds the tables that a proven history never had, without rows, and proves them, too.
+
+    An earlier version of prozess made that history: it knew no such table, and so nothing that is recorded there. A table that the
+    manifest names and that is gone is damage, and is not made up. The history must be in the run directory.
+    """
+    named = read_manifest(run).files
+    paths = {name: table_path(run, name) for name in TABLES}
+    newer = [name for name, at in paths.items() if at.relative_to(run.path).as_posix() not in named and not at.exists()]
+    for name in newer:
+        with TableWriter(run, TABLES[name], start_ns=TableFile(run, SENDS).start_monotonic_ns):
+            pass  # no rows
+    if newer:
+        seal_history(run)
 
 
 def write_history(run: RunDirectory, large: LargeTables | None = None) -> None:

@@ -78,6 +78,7 @@ class TableFile:
         self.table = table
         self._filesystem = None if run.tables is None else run.tables.filesystem
         self._file = str(table_path(run, table.name)) if run.tables is None else run.tables.path(table.name)
+        self._folder, self._rows = run.history, run.rows if run.tables is None else None
         self.address = self._file if run.tables is None else f"{run.tables.address}/{table.name}.parquet"
         """Where the file is, for people."""
         self._whole: Mapping[str, np.ndarray] | None = None
@@ -334,10 +335,10 @@ class TableFile:
         return str(held.get((_KEY + name).encode(), b"none").decode())
 
     def _unreadable(self, what: str) -> HistoryUnreadable:
-        return HistoryUnreadable(
-            f"table {self.table.name}: {self.address} {what}. Delete it and check the run again to write it from the rows; "
-            "where there are none, make the history again."
-        )
+        again = "There are no rows to write it from: put back the file that was there, or make the history again"
+        if self._rows is not None and any(self._rows.glob("*.rows")):
+            again = f"Remove {self._folder} and check the run again: the tables are written again from the rows"
+        return HistoryUnreadable(f"table {self.table.name}: {self.address} {what}. {again}.")
 
 
 class PartitionColumns(Mapping[str, np.ndarray]):

@@ -21,10 +21,18 @@ def small(tmp_path):
 
 
 def test_a_missing_table_is_named(small):
+    small.send(1, [{"partition": 0, "sequence": 0}])
     write_history(small.run)
     (small.run.history / "observations.parquet").unlink()
-    with pytest.raises(HistoryUnreadable, match=r"table observations: .*is missing"):
+    with pytest.raises(
+        HistoryUnreadable, match=r"table observations: .*is missing. Remove .*history and check the run again"
+    ):
         History.open(small.run)
+    for path in small.run.rows.iterdir():
+        path.unlink()
+    with pytest.raises(HistoryUnreadable, match="There are no rows to write it from: put back the file") as error:
+        History.open(small.run)
+    assert "Remove" not in str(error.value)
 
 
 @pytest.mark.parametrize("kept", [0, 3, 0.5, 0.99])

@@ -22,7 +22,7 @@ from prozess.app.run_options import RunOptions
 from prozess.campaigns.cli import report
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history
+from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history, seal_recorded
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.report.reports import report_run
@@ -245,6 +245,21 @@ def test_a_history_that_nobody_sealed_is_made_again_of_its_rows(held):
     seal_history(held)  # as if a check had been killed before it sealed
     (held.history / "sends.parquet").write_bytes(b"half of one")
     assert verdict_of(held).verdict is Verdict.HELD
+
+
+def test_tables_that_an_earlier_version_did_not_know_are_added_without_rows_and_one_that_is_gone_is_not_made_up(
+    tmp_path,
+):
+    run = generated_run(tmp_path / "run", "log")
+    before = json.loads(run.verdict.read_text(encoding="utf-8"))
+    for table in ("deliveries", "remote_segments"):
+        (run.history / f"{table}.parquet").unlink()
+    seal_recorded(run)  # as that version did: its manifest never named them
+    assert json.loads(verdict_of(run).model_dump_json()) == before
+    assert condition_of(run, ("recorded", "history", "judged")).whole
+    assert {"deliveries", "remote_segments"} <= {path.stem for path in run.history.iterdir()}
+    (run.history / "deliveries.parquet").unlink()
+    assert verdict_of(run).verdict is Verdict.UNKNOWN
 
 
 def test_a_run_with_damage_cannot_be_replayed_from_what_is_damaged(held):
