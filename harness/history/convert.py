@@ -14,7 +14,7 @@ import numpy as np
 from prozess.harness.columns import row_dtype
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.joining import FileToJoin
-from prozess.harness.history.manifest import read_manifest, seal_history, seal_recorded
+from prozess.harness.history.manifest import Condition, has_history, read_manifest, seal_history, seal_recorded
 from prozess.harness.history.parquet import TableFile, TableWriter, rows_into, table_path, writer_to
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.history.topic_lives import TopicLives
@@ -74,7 +74,7 @@ def sent_to(columns: Mapping[str, np.ndarray], acknowledged: PartitionsBySequenc
 # bytes for each row, and never the whole history.
 
 
-__all__ = ["History", "add_newer_tables", "ensure_history", "finish_recording", "write_history"]
+__all__ = ["History", "ensure_history", "ensure_proven_history", "finish_recording", "write_history"]
 
 _AGAIN = "Make the run again: import or generate it."
 
@@ -128,11 +128,23 @@ def ensure_history(run: RunDirectory, large: LargeTables | None = None) -> None:
     write_history(run, large)
 
 
-def add_newer_tables(run: RunDirectory) -> None:
+def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeTables | None = None) -> None:
+    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read; and adds
+    tables that an earlier version did not know. `large`: the writer of the tables of a large run."""
+    if not condition.sealed:
+        ensure_history(run, large)
+    elif not has_history(run):
+        write_history(run, large)
+        seal_history(run)
+    elif run.tables is None:
+        _add_newer_tables(run)
+
+
+def _add_newer_tables(run: RunDirectory) -> None:
     """Adds the tables that a proven history never had, without rows, and proves them, too.
 
-    An earlier version of prozess made that history: it knew no such table, and so nothing that is recorded there. A table that the
-    manifest names and that is gone is damage, and is not made up. The history must be in the run directory.
+    An earlier version of prozess made that history: it knew no such table, and so nothing that is recorded there. A table
+    that the manifest names and that is gone is damage, and is not made up. The history must be in the run directory.
     """
     named = read_manifest(run).files
     paths = {name: table_path(run, name) for name in TABLES}

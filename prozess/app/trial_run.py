@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prozess.app.conduct import conduct_trial
-from prozess.app.run.check import CheckOptions, check_run, ensure_proven_history, large_tables
+from prozess.app.run.check import CheckOptions, check_run, large_tables
 from prozess.app.run.judge import judge_run, judged_tables
 from prozess.app.run.outside_sandbox import lacking_faults
 from prozess.app.run_options import RunOptions, engine_name
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, Interrupted
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
-from prozess.harness.history.convert import LargeTables
+from prozess.harness.history.convert import LargeTables, ensure_proven_history
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.parquet import table_path
 from prozess.harness.history.readable import RunNames, readable_columns

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 from prozess.app.run_options import EngineName
 from prozess.harness.checking.findings import read_findings, write_findings
 from prozess.harness.errors import HarnessFailed
-from prozess.harness.history.convert import (
-    History,
-    LargeTables,
-    add_newer_tables,
-    ensure_history,
-    write_history,
-)
-from prozess.harness.history.manifest import Condition, condition_of, has_history, naming_unproven, seal_history
+from prozess.harness.history.convert import History, LargeTables, ensure_proven_history
+from prozess.harness.history.manifest import Condition, condition_of, naming_unproven
 from prozess.harness.impact.cost import (
     FaultTime,
     Impact,
@@ -113,18 +107,6 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
     write_findings(run, findings)
     write_whole(run.impact, _impact(history, engine).model_dump_json(indent=1))
     return findings
-
-
-def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeTables | None = None) -> None:
-    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read; and adds tables
-    that an earlier version did not know. `large`: the writer of the tables of a large run."""
-    if not condition.sealed:
-        ensure_history(run, large)
-    elif not has_history(run):
-        write_history(run, large)
-        seal_history(run)
-    elif run.tables is None:
-        add_newer_tables(run)
 
 
 def large_tables(session: "SparkSession | None", workers: int | None = None) -> LargeTables | None:
