@@ -26,10 +26,10 @@ import prozess
 from prozess.app.run_tables import write_tables
 from prozess.campaigns.comparing.trends import find_trends
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import TablesLocation
-from prozess.harness.tables.rows_of_run import tables_of
-from prozess.harness.tables.run_files import READ, UNPROVEN
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import TablesLocation
+from prozess.harness.run_tables.rows_of_run import tables_of
+from prozess.harness.run_tables.run_files import READ, UNPROVEN
 
 FIRST = datetime(2026, 1, 1, 22, tzinfo=UTC)
 

@@ -1,6 +1,12 @@
 """What the local and the compose backend fetch, build and refuse before a run starts."""
 
-from prozess.clusters.install.jars import METHODS_AGENT, ensure_extra, ensure_jars, refuse_unpublished, remote_store
+from prozess.clusters.install.kafka_jars import (
+    METHODS_AGENT,
+    ensure_extra,
+    ensure_jars,
+    refuse_unpublished,
+    remote_store,
+)
 from prozess.clusters.install.tools import ensure_toxiproxy, find_java
 from prozess.clusters.machine.archives import build_archives
 from prozess.clusters.machine.sandbox import probe

@@ -17,18 +17,7 @@ The text of an error is for the user. It names the value, the rule and the way o
 are assertions.
 """
 
-from enum import IntEnum, unique
-
-
-@unique
-class ExitCode(IntEnum):
-    """The exit code that the process returns to its caller."""
-
-    HELD = 0
-    VIOLATED = 1
-    UNKNOWN = 2
-    BAD_INPUT = 254
-    HARNESS_FAILED = 255
+from prozess.harness.exit_codes import ExitCode
 
 
 class ProzessError(Exception):

@@ -11,7 +11,7 @@ clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
 steps/             only of a test: how far its application got with the records that its consumers gave it
 journal.jsonl      undo journal of the nemesis
-token              repeats the token of this machine's own record of the run (harness/ledger.py)
+token              repeats the token of this machine's own record of the run (harness/machine_record.py)
 lasting.json       only while the run changes a cluster that was there before it: how that was before
 pids.jsonl, made.jsonl    the processes that could outlive the run; what it made in a cluster that stays
 resolved.json      what the roles of each fault resolved to, and when

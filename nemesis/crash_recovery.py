@@ -33,9 +33,9 @@ from typing import Any, Protocol
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import BadInput, NotReady, ProzessError
 from prozess.harness.interfaces import AdminProtocol, Cluster
-from prozess.harness.ledger import MADE, PIDS, STATE_HOME, Made, kept, record_of
+from prozess.harness.machine_record import MADE, PIDS, STATE_HOME, Made, kept, record_of
+from prozess.harness.plan.outside_effects import reaches
 from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.plan.reach import reaches
 from prozess.harness.processes import (
     ProcessIdentity,
     boot_id,
@@ -51,8 +51,8 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.journal import Journal, UndoState, read_journal
 from prozess.nemesis.nemesis import Nemesis
 
-# This machine's own record of the run (`prozess.harness.ledger`) says what must be undone, and not the run's directory, which
-# somebody may have sent. Claims that only the directory makes are listed, and believed only if the user gives --trust.
+# This machine's own record of the run (`prozess.harness.machine_record`) says what must be undone. The run's directory does not, since
+# somebody may have sent it. Claims that only the directory makes are listed, and believed only if the user gives --trust.
 #
 # A run in namespaces leaves nothing: the kernel ends every process of its pid namespace with the first one
 # (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Healing observes that this is so.

@@ -36,7 +36,7 @@ from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import StorageFull
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, Effect, Targets, Undo
-from prozess.harness.ledger import kept
+from prozess.harness.machine_record import kept
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, FaultPhase, Tristate
 from prozess.harness.values import Frozen

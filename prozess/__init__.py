@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from prozess.harness.errors import (
         BadInput,
         ClusterFailed,
-        ExitCode,
         HarnessFailed,
         HistoryUnreadable,
         Interrupted,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         TargetMissing,
         UnsupportedFault,
     )
+    from prozess.harness.exit_codes import ExitCode
     from prozess.harness.guarantees.table.rules import Guarantee
     from prozess.harness.interfaces import AnyFault, Backend
     from prozess.harness.interfaces.application import Record

@@ -28,9 +28,9 @@ from prozess.harness.history.readable import readable_columns
 from prozess.harness.history.store import Setting, location_of, opened_run
 from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import sources_of
 from prozess.harness.schema import TABLES
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import sources_of
 from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:

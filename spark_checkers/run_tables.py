@@ -20,9 +20,16 @@ from pyspark.sql.types import StructField, StructType
 from prozess.harness.errors import HistoryUnreadable, MissingTool
 from prozess.harness.history.readable import ABSENT, MASK_BITS, ReadableColumn, RunNames, names_of
 from prozess.harness.recording.metrics import MICRO
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import (
+    ALL_DAYS,
+    Days,
+    RunSource,
+    TablesLocation,
+    directories_among,
+    rows_of_group,
+)
 from prozess.harness.schema import NONE
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import ALL_DAYS, Days, RunSource, TablesLocation, directories_among, rows_of_group
 from prozess.spark_checkers.session import Batches, failure_named, map_numbers, to_arrow
 
 if TYPE_CHECKING:

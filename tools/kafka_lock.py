@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from prozess.clusters.install.jars import check_version, resolve
+from prozess.clusters.install.kafka_jars import check_version, resolve
 from prozess.clusters.install.locks import format_lock
 from prozess.clusters.install.repository import repository_of
 from prozess.harness.errors import ProzessError

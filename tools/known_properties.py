@@ -26,7 +26,7 @@ import py4j.protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError
 
-from prozess.clusters.install.jars import class_path, ensure_jars
+from prozess.clusters.install.kafka_jars import class_path, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.harness import installation
 from prozess.harness.config.releases import NEWEST_PATCHES

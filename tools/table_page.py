@@ -16,6 +16,7 @@ from prozess.harness.interfaces.witnesses import (
     StallCase,
 )
 from prozess.harness.result_tables import RESULT_TABLES
+from prozess.harness.run_tables.definitions import RUN_TABLES
 from prozess.harness.schema import (
     ORIGIN_SEQUENCE_BITS,
     TABLES,
@@ -31,7 +32,6 @@ from prozess.harness.schema import (
     StepOutcome,
     Tristate,
 )
-from prozess.harness.tables.definitions import RUN_TABLES
 
 DOCUMENT = installation.SEARCH_PATH / "docs" / "tables.md"
 RUN_DOCUMENT = installation.SEARCH_PATH / "docs" / "run-tables.md"
@@ -95,7 +95,7 @@ and the table `clients` says whose place they took. From 1,000,000 up it is proz
 _RUN_HEAD = """\
 # Tables over many runs
 
-<!-- Made from harness/tables/definitions.py by `python -m tools.table_page`. Change that. -->
+<!-- Made from harness/run_tables/definitions.py by `python -m tools.table_page`. Change that. -->
 
 Nine tables answer questions about any number of runs: what was lost with which settings, what a fault cost in each version,
 what got worse. Arrow and Spark have the same names, types and comments. Each table has the run, its trial, seed and version,

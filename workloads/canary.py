@@ -17,7 +17,7 @@ from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.config.existing_clusters import hidden
 from prozess.harness.schema import NONE, Outcome
-from prozess.workloads.canary_clients import PolledProducer, Renewals, in_time
+from prozess.workloads.canary_producer import PolledProducer, Renewals, in_time
 from prozess.workloads.librdkafka import LOST_POSITION, logged_in
 from prozess.workloads.log.reader import ReadRows, records_and_errors
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET, encoder

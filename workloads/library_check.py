@@ -25,8 +25,8 @@ from prozess.harness.config.library_defaults import (
     members_contradictions,
 )
 from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.plan.cell_work import GroupWork, TransactionsWork
 from prozess.harness.plan.plan import ClientLibrary, Plan, PlannedClient
-from prozess.harness.plan.work import GroupWork, TransactionsWork
 from prozess.workloads.librdkafka import library_version
 from prozess.workloads.roles import ADDRESS_OF_NOBODY, CONSUMERS, ROLES, RUN_TOOLS, why_refused
 from prozess.workloads.settings import LaunchContext, Toolbox

@@ -17,8 +17,8 @@ from prozess.harness.config.library_defaults import PROPERTY_OF
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import ClientSpec
 from prozess.harness.plan.catalogue import RECORDED
+from prozess.harness.plan.cell_work import ApplicationWork, CompactionWork, ErrorsWork, RecordedWork, work_as
 from prozess.harness.plan.plan import Plan, PlannedClient
-from prozess.harness.plan.work import ApplicationWork, CompactionWork, ErrorsWork, RecordedWork, work_as
 from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, backoff_limit_ms
 from prozess.workloads.record.identity import CopyRules
 

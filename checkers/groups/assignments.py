@@ -11,8 +11,8 @@ from prozess.harness.checking.checker import CellShare, Look
 from prozess.harness.columns import once, rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
+from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import MISSING, NONE, Role
 
 # Which member owned which partition of a group, and when, by the callbacks that members recorded.

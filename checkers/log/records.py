@@ -14,8 +14,8 @@ from prozess.harness.columns import of_clients
 from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
+from prozess.harness.plan.cell_work import ErrorsWork, work_as
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.plan.work import ErrorsWork, work_as
 from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
 
 

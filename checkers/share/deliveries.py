@@ -9,7 +9,7 @@ from prozess.harness.columns import rows_of
 from prozess.harness.config.configuration import ShareConfiguration
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import SHARE_WAY_NS, make_witnesses
-from prozess.harness.plan.work import ShareWork, work_as
+from prozess.harness.plan.cell_work import ShareWork, work_as
 from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome, Role
 
 ACCEPT, RELEASE, REJECT = Acknowledgement

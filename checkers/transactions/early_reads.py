@@ -28,8 +28,8 @@ from prozess.checkers.transactions.isolation import finding_of_reads
 from prozess.harness.columns import Clustered, of_clients, taken
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, EarlyCase, join_witnesses, make_witnesses
+from prozess.harness.plan.cell_work import TransactionsWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import TransactionsWork
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
 _NOT_OPEN = np.iinfo(np.int64).min

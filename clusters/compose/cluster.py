@@ -36,7 +36,8 @@ from prozess.clusters.compose.network import (
 from prozess.clusters.compose.user_cluster import OwnComposeCluster
 from prozess.clusters.disks.impairers import Equipment, Equipped
 from prozess.clusters.disks.volumes import Disk, groups_support
-from prozess.clusters.install.jars import cached_extra, ensure_jars
+from prozess.clusters.impairers import Parts
+from prozess.clusters.install.kafka_jars import cached_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import API_VERSIONS, FOUR_LETTERS, ClientCuts, LinkEnd, Links
@@ -60,13 +61,12 @@ from prozess.clusters.machine.servers import (
     new_kafka_uuid,
 )
 from prozess.clusters.messages.placing import AlteredMessages, MessageProxies
-from prozess.clusters.parts import Parts
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import ClusterFailed, HarnessFailed
 from prozess.harness.installation import make_cache
 from prozess.harness.interfaces import Capability, MessageWatch
-from prozess.harness.ledger import kept
+from prozess.harness.machine_record import kept
 from prozess.harness.plan.checks import capabilities_needed, watched_openers
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory, write_whole

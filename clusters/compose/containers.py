@@ -23,9 +23,9 @@ from prozess.clusters.compose.engine import (
     sweep,
 )
 from prozess.clusters.compose.network import ExecNetwork, NodeNetwork, by_exec, network_problem
+from prozess.clusters.impairers import HasParts, Parts, node_facts
 from prozess.clusters.machine.processes import ContainerGuardian, last_lines, proportional_mib
 from prozess.clusters.machine.server_properties import shaping_settings
-from prozess.clusters.parts import HasParts, Parts, node_facts
 from prozess.clusters.protocol.client import WireClient
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.clusters.protocol.requests import api_versions_request

@@ -20,13 +20,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_jars
 from prozess.clusters.install.tools import alone
 from prozess.clusters.machine.processes import captured
 from prozess.harness import installation
 from prozess.harness.errors import BadInput, ClusterFailed, MissingTool
 from prozess.harness.installation import make_cache, of_an_extra
-from prozess.harness.ledger import home_of, kept
+from prozess.harness.machine_record import home_of, kept
 from prozess.harness.run_directory import RunDirectory
 
 with of_an_extra("Docker"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prozess.clusters.compose.engine import PROBLEMS, EngineClient
-from prozess.clusters.machine.sandbox import PROBE_PORT, PROBE_TRIES, DatagramProbe, bound, call_in_network
+from prozess.clusters.machine.node_network import PROBE_PORT, PROBE_TRIES, DatagramProbe, bound, call_in_network
 from prozess.harness.errors import ClusterFailed, HarnessFailed, MissingTool
 from prozess.harness.schema import Tristate
 

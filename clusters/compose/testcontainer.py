@@ -20,9 +20,9 @@ from typing import Any
 from prozess.clusters.compose.containers import ComposeNode, ContainerSetting
 from prozess.clusters.compose.engine import PROBLEMS, EngineClient, find_image
 from prozess.clusters.compose.file import DATA_IN_CONTAINER, environment_name
+from prozess.clusters.impairers import Parts
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, DEDUPE_BUFFER_BYTES, HEAP, JVM_FLAGS
 from prozess.clusters.machine.servers import first_port, free_ports, new_kafka_uuid
-from prozess.clusters.parts import Parts
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import Clock, SystemClock
 from prozess.harness.config.configuration import NEWEST_VERSION

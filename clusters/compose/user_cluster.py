@@ -22,7 +22,7 @@ from prozess.harness.config.configuration import ComposeService, Variant
 from prozess.harness.config.existing_clusters import refuse_bad_servers, split_server
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.installation import of_an_extra
-from prozess.harness.ledger import kept
+from prozess.harness.machine_record import kept
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory, write_whole
 

@@ -1,6 +1,6 @@
 """Breaks the disks of nodes (`prozess.clusters.disks.volumes`) and their files, and sees that they are broken.
 
-These are parts for `prozess.clusters.parts`, for any backend whose nodes have a data directory that this process sees.
+These are parts for `prozess.clusters.impairers`, for any backend whose nodes have a data directory that this process sees.
 """
 
 import errno
@@ -25,9 +25,9 @@ from prozess.clusters.disks.volumes import (
     group_prefix,
     groups_support,
 )
+from prozess.clusters.impairers import AnyHarmer, AnyImpairer
 from prozess.clusters.machine.server_properties import properties_text
 from prozess.clusters.machine.servers import CHECKPOINT_NAME, FIRST_CHECKPOINT_NAME, new_kafka_uuid
-from prozess.clusters.parts import AnyHarmer, AnyImpairer
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.impairments import (
     Capability,
@@ -292,7 +292,7 @@ class SlowDisks:
         return None if code else (self._clock.monotonic_ns() - begun_ns) / NS_PER_S
 
 
-# Files of a node that is down, wiped or changed: parts for `prozess.clusters.parts`, for any backend whose nodes' data
+# Files of a node that is down, wiped or changed: parts for `prozess.clusters.impairers`, for any backend whose nodes' data
 # directories this process sees.
 
 

@@ -1,4 +1,4 @@
-"""Breaks the remote store of tiered storage, as a whole and object by object. Parts for `prozess.clusters.parts`.
+"""Breaks the remote store of tiered storage, as a whole and object by object. Parts for `prozess.clusters.impairers`.
 
 What is away, lost or damaged lies beside the store while the fault lasts, in directories of the same names. That is all that
 a process needs to put it back, whichever it is. All brokers share the store, so it does not matter of which one it is asked.

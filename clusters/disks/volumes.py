@@ -26,7 +26,7 @@ from typing import Literal, cast, get_args
 from prozess.clusters.machine.processes import captured
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
-from prozess.harness.ledger import home_of
+from prozess.harness.machine_record import home_of
 from prozess.harness.run_directory import RunDirectory
 
 DiskKind = Literal["loop", "memory"]

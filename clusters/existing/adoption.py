@@ -29,9 +29,9 @@ from prozess.harness.clock import Clock, SystemClock, wait_until
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Adoption, AttachOptions, Login, login_here
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
-from prozess.harness.ledger import Made, begin, kept
+from prozess.harness.machine_record import Made, begin, kept
+from prozess.harness.plan.cell_work import CopierWork, GroupWork
 from prozess.harness.plan.plan import Plan
-from prozess.harness.plan.work import CopierWork, GroupWork
 from prozess.harness.run_directory import RunDirectory, read_object, write_json
 
 LASTING = ("ssh", "attach")
@@ -47,7 +47,7 @@ GROUPS_TIMEOUT_S = 90.0
 class Marker:
     """The file `lasting.json` of a run: as long as it is there, the run has left something in the cluster.
 
-    It is kept in this machine's record, where it counts, and in the run's directory (`prozess.harness.ledger`)."""
+    It is kept in this machine's record, where it counts, and in the run's directory (`prozess.harness.machine_record`)."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run

@@ -31,12 +31,12 @@ from prozess.clusters.existing.adoption import (
     login_for,
     prefix_of,
 )
+from prozess.clusters.impairers import AnyImpairer, HasParts, Parts
 from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.processes import PIDS_NAME, recording_command
 from prozess.clusters.machine.servers import first_port, free_ports
 from prozess.clusters.messages.placing import AlteredMessages, Carried, MessageProxies
-from prozess.clusters.parts import AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.client import WireClient
 from prozess.clusters.protocol.login import WireLogin, wire_login
@@ -46,7 +46,7 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Bandwidth, ClientCut, Latency, ResetConnections
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool
 from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
-from prozess.harness.ledger import Made
+from prozess.harness.machine_record import Made
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import MESSAGE_FAULT
 from prozess.harness.run_directory import RunDirectory

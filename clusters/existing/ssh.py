@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 from prozess.clusters.disks.impairers import PROBE_BYTES
 from prozess.clusters.existing.adoption import Kafka, Marker, begin_making, call_each, prefix_of, settings_of
 from prozess.clusters.existing.ssh_node import CHAIN, PROBE_PORT, SshHost, SshNode
+from prozess.clusters.impairers import AnyImpairer, Parts, node_facts
 from prozess.clusters.links.links import LimitedLinks, LinkEnd, Links, LossyLinks
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER
-from prozess.clusters.parts import AnyImpairer, Parts, node_facts
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
@@ -32,7 +32,7 @@ from prozess.harness.config.existing_clusters import Login, SshNodeOptions, spli
 from prozess.harness.config.impairments import CLIENTS, Capability, FullDisk
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
 from prozess.harness.interfaces import MessageWatch, NodeState, await_end, end_in_order
-from prozess.harness.ledger import Made
+from prozess.harness.machine_record import Made
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate

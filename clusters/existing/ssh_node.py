@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from prozess.clusters.parts import HasParts, Parts
+from prozess.clusters.impairers import HasParts, Parts
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import SshNodeOptions, SshOptions
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from prozess.clusters.links.kernel import IPTABLES
+from prozess.clusters.links.kernel_probe import IPTABLES
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.impairments import CLIENTS, Bandwidth, ClientCut, Loss, ResetConnections, Vanish
 from prozess.harness.errors import HarnessFailed, NotReady

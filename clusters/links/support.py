@@ -8,13 +8,13 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 
+from prozess.clusters.impairers import AnyHarmer, AnyImpairer
 from prozess.clusters.install.tools import toxiproxy_server
-from prozess.clusters.links import kernel
+from prozess.clusters.links import kernel_probe
 from prozess.clusters.links.latency import DelayConnections, LateLinks
 from prozess.clusters.links.links import ConnectionResets, LimitedLinks, Links, LossyLinks, Vanishing
 from prozess.clusters.machine.processes import captured
 from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE, probe
-from prozess.clusters.parts import AnyHarmer, AnyImpairer
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import Capability
 
@@ -47,7 +47,7 @@ def harmers(links: Links, delays: DelayConnections, clock: Clock) -> dict[str, A
 
 
 TIMEOUT_S = 30.0
-_TRIED = tuple(Capability(kind) for kind in kernel.TRIALS)
+_TRIED = tuple(Capability(kind) for kind in kernel_probe.TRIALS)
 _PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
@@ -72,7 +72,7 @@ def _refused_by_kernel() -> Mapping[Capability, str]:
         return dict.fromkeys(_TRIED, "there are no network namespaces here")
     try:
         done = captured(
-            [*prefix, sys.executable, "-I", "-S", kernel.__file__],
+            [*prefix, sys.executable, "-I", "-S", kernel_probe.__file__],
             timeout_s=TIMEOUT_S,
             environment={**os.environ, "PATH": _PATH, "LC_ALL": "C"},
         )

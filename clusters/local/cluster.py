@@ -21,11 +21,23 @@ from typing import Any, TypeVar
 
 from prozess.clusters.disks.impairers import Equipment, Equipped
 from prozess.clusters.disks.remote_store import HarmedObjects, StoresAway
-from prozess.clusters.install.jars import METHODS_AGENT, cached_extra
+from prozess.clusters.impairers import AnyHarmer, AnyImpairer, HasParts, Parts
+from prozess.clusters.install.kafka_jars import METHODS_AGENT, cached_extra
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import API_VERSIONS, FOUR_LETTERS, ClientCuts, LinkEnd, Links
 from prozess.clusters.links.support import WAYS, harmers, impairers, refusals
 from prozess.clusters.local.relay import Route, relay_command
+from prozess.clusters.machine.node_network import (
+    DATA,
+    PROBE_PORT,
+    RELAY_HOST,
+    RUN_STAGE_HOST,
+    DatagramProbe,
+    NamespaceOf,
+    Network,
+    address_of,
+    bound,
+)
 from prozess.clusters.machine.processes import (
     PIDS_NAME,
     Guardian,
@@ -34,28 +46,13 @@ from prozess.clusters.machine.processes import (
     read_end,
     recording_command,
 )
-from prozess.clusters.machine.sandbox import (
-    COSTS,
-    DATA,
-    PROBE_PORT,
-    RELAY_HOST,
-    RUN_STAGE_HOST,
-    DatagramProbe,
-    Isolation,
-    NamespaceOf,
-    Network,
-    address_of,
-    bound,
-    checked_isolation,
-    isolation_here,
-)
+from prozess.clusters.machine.sandbox import COSTS, Isolation, checked_isolation, isolation_here
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
 from prozess.clusters.machine.servers import NodeServers, PlacedServers, first_port, free_ports, put_into_namespaces
 from prozess.clusters.messages.placing import AlteredMessages, MessageProxies
 from prozess.clusters.methods.agents import DIRECTORY as METHODS_DIRECTORY
 from prozess.clusters.methods.agents import AgentAddress, MethodAgents
 from prozess.clusters.methods.class_files import KafkaClasses
-from prozess.clusters.parts import AnyHarmer, AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import Login

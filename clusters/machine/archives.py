@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # documented there
 from filelock import FileLock, Timeout
 
-from prozess.clusters.install.jars import class_path
+from prozess.clusters.install.kafka_jars import class_path
 from prozess.clusters.install.tools import JavaRuntime, java_identity
 from prozess.clusters.machine.server_properties import HEAP, JVM_FLAGS
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, wait_until

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed
-from prozess.harness.ledger import PIDS, kept
+from prozess.harness.machine_record import PIDS, kept
 from prozess.harness.processes import ProcessIdentity, boot_id, parse_stat, send_signal
 from prozess.harness.run_directory import RunDirectory
 

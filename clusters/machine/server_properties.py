@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prozess.clusters.install.jars import check_version, remote_store
+from prozess.clusters.install.kafka_jars import check_version, remote_store
 from prozess.clusters.machine.tiered import check_tiered, remote_properties
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from prozess.harness.config.releases import NEWEST_PATCHES, READY_KRAFT

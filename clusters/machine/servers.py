@@ -15,10 +15,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from prozess.clusters.files.segments import read_batches, read_records
-from prozess.clusters.install.jars import class_path, ensure_extra, ensure_jars, remote_store
+from prozess.clusters.install.kafka_jars import class_path, ensure_extra, ensure_jars, remote_store
 from prozess.clusters.install.tools import JavaRuntime, find_java
 from prozess.clusters.machine.archives import archive_flags, class_data_archive
-from prozess.clusters.machine.sandbox import DATA, OBSERVER, address_of
+from prozess.clusters.machine.node_network import DATA, OBSERVER, address_of
 from prozess.clusters.machine.server_properties import (
     BROKER,
     CONTROLLER,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from prozess.clusters.install.jars import cached_extra, cached_jars, remote_store
+from prozess.clusters.install.kafka_jars import cached_extra, cached_jars, remote_store
 from prozess.clusters.methods.class_files import KafkaClasses
 from prozess.clusters.methods.rules import RuleFiles, rules_text
 from prozess.harness.config.impairments import MethodRule

@@ -64,7 +64,7 @@ from prozess.harness.clock import NS_PER_S, Clock, SystemClock, wait_until
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady
 from prozess.harness.interfaces import BrokerView, NodeState, PartitionView, TopicSpec
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, ObservedCluster, OpenTransaction
-from prozess.harness.ledger import Made
+from prozess.harness.machine_record import Made
 from prozess.harness.schema import Isolation
 
 # Connections to a cluster's nodes over the observer's link: a question to exactly one of them, or to many at once.

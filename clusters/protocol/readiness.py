@@ -13,7 +13,7 @@ from prozess.clusters.protocol.requests import api_versions_request, metadata_re
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.errors import ClusterFailed, NotReady
-from prozess.harness.ledger import Made
+from prozess.harness.machine_record import Made
 
 READY_TOPIC = "prozess-ready"
 _ASK_TIMEOUT_S = 2.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from prozess.harness.guarantees.facts.happened import Happened
 from prozess.harness.guarantees.facts.registry import could_hold
 from prozess.harness.guarantees.table import TABLE, Rule, RuleEffect
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.schema import Tristate
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from prozess.harness.errors import BadInput
-from prozess.harness.nearest import did_you_mean
 from prozess.harness.run_directory import write_json
 from prozess.harness.schema import NONE
+from prozess.harness.suggestions import did_you_mean
 
 REGISTRY_NAME = "registry.jsonl"
 RECORDING_VARIABLE = "PROZESS_RECORDING"

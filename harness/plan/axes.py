@@ -31,14 +31,14 @@ from prozess.harness.config.existing_clusters import refuse_unwritable
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
-from prozess.harness.nearest import did_you_mean
+from prozess.harness.plan.cell_work import OwnConfiguration
 from prozess.harness.plan.covering import ChosenRows, choose, chosen_of, is_enumerated, rows_of
 from prozess.harness.plan.mistakes import explain_truth, truths_for_numbers
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
 from prozess.harness.plan.trial import Trial, WorkloadSpec
-from prozess.harness.plan.work import OwnConfiguration
 from prozess.harness.plan.workloads.registry import KINDS
+from prozess.harness.suggestions import did_you_mean
 from prozess.harness.values import Frozen
 
 SCOPE_MODELS: dict[str, type[Frozen]] = {

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prozess.harness.config.configuration import ProducerConfiguration
+from prozess.harness.plan.cell_work import CopierWork, RecordedWork
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.work import CopierWork, RecordedWork
 
 NS_PER_MS = 1_000_000
 SPARE_MS = 10_000

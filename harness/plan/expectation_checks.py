@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 
 from prozess.harness.errors import BadInput
-from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan.expectations import (
     BehindExpected,
     ControllerExpected,
@@ -21,6 +20,7 @@ from prozess.harness.plan.expectations import (
 )
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Inspect, Step, parse_target
+from prozess.harness.suggestions import did_you_mean
 
 COORDINATORS = ("group-coordinator", "transaction-coordinator")
 _GROUND_TRUTH = (LeaderExpected, ControllerExpected, IsrExpected)

@@ -26,17 +26,7 @@ from prozess.harness.config.messages.planned_names import PlannedNames
 from prozess.harness.errors import BadInput
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import AlertSpec
-from prozess.harness.plan.schedule import (
-    MESSAGE_FAULT,
-    METHOD_FAULT,
-    DeleteTopics,
-    FaultAction,
-    MessagePassed,
-    Step,
-    selects,
-)
-from prozess.harness.plan.trial import Limits, Traffic
-from prozess.harness.plan.work import (
+from prozess.harness.plan.cell_work import (
     PLAIN,
     WORK_OF_ROLES,
     ApplicationWork,
@@ -50,6 +40,16 @@ from prozess.harness.plan.work import (
     ShareWork,
     TransactionsWork,
 )
+from prozess.harness.plan.schedule import (
+    MESSAGE_FAULT,
+    METHOD_FAULT,
+    DeleteTopics,
+    FaultAction,
+    MessagePassed,
+    Step,
+    selects,
+)
+from prozess.harness.plan.trial import Limits, Traffic
 from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.schema import FORMAT_VERSION, RECORDER_CLIENT, role_named
 from prozess.harness.values import Frozen

@@ -21,6 +21,7 @@ from prozess.harness.config.configuration import (
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.axes import Combination, expand
+from prozess.harness.plan.cell_work import work_with
 from prozess.harness.plan.checks import check_steps, why_nobody
 from prozess.harness.plan.plan import (
     ISOLATION_LEVELS,
@@ -50,7 +51,6 @@ from prozess.harness.plan.schedule import (
 )
 from prozess.harness.plan.topic_lives import check_lives, topics_made_again, with_later_topics
 from prozess.harness.plan.trial import Trial, WorkloadSpec
-from prozess.harness.plan.work import work_with
 from prozess.harness.plan.workloads.registry import KINDS
 
 

@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 from prozess.harness import inputs, installation
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput
-from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.alerts import check_alerts
 from prozess.harness.plan.axes import SCOPES
@@ -29,6 +28,7 @@ from prozess.harness.plan.mistakes import (
 from prozess.harness.plan.schedule import Each, FaultAction, Mix, Step
 from prozess.harness.plan.trial import Trial, WorkloadSpec
 from prozess.harness.plan.workloads.registry import KINDS
+from prozess.harness.suggestions import did_you_mean
 
 _OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")
 _OF_FILE = (*(key for key in Trial.model_fields if key != "workloads"), "workload", *_OF_WORKLOAD)

@@ -12,8 +12,8 @@ from prozess.harness.columns import empty_rows
 from prozess.harness.config.impairments import DONE_TO_MESSAGES
 from prozess.harness.config.messages.names import api_name, error_name
 from prozess.harness.history.convert import History
+from prozess.harness.plan.cell_work import CopierWork
 from prozess.harness.plan.schedule import Step
-from prozess.harness.plan.work import CopierWork
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.report.charts import of_partitions, partition_name
 from prozess.harness.report.server_logs import LogLine, ServerLogs

@@ -15,9 +15,9 @@ from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.harm import harm_rank
 from prozess.harness.plan import catalogue
+from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.plan.plan import ClientLibrary, Plan
 from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.plan.work import GroupWork
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.verdict import (
     AnomalyOutcome,

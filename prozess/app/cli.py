@@ -17,7 +17,8 @@ from typer.core import TyperGroup
 from prozess.app import run_process
 from prozess.app.commands import offline, trials
 from prozess.app.commands.options import SECTIONS
-from prozess.harness.errors import ExitCode, ProzessError
+from prozess.harness.errors import ProzessError
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.installation import of_an_extra
 from prozess.harness.printable import printable_streams
 

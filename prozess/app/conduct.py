@@ -17,7 +17,8 @@ from prozess.app.run_options import RunOptions, refuse_without_spark
 from prozess.app.webhook import Webhook, message, posting_failure, verdict_message
 from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
-from prozess.harness.errors import BadInput, ExitCode, ProzessError
+from prozess.harness.errors import BadInput, ProzessError
+from prozess.harness.exit_codes import EXIT_CODES, ExitCode
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
@@ -25,20 +26,13 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.report.reports import report_run
 from prozess.harness.report.terminal import show_complaints, show_verdict
 from prozess.harness.run_directory import RunDirectory, write_json
-from prozess.harness.tables.location import TablesLocation, append_run
-from prozess.harness.verdict import TrialVerdict, Verdict
+from prozess.harness.run_tables.location import TablesLocation, append_run
+from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
     from prozess.spark_checkers.session import SparkSession
 
 R = TypeVar("R")
-
-EXIT_CODES = {
-    Verdict.HELD: ExitCode.HELD,
-    Verdict.VIOLATED: ExitCode.VIOLATED,
-    Verdict.UNKNOWN: ExitCode.UNKNOWN,
-    Verdict.NOT_JUDGED: ExitCode.UNKNOWN,
-}
 
 
 @dataclass(slots=True)
@@ -221,7 +215,7 @@ def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
     """Fetches and builds what the clients and the backend need, and returns the isolation level. Notes what that level
     costs."""
     from prozess.app.wiring import TOOLBOX
-    from prozess.clusters.install.jars import ensure_jars
+    from prozess.clusters.install.kafka_jars import ensure_jars
     from prozess.clusters.install.wheels import ensure_library
     from prozess.workloads.library_check import check_libraries
     from prozess.workloads.librdkafka import close
@@ -239,7 +233,7 @@ def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
 
 def _stamp(run: RunDirectory, plan: Plan) -> None:
     from prozess.app.wiring import tool_versions
-    from prozess.clusters.install.jars import jar_facts
+    from prozess.clusters.install.kafka_jars import jar_facts
     from prozess.clusters.install.wheels import library_facts
 
     stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)

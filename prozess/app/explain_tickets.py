@@ -9,7 +9,7 @@ from prozess.harness import installation
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.controls import CONTROLS
-from prozess.harness.guarantees.table.rules import DEFECTS
+from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.plan.trial_files import known_trials
 
 _ID = re.compile(r"(?:KAFKA-|KIP-|librdkafka#)\d+")

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from prozess.harness.errors import ExitCode, ProzessError
+from prozess.harness.errors import ProzessError
+from prozess.harness.exit_codes import ExitCode
 
 RUN = (sys.executable, "-P", "-c", "from prozess.__main__ import main; main()", "run")
 """`-P`: a folder `harness` where somebody happens to be is not ours."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 from prozess.app.run_options import NO_SETTINGS, refuse_without_spark
 from prozess.app.trial_run import RunTable
 from prozess.harness.errors import BadInput
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import (
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import (
     ALL_DAYS,
     Days,
     RunSource,

@@ -3,7 +3,7 @@
 from prozess.clusters.disks import shim
 from prozess.clusters.disks.volumes import claimed, sweep, thaw
 from prozess.clusters.install import tools
-from prozess.clusters.install.jars import cached_extra, ensure_jars
+from prozess.clusters.install.kafka_jars import cached_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.install.wheels import ensure_library
 from prozess.clusters.protocol.admin import Admin

@@ -22,7 +22,7 @@ from prozess.campaigns.engine import (
     Value,
     read_begun,
 )
-from prozess.harness import inputs, ledger
+from prozess.harness import inputs, machine_record
 from prozess.harness.errors import BadInput
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.values import Frozen
@@ -217,7 +217,7 @@ class CampaignDirectory(JobDirectory):
                 f"{self.path} has a campaign already. Continue it with --resume {self.path}, or give another --runs."
             )
         self.runs.mkdir(parents=True, exist_ok=True)
-        ledger.begin(RunDirectory(self.path))
+        machine_record.begin(RunDirectory(self.path))
         for name, content in (more or {}).items():
             write_json(self.path / name, content.model_dump(mode="json"))
         write_json(self._campaign, begun.model_dump(mode="json"))

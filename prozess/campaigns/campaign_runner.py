@@ -44,7 +44,8 @@ from prozess.campaigns.engine import (
 from prozess.campaigns.on_spark import SparkCluster, SparkTrials, opened_results, run_on_spark, runs_of
 from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial

@@ -138,7 +138,7 @@ def _options_of_each(engine: str, workers: int, isolation: str, tables: str | No
 def report(run_directory: RunArgument) -> None:
     """Write the reports of a run, or a campaign's index, again."""
     from prozess.campaigns.campaign_plan import CampaignDirectory
-    from prozess.harness.errors import ExitCode
+    from prozess.harness.exit_codes import ExitCode
     from prozess.harness.history.manifest import condition_of
     from prozess.harness.report.reports import report_run
     from prozess.harness.run_directory import RunDirectory

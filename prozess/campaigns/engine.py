@@ -35,8 +35,9 @@ from pydantic import (
 from prozess.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_trial_command, run_while
 from prozess.campaigns.comparing import RunSummary
 from prozess.harness.clock import NS_PER_S, Clock
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, StorageFull
-from prozess.harness.ledger import begin, kept, record_of
+from prozess.harness.errors import BadInput, HarnessFailed, StorageFull
+from prozess.harness.exit_codes import ExitCode
+from prozess.harness.machine_record import begin, kept, record_of
 from prozess.harness.processes import ProcessIdentity, boot_id, identify, is_running, send_signal
 from prozess.harness.run_directory import RunDirectory, is_within, write_json
 from prozess.harness.values import Frozen

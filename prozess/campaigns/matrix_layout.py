@@ -15,7 +15,6 @@ from prozess.campaigns.engine import read_begun
 from prozess.harness import inputs
 from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
-from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan.axes import CellTable, expand
 from prozess.harness.plan.checks import why_nobody
 from prozess.harness.plan.covering import ChosenRows, choose
@@ -24,6 +23,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects
 from prozess.harness.plan.trial import ControlSpec, Exclude, Share, Trial, WorkloadSpec
 from prozess.harness.plan.trial_files import known_matrices, lay_over, parse_trial
+from prozess.harness.suggestions import did_you_mean
 from prozess.harness.values import Frozen
 
 SCHEDULE = "schedule"

@@ -31,7 +31,7 @@ from prozess.campaigns.matrix_results import (
     Results,
     Tallies,
 )
-from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.definitions import RUN_TABLES
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
 _OUTCOMES = ("held", "shown", "permitted", "violated", "unknown")

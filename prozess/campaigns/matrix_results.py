@@ -15,7 +15,7 @@ from rich.table import Table
 from prozess.campaigns.engine import exit_code_of
 from prozess.campaigns.matrix_layout import MatrixTrial
 from prozess.harness.console import console
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment
 from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short

@@ -46,9 +46,10 @@ from prozess.campaigns.on_spark import SparkCluster, opened_results, runs_of
 from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import Clock, SystemClock, parse_duration
 from prozess.harness.console import console
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.store import location_of
-from prozess.harness.ledger import TOKEN
+from prozess.harness.machine_record import TOKEN
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import number_of
 from prozess.harness.run_directory import RunDirectory, write_whole

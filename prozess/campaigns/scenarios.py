@@ -23,13 +23,14 @@ from prozess.campaigns.engine import (
     tidy,
 )
 from prozess.harness.clock import SystemClock
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.impact.cost import RecoveryShown
-from prozess.harness.ledger import begin
+from prozess.harness.machine_record import begin
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.tables.definitions import RUNS
+from prozess.harness.run_tables.definitions import RUNS
 from prozess.harness.verdict import Verdict
 
 # The results of runs about their scenarios, from the tables over many runs: verdict, controls, and Kafka's reactions.

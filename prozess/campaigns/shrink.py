@@ -24,11 +24,12 @@ from prozess.campaigns.engine import (
     refuse_strangers,
 )
 from prozess.campaigns.shrink_search import shrink, size_in_words
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted
+from prozess.harness.errors import BadInput, HarnessFailed, Interrupted
+from prozess.harness.exit_codes import ExitCode
+from prozess.harness.plan.outside_effects import refuse_strangers_plan
 from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.plan.reach import refuse_strangers_plan
 from prozess.harness.run_directory import RunDirectory, write_json, write_whole
 from prozess.harness.values import Frozen
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict
@@ -132,7 +133,7 @@ class ShrinkDirectory(JobDirectory):
     def begin(self, begun: BegunShrink, plan: Plan) -> None:
         """Makes the directory. begun.json is the last file: a directory without it was not begun."""
         self.runs.mkdir(parents=True)
-        ledger.begin(RunDirectory(self.path))
+        machine_record.begin(RunDirectory(self.path))
         self.write_plan(self.original, plan)
         write_json(self.path / "begun.json", begun.model_dump(mode="json"))
 

@@ -27,7 +27,7 @@ def import_options(
     same_clock: bool = False,
 ) -> ImportOptions:
     """Returns the user's options about a history. BadInput for unknown words."""
-    from prozess.harness.guarantees.table.rules import parse_version
+    from prozess.harness.guarantees.table.cell_configuration import parse_version
     from prozess.harness.guarantees.verdict.judge import parse_decide
 
     _one_of("--isolation", isolation, get_args(IsolationLevel))

@@ -19,6 +19,7 @@ from prozess.harness.config.configuration import (
 from prozess.harness.config.known_properties import Setting
 from prozess.harness.interfaces.application import Property, RegisteredClient, RegisteredTopic
 from prozess.harness.plan.catalogue import RECORDED
+from prozess.harness.plan.cell_work import GroupWork, RecordedWork, TransactionsWork, group_session
 from prozess.harness.plan.plan import (
     ISOLATION_LEVELS,
     SENTINEL_CLIENT,
@@ -29,7 +30,6 @@ from prozess.harness.plan.plan import (
 )
 from prozess.harness.plan.schedule import Step
 from prozess.harness.plan.trial import Limits
-from prozess.harness.plan.work import GroupWork, RecordedWork, TransactionsWork, group_session
 
 DELIVERY_MS_MAX = 2**31 - 1
 """message.timeout.ms=0: no limit."""

@@ -351,7 +351,7 @@ class Recording:
             return self._audit_at(ForeignCluster(servers.pop()), plan, login)
 
     def _audit_at(self, there: ForeignCluster, plan: Plan, login: Login | None) -> dict[str, Any]:
-        from prozess.app.run.limits import StageLimits, fence_and_audit
+        from prozess.app.run.limits_reached import StageLimits, fence_and_audit
         from prozess.app.wiring import TOOLBOX
         from prozess.clusters.existing.adoption import describe_elsewhere
         from prozess.workloads.runtime.clients import Clients

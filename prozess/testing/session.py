@@ -22,13 +22,13 @@ from prozess.clusters.registry import backend_named
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, NEWEST_VERSION, Variant, version_numbers
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.ledger import record_of
-from prozess.harness.nearest import did_you_mean
+from prozess.harness.machine_record import record_of
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.plan.trial import Limits
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.suggestions import did_you_mean
 from prozess.testing.expectations import OF_APPLICATIONS
 
 SCOPES = ("function", "module", "session")

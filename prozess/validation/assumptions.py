@@ -12,7 +12,7 @@ from typing import Any
 from prozess.harness import inputs
 from prozess.harness.config.known_properties import default_of, properties_of
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees.table.rules import TRANSACTIONS_V2, parse_version
+from prozess.harness.guarantees.table.cell_configuration import TRANSACTIONS_V2, parse_version
 from prozess.validation.availability import OFFSETS, TRANSACTIONS
 from prozess.validation.lifetimes import OF_RECORDS
 from prozess.validation.trial import ConfigurationParts

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from prozess.harness.config.known_properties import Setting, default_of, is_true, properties_of
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import RuleEffect, parse_version
+from prozess.harness.guarantees.table.cell_configuration import parse_version
+from prozess.harness.guarantees.table.rules import RuleEffect
 from prozess.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
 
 

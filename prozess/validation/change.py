@@ -14,7 +14,8 @@ from rich.markup import escape
 
 from prozess.harness.config.known_properties import Setting, default_of, properties_of, trimmed
 from prozess.harness.console import console
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.printable import number_of
 from prozess.validation.prediction import Prediction
 from prozess.validation.reading import SCOPES, Scope, settings_of

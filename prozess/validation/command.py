@@ -12,7 +12,8 @@ from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.config.client_settings import translate_consumer, translate_producer
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
 from prozess.harness.config.known_properties import CLIENTS, Client, Settings, properties_of
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.assumptions import Risks, read_risks
 from prozess.validation.change import Change, files_of, show_change
 from prozess.validation.comparison import (
@@ -243,7 +244,7 @@ def translate(given: ValidationInput) -> ConfigurationParts:
 def _refuse_unpublished(version: str) -> None:
     """Asks the repository whether there is such a version. Few versions need to be asked for, and what asks is imported with
     the first of them."""
-    from prozess.clusters.install.jars import refuse_unpublished
+    from prozess.clusters.install.kafka_jars import refuse_unpublished
 
     refuse_unpublished(version)
 

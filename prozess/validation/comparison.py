@@ -9,7 +9,8 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.printable import first_of_many, number_of
@@ -30,7 +31,7 @@ from prozess.validation.schedules import (
 
 if TYPE_CHECKING:
     from prozess.harness.impact.cost import WindowShown
-    from prozess.validation.standstill import Standstill
+    from prozess.validation.stalled_commits import Standstill
 
 
 AROUND_S = 60.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prozess.harness.errors import BadInput
-from prozess.harness.nearest import did_you_mean
+from prozess.harness.suggestions import did_you_mean
 from prozess.validation import reading as documents
 from prozess.validation.reading import Reading, entries
 

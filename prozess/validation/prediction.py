@@ -17,16 +17,9 @@ from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.facts.happened import Happened, could_happen, with_readers
 from prozess.harness.guarantees.possible import open_defects, satisfiable_rules
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import (
-    DEFECTS,
-    CellConfiguration,
-    Defect,
-    Guarantee,
-    Rule,
-    RuleEffect,
-    configuration_of,
-    parse_version,
-)
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, configuration_of, parse_version
+from prozess.harness.guarantees.table.known_defects import DEFECTS, Defect
+from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.schema import Tristate

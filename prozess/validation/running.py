@@ -26,7 +26,7 @@ from prozess.validation.comparison import (
 )
 from prozess.validation.prediction import Prediction
 from prozess.validation.schedules import lasting_s
-from prozess.validation.standstill import Standstill, of_group, of_transactions
+from prozess.validation.stalled_commits import Standstill, of_group, of_transactions
 from prozess.validation.terminal import (
     print_begin,
 )

@@ -12,7 +12,7 @@ from prozess.harness.config.known_properties import Client, Setting, Settings, c
 from prozess.harness.errors import BadInput
 from prozess.validation import formats
 from prozess.validation import reading as documents
-from prozess.validation.formats.weakest import weakest
+from prozess.validation.formats.differing_brokers import weakest
 from prozess.validation.lines import with_lines
 from prozess.validation.neighbour_files import look_beside
 from prozess.validation.reading import SCOPES, Reading, Scope, is_foreign, of_no_promise, placeholder_in

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from prozess.harness.console import console
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.printable import number_of
 from prozess.harness.report.words import MEANINGS, SIGNS, roughly, time_left_s
 from prozess.harness.verdict import AnomalyOutcome

@@ -10,7 +10,7 @@ from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Client, alike, librdkafka_version, versions
 from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import BadInput, MissingTool
-from prozess.harness.guarantees.table.rules import parse_version
+from prozess.harness.guarantees.table.cell_configuration import parse_version
 from prozess.harness.plan.axes import JAVA_COMMITS, OLDEST_JAVA
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan

@@ -92,8 +92,8 @@ def carry_out(options: "WatchOptions", metrics: str | None, webhook: "Webhook | 
     from prozess.harness.clock import SystemClock
     from prozess.harness.config.existing_clusters import login_here
     from prozess.watch.metrics import build_info, metrics_of, status_of, up
+    from prozess.watch.metrics_endpoint import Endpoint, parse_address, text_of
     from prozess.watch.notices import Notices
-    from prozess.watch.prometheus import Endpoint, parse_address, text_of
     from prozess.watch.watcher import ClusterWatch, topic_of
 
     clock, line = SystemClock(), StatusLine(SystemClock())

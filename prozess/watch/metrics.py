@@ -10,8 +10,8 @@ from importlib.metadata import version
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.schema import NONE
 from prozess.watch.judging import CHECK_S
+from prozess.watch.metrics_endpoint import PrometheusMetric, counter, gauge, histogram
 from prozess.watch.notices import Notices
-from prozess.watch.prometheus import PrometheusMetric, counter, gauge, histogram
 from prozess.watch.state import CLIENTS, OUTCOMES
 from prozess.watch.watcher import ClusterWatch
 from prozess.watch.window import WORDS

@@ -3,11 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.schema import Outcome
 from prozess.watch.acknowledged import AcknowledgedRecords
 from prozess.watch.leader_changes import LeaderChanges
-from prozess.watch.prometheus import Histogram
+from prozess.watch.metrics_endpoint import Histogram
 from prozess.watch.window import PartitionWindow
 
 OUTCOMES = {Outcome.OK: "acknowledged", Outcome.FAIL: "failed", Outcome.INFO: "in-doubt"}

@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import UUID
 
 from prozess.harness.errors import MissingTool
-from prozess.harness.ledger import private_directory
+from prozess.harness.machine_record import private_directory
 
 FOLDER = "watches"
 RECORD_BYTES_MAX = 4096

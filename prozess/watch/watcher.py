@@ -13,7 +13,8 @@ from prozess.clusters.existing.cluster_health import ClusterHealth
 from prozess.clusters.protocol.admin import PartitionOffsets
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.existing_clusters import Login
-from prozess.harness.errors import ClusterFailed, ExitCode
+from prozess.harness.errors import ClusterFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.schema import Outcome
 from prozess.watch.judging import CHECK_S, Report, WatchJudge
 from prozess.watch.leader_changes import AuditOrder
@@ -21,7 +22,7 @@ from prozess.watch.state import OUTCOMES, UNREAD_MAX, WatchOptions
 from prozess.watch.surroundings import PartitionAdded
 from prozess.watch.topic_records import RecordedTopic, TopicRecord
 from prozess.workloads.canary import Canary
-from prozess.workloads.canary_clients import in_time
+from prozess.workloads.canary_producer import in_time
 
 TURN_S = 0.05
 WITHOUT_SAMPLES_S = 30.0

@@ -15,8 +15,8 @@ from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
 from prozess.harness.plan.bounds import Bounds
+from prozess.harness.plan.cell_work import ErrorsWork, ShareWork, TransactionsWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import ErrorsWork, ShareWork, TransactionsWork
 from prozess.harness.schema import (
     CLIENTS,
     MISSING,

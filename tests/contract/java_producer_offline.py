@@ -6,7 +6,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.workloads.java import JavaOptions
 from prozess.workloads.transactions.java_producer import JavaProducer

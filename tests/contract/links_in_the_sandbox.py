@@ -12,7 +12,7 @@ from pathlib import Path
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import ClientCuts, LinkEnd, Links, connections
 from prozess.clusters.links.support import harmers, impairers
-from prozess.clusters.machine.sandbox import DATA, RUN_STAGE_HOST, NamespaceOf, Network, address_of
+from prozess.clusters.machine.node_network import DATA, RUN_STAGE_HOST, NamespaceOf, Network, address_of
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import Bandwidth, ClientCut, DelayOpen, Latency, Loss, ResetConnections, Vanish
 from prozess.harness.errors import HarnessFailed

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_jars
 from prozess.clusters.machine.sandbox import enter_command
 from tests.support.servers.forgotten_transaction import PRODUCER_ID
 
@@ -16,7 +16,7 @@ INSIDE = """
 import json, subprocess, sys
 from pathlib import Path
 from prozess.clusters.files.metadata_log import decode_ground_truth
-from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.registry import backend_named

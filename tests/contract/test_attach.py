@@ -17,7 +17,7 @@ from prozess.harness.config.impairments import CLIENTS, Bandwidth, Latency, Rese
 from prozess.harness.errors import BadInput, HarnessFailed, UnsupportedFault
 from prozess.harness.history.convert import History
 from prozess.harness.interfaces import Capability, NodeState
-from prozess.harness.ledger import Made
+from prozess.harness.machine_record import Made
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import RunDirectory

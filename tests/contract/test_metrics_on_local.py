@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prozess.clusters.install.jars import ensure_extra, ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_extra, ensure_jars
 from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.recording.rows import read_rows
@@ -161,7 +161,7 @@ def test_a_killed_node_is_absent_and_never_zero(seen: Any) -> None:
 
 
 def test_the_agent_is_the_one_that_is_locked(tmp_path: Path) -> None:
-    from prozess.clusters.install.jars import cached_extra
+    from prozess.clusters.install.kafka_jars import cached_extra
 
     assert cached_extra() is not None
     assert cached_extra(environment={"PROZESS_CACHE": str(tmp_path)}) is None

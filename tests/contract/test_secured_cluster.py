@@ -30,7 +30,8 @@ from prozess.clusters.protocol.requests import api_versions_request, metadata_re
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Login, read_login, split_server
-from prozess.harness.errors import ClusterFailed, ExitCode
+from prozess.harness.errors import ClusterFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.guarantees.evidence.ground_truth import sampled_elections
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

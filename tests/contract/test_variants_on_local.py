@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_jars
 from prozess.clusters.machine.sandbox import enter_command
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,8 @@ import numpy as np
 from prozess.harness.guarantees.facts.happened import Happened
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES, CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
+from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate
 from prozess.harness.schema import Tristate
 

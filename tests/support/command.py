@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from prozess.harness.clock import SystemClock, wait_until
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.convert import History
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict, Verdict

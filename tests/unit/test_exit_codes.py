@@ -5,7 +5,7 @@ import re
 import typer.main
 
 from prozess.command import APP as app
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "exit-codes.md").read_text("utf-8")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.plan.cell_work import ApplicationWork, CopierWork, work_as
 from prozess.harness.plan.plan import Cell, PlannedClient
 from prozess.harness.plan.trial_files import trial_directories
-from prozess.harness.plan.work import ApplicationWork, CopierWork, work_as
 from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.settings import LaunchContext, RoleOptions, Settings, options_of

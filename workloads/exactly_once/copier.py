@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import CopierConfiguration, GroupConfiguration
-from prozess.harness.plan.work import CopierWork, group_session, work_as
+from prozess.harness.plan.cell_work import CopierWork, group_session, work_as
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, Outcome
 from prozess.workloads import messages

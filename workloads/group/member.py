@@ -16,8 +16,8 @@ from prozess.harness.config.configuration import GroupConfiguration
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
 from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.cell_work import GroupWork, work_as
 from prozess.harness.plan.plan import Plan, PlannedClient
-from prozess.harness.plan.work import GroupWork, work_as
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
 from prozess.workloads import messages

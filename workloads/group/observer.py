@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.plan.work import GroupWork
+from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, ObservationKind
 from prozess.workloads import messages

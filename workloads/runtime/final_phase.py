@@ -8,8 +8,8 @@ from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.errors import HarnessFailed, NotReady
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.witnesses import STALLED_NS
+from prozess.harness.plan.cell_work import ShareWork, work_as
 from prozess.harness.plan.plan import PlannedClient
-from prozess.harness.plan.work import ShareWork, work_as
 from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, how_it_ended

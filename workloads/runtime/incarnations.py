@@ -12,9 +12,9 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.impairments import ClockShift, Harm, Impairment
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.interfaces import CLIENT_NODE, ClientNode, Node, NodeState
+from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.schedule import client_target, means_client, parse_target
-from prozess.harness.plan.work import GroupWork
 from prozess.harness.processes import ProcessStatus, process_status, session_members
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.schema import ASSIGNMENTS, CLIENTS, NONE, SENDING, SENDS, Outcome, Role, Tristate, role_named

@@ -1,8 +1,8 @@
 """How transactional clients are launched: what their processes are given, for librdkafka's and for Java's producer."""
 
 from prozess.harness.config.configuration import ProducerConfiguration
+from prozess.harness.plan.cell_work import TransactionsWork, work_as
 from prozess.harness.plan.plan import Plan, PlannedClient
-from prozess.harness.plan.work import TransactionsWork, work_as
 from prozess.workloads.java import REQUEST_MS, JavaOptions, java_options
 from prozess.workloads.settings import (
     LaunchContext,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
+from prozess.harness.plan.cell_work import GroupSession, GroupWork, work_as
 from prozess.harness.plan.plan import PlannedClient
-from prozess.harness.plan.work import GroupSession, GroupWork, work_as
 from prozess.harness.recording.jolokia import agent_flags
 from prozess.workloads.java import JAVA_FOR_A_BROKEN_CLUSTER
 from prozess.workloads.metrics import ATTRIBUTES, HOST

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prozess.harness.guarantees.facts.happened import Happened, possibly, yes_if
-from prozess.harness.guarantees.table.rules import CellConfiguration, Version
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, Version
 from prozess.harness.schema import Tristate
 
 

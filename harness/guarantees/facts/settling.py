@@ -10,7 +10,7 @@ import numpy as np
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
-from prozess.harness.guarantees.facts.peace import disturbances
+from prozess.harness.guarantees.facts.undisturbed import disturbances
 from prozess.harness.guarantees.logic import (
     FALSE,
     TRUE,

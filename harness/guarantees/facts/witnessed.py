@@ -10,7 +10,6 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import Envelope, answered_by_deposed_coordinator
 from prozess.harness.guarantees.facts.happened import Happened, yes_if
-from prozess.harness.guarantees.facts.peace import call_held_up, held_up, held_up_there, unsettled
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.replicas_in_sync import (
     cut_by_the_leader_that_acknowledged_it,
@@ -98,8 +97,9 @@ from prozess.harness.guarantees.facts.truncation import (
     wiped_of_either,
     wiped_since_the_other,
 )
+from prozess.harness.guarantees.facts.undisturbed import call_held_up, held_up, held_up_there, unsettled
 from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, any_true, as_truth, constant, doubt_unless
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.interfaces.witnesses import (
     STALLED_NS,
     CopyCase,

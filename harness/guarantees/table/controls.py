@@ -7,7 +7,7 @@ that lived through the same faults with the same assignment and traffic.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from prozess.harness.guarantees.table.rules import is_idempotent
+from prozess.harness.guarantees.table.cell_configuration import is_idempotent
 from prozess.harness.plan.plan import Cell
 
 

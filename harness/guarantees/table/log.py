@@ -2,8 +2,8 @@
 bounds."""
 
 from prozess.harness.config.configuration import BOUNDED
+from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.guarantees.table.rules import (
-    DEFECTS,
     HW_SOURCE,
     Guarantee,
     Rule,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from prozess.harness.config.configuration import TIERED
+from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.guarantees.table.rules import (
-    DEFECTS,
     HW_SOURCE,
     Guarantee,
     Rule,

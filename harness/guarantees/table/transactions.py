@@ -3,15 +3,8 @@ topics that copiers derive."""
 
 from dataclasses import replace
 
-from prozess.harness.guarantees.table.rules import (
-    DEFECTS,
-    Guarantee,
-    Rule,
-    RuleEffect,
-    hard,
-    several_topics,
-    topic_deleted,
-)
+from prozess.harness.guarantees.table.known_defects import DEFECTS
+from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, hard, several_topics, topic_deleted
 
 KINDS = ("transactions",)
 """The workloads that have transactions."""

@@ -13,7 +13,8 @@ from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.facts.witnessed import of_witnesses
 from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, all_true, negate
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
-from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
+from prozess.harness.guarantees.table.rules import NEVER_EXCUSES
 from prozess.harness.interfaces.checking import KernelResult
 from prozess.harness.interfaces.witnesses import join_witnesses
 from prozess.harness.verdict import WindowJudged

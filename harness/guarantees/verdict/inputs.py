@@ -12,7 +12,7 @@ from prozess.harness.guarantees.facts.happened import Happened, with_readers
 from prozess.harness.guarantees.facts.registry import FACTS, could_hold
 from prozess.harness.guarantees.facts.witnessed import what_happened
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import configuration_of
+from prozess.harness.guarantees.table.cell_configuration import configuration_of
 from prozess.harness.guarantees.verdict.doubts import not_asked
 from prozess.harness.guarantees.verdict.evaluation import Judgement, Tally, tally_of
 from prozess.harness.guarantees.verdict.judge import envelopes_of, evaluation_of, results_of

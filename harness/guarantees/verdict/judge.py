@@ -21,8 +21,8 @@ from prozess.harness.guarantees.facts.witnessed import what_happened
 from prozess.harness.guarantees.logic import any_true
 from prozess.harness.guarantees.possible import satisfiable_rules
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, configuration_of
 from prozess.harness.guarantees.table.controls import CONTROLS, KINDS
-from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
 from prozess.harness.guarantees.verdict.doubts import (
     beyond_reality_in,
@@ -53,11 +53,11 @@ from prozess.harness.guarantees.verdict.sentences import (
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces.checking import Finding, KernelResult
-from prozess.harness.nearest import did_you_mean
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Cell, Control, Plan
 from prozess.harness.printable import first_of_many, number_of
 from prozess.harness.schema import NONE, Tristate
+from prozess.harness.suggestions import did_you_mean
 from prozess.harness.verdict import (
     AnomalyOutcome,
     CellAnomaly,

@@ -10,9 +10,7 @@ from itertools import groupby
 from typing import Literal
 
 from prozess.harness.config.configuration import Variant, version_numbers
-from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
-from prozess.harness.plan.trial import WorkloadSpec
-from prozess.harness.plan.work import (
+from prozess.harness.plan.cell_work import (
     ApplicationWork,
     CompactionWork,
     ConsumerWork,
@@ -22,6 +20,8 @@ from prozess.harness.plan.work import (
     TransactionsWork,
     work_as,
 )
+from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
+from prozess.harness.plan.trial import WorkloadSpec
 
 ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
 """Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from prozess.harness.plan.cell_work import ShareWork, work_as
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
-from prozess.harness.plan.work import ShareWork, work_as
 from prozess.harness.plan.workloads.clients import group_id_of, plan_producers, plan_readers
 
 

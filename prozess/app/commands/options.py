@@ -240,9 +240,9 @@ def load_plan(
     """
     from prozess.app.run.outside_sandbox import lacking_faults
     from prozess.harness.config.existing_clusters import refuse_unwritable
+    from prozess.harness.plan.outside_effects import refuse_strangers_plan
     from prozess.harness.plan.plan import parse_plan
     from prozess.harness.plan.planning import make_plan
-    from prozess.harness.plan.reach import refuse_strangers_plan
     from prozess.harness.plan.trial_files import load_trial
     from prozess.harness.run_directory import RunDirectory
 
@@ -270,7 +270,7 @@ def load_plan(
 def client_properties(plan: "Plan") -> set[str]:
     """Returns the names of all client properties that the plan's cells and clients set by Kafka's own name."""
     from prozess.harness.config.configuration import ApplicationConfiguration, ConsumerConfiguration
-    from prozess.harness.plan.work import configurations_of
+    from prozess.harness.plan.cell_work import configurations_of
 
     names: set[str] = set()
     owners: list[Cell | PlannedClient] = [*plan.cells, *plan.clients]

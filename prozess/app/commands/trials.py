@@ -56,7 +56,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     from prozess.app.conduct import conduct
     from prozess.app.replay import replay_plan, steps_not_struck
     from prozess.app.run_options import RunOptions
-    from prozess.harness.plan.reach import refuse_strangers_plan
+    from prozess.harness.plan.outside_effects import refuse_strangers_plan
     from prozess.harness.run_directory import RunDirectory
 
     old = RunDirectory.existing(run_directory)
@@ -84,7 +84,7 @@ def plan(
     clients and the schedule. It refuses what `run` would refuse."""
     from prozess.app.run.outside_sandbox import refuse_plan
     from prozess.harness.errors import HarnessFailed
-    from prozess.harness.plan.reach import strangers_reach
+    from prozess.harness.plan.outside_effects import strangers_reach
     from prozess.harness.run_directory import RunDirectory
 
     made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation, trust=True)

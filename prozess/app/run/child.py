@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
-from prozess.harness.errors import ExitCode, Interrupted, ProzessError
+from prozess.harness.errors import Interrupted, ProzessError
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.run_directory import RunDirectory
 
 

@@ -26,7 +26,7 @@ from prozess.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
-from prozess.app.run.limits import StageLimits, fence_and_audit
+from prozess.app.run.limits_reached import StageLimits, fence_and_audit
 from prozess.app.run.message_rows import MessageRows
 from prozess.app.run.metrics_sampler import MetricsSampler
 from prozess.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole

@@ -20,16 +20,10 @@ from pydantic import ValidationError
 from prozess.app.run.supervisor import start_supervisor
 from prozess.clusters.registry import backend_named
 from prozess.harness.clock import SystemClock
-from prozess.harness.errors import (
-    BadInput,
-    ExitCode,
-    HarnessFailed,
-    Interrupted,
-    ProzessError,
-    UnsupportedFault,
-)
+from prozess.harness.errors import BadInput, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.interfaces import AnyFault, Capability, Cluster
-from prozess.harness.ledger import begin, record_of
+from prozess.harness.machine_record import begin, record_of
 from prozess.harness.plan.checks import check_parameters
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan, mixed_faults
@@ -268,7 +262,7 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     the command line says, "auto" included.
     """
     from prozess.app.wiring import TOOLBOX
-    from prozess.clusters.install.jars import refuse_unpublished
+    from prozess.clusters.install.kafka_jars import refuse_unpublished
     from prozess.clusters.install.wheels import refuse_library
     from prozess.workloads.roles import refuse_bad_clients
 

@@ -26,7 +26,7 @@ from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.app.run.cluster_state import Inspector, Sampler, keep_ground_truth, measure_wall_offset
 from prozess.app.run.kill_rows import rows_from_json, write_rows
-from prozess.app.run.limits import StageLimits, fence_and_audit
+from prozess.app.run.limits_reached import StageLimits, fence_and_audit
 from prozess.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
 from prozess.app.run.trial_topics import TrialTopics
 from prozess.app.wiring import TOOLBOX

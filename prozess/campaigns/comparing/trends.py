@@ -19,7 +19,8 @@ from rich.table import Table
 
 from prozess.app.run_tables import Read
 from prozess.harness.console import console
-from prozess.harness.errors import ExitCode, NotJudged
+from prozess.harness.errors import NotJudged
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.impact.trends import Measure, NightOfTrial, Regression, Trends, regressions
 from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment

@@ -18,7 +18,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from prozess.harness.errors import NotReady
 from prozess.harness.schema import Isolation, ObservationKind, Role
 from prozess.harness.watchdog import watchdog
-from prozess.testing.recorded.asked import AskedRows
 from prozess.testing.recorded.client import (
     TEST_IS_OVER,
     ClientSealed,
@@ -31,6 +30,7 @@ from prozess.testing.recorded.client import (
     remember_client,
 )
 from prozess.testing.recorded.consumer_rows import ConsumerRows
+from prozess.testing.recorded.polls import AskedRows
 from prozess.workloads.librdkafka import HANG_LIMIT_S, close
 from prozess.workloads.record.members import ASSIGN, LOST, PAUSED, RESUMED, REVOKE
 

@@ -24,7 +24,6 @@ from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.recording.codes import identity_text
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Isolation, ObservationKind, Outcome
-from prozess.testing.recorded.asked import SHORT_S, AskedRows
 from prozess.testing.recorded.client import (
     TEST_IS_OVER,
     ClientLog,
@@ -43,6 +42,7 @@ from prozess.testing.recorded.client import (
     with_identity,
 )
 from prozess.testing.recorded.consumer import consumer_of
+from prozess.testing.recorded.polls import SHORT_S, AskedRows
 from prozess.testing.recorded.steps import produced
 from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import key_id

@@ -23,9 +23,9 @@ from prozess.validation.formats.containers import (
     property_of,
     version_of_images,
 )
+from prozess.validation.formats.differing_brokers import OF_CONTROLLERS, weakest
 from prozess.validation.formats.filing import names_of
 from prozess.validation.formats.images import KafkaImage, image_named
-from prozess.validation.formats.weakest import OF_CONTROLLERS, weakest
 from prozess.validation.reading import Reading, placeholder_in
 
 _LOG_DIRECTORIES = {

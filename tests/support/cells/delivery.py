@@ -6,8 +6,8 @@ from prozess.checkers.reading.lateness import late
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import LateCase
+from prozess.harness.plan.cell_work import PLAIN
 from prozess.harness.plan.plan import PlannedClient
-from prozess.harness.plan.work import PLAIN
 from prozess.harness.schema import MISSING, NONE, Role
 from tests.support.cells.evidence import ns
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history, table

@@ -7,8 +7,8 @@ from typing import Any
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase
+from prozess.harness.plan.cell_work import GroupWork, group_session
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import GroupWork, group_session
 from prozess.harness.schema import MISSING, ObservationKind, Outcome, Role
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, history, table
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from prozess.harness.config.configuration import ProducerConfiguration, ShareConfiguration, TopicConfiguration
 from prozess.harness.interfaces.checking import CellHistory
+from prozess.harness.plan.cell_work import ShareWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import ShareWork
 from prozess.harness.schema import MISSING, NONE, Acknowledgement, ObservationKind, Outcome, Role
 from tests.support.cells.groups import beats, drained
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, history, table

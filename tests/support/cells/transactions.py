@@ -9,8 +9,8 @@ import numpy as np
 from prozess.harness.columns import empty_rows
 from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration, TransactionConfiguration
 from prozess.harness.interfaces.checking import CellHistory
+from prozess.harness.plan.cell_work import TransactionsWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import TransactionsWork
 from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, TRANSACTIONS, Outcome, Table
 from tests.support.cells.partitions import OK, history
 

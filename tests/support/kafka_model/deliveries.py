@@ -6,7 +6,7 @@ import numpy as np
 
 from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.interfaces.checking import CellHistory
-from prozess.harness.plan.work import work_with
+from prozess.harness.plan.cell_work import work_with
 from prozess.harness.schema import NONE
 from tests.support.cells.delivery import LOG, TRANSACTIONAL, cell, lives
 from tests.support.cells.evidence import ns

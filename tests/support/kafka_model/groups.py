@@ -15,8 +15,8 @@ import numpy as np
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import GroupCase
+from prozess.harness.plan.cell_work import GroupSession, GroupWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import GroupSession, GroupWork
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, Role
 from tests.support.cells.partitions import FAIL, INFO, OK, PARTITION, PRODUCER, history, read_row, table
 

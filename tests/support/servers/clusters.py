@@ -13,7 +13,7 @@ import pytest
 
 from prozess.clusters.existing.adoption import adopt, run_prefix
 from prozess.clusters.machine.sandbox import enter_command
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import Adoption
@@ -62,7 +62,7 @@ if WORLD is not None:
 def ensure_images(version: str, *, zookeeper: bool = False) -> None:
     """Built here where no registry gave any; and the metrics agent, which is given to containers."""
     from prozess.clusters.compose.engine import build_images, find_image
-    from prozess.clusters.install.jars import ensure_extra
+    from prozess.clusters.install.kafka_jars import ensure_extra
 
     ensure_extra()
 
@@ -92,7 +92,7 @@ def numbered_from_zero(brokers: int, image: str) -> str:
 
 def enter_with_jars(command: list[str]) -> list[str]:
     """The command within a sandbox. What its cluster needs is fetched first: inside there is no network to fetch it over."""
-    from prozess.clusters.install.jars import ensure_extra, ensure_jars
+    from prozess.clusters.install.kafka_jars import ensure_extra, ensure_jars
 
     ensure_extra()
     ensure_jars(Variant().kafka_version)
@@ -126,7 +126,7 @@ def new_run(path: Path) -> RunDirectory:
     """A directory as a run has it, with this machine's record of it."""
     run = RunDirectory(path)
     run.create()
-    ledger.begin(run)
+    machine_record.begin(run)
     return run
 
 

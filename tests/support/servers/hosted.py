@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prozess.clusters.install.jars import ensure_extra, ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.local.cluster import LocalCluster, listen
 from prozess.clusters.machine.archives import CloseConsumer, build_archives

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from prozess.clusters.install.jars import class_path, ensure_jars
+from prozess.clusters.install.kafka_jars import class_path, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.machine.archives import FORMAT_TIMEOUT_S, JVM_ENVIRONMENT, archive_flags, class_data_archive
 from prozess.clusters.machine.server_properties import HEAP, JVM_FLAGS

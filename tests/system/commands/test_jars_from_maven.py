@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from prozess.clusters.install.jars import class_path, ensure_jars
+from prozess.clusters.install.kafka_jars import class_path, ensure_jars
 from prozess.clusters.install.locks import read_lock
 from prozess.clusters.install.tools import find_java, spark_java_home
 from prozess.clusters.machine.archives import HEAP, JVM_FLAGS, archive_flags, build_archives, class_data_archive

@@ -16,7 +16,7 @@ LIMIT_S = 240
 INSTALL_LIMIT_S = 60
 TOOLS = '''
 import pytest
-from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.kafka_jars import ensure_jars
 from prozess.clusters.install.tools import find_java
 
 COUNT = 2000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.verdict import TrialVerdict, Verdict

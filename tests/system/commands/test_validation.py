@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from tests.support.command import REPEATED, Command
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.long]

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from prozess.clusters.existing.canary_topic import PREFIX
 from prozess.harness.clock import SystemClock, wait_until
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from tests.support.command import OURS
 from tests.support.servers.secured import NODES, SecuredCluster
 

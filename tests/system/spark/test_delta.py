@@ -13,7 +13,7 @@ from filelock import FileLock
 from prozess.clusters.install.locks import parse_lock
 from prozess.clusters.install.repository import fetch_locked, repository_of
 from prozess.harness.installation import make_cache
-from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.definitions import RUN_TABLES
 from tests.support.paths import ROOT
 from tests.support.stored_runs import generated_run
 

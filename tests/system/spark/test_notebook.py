@@ -10,9 +10,9 @@ import pytest
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.history.manifest import seal_judged, seal_recorded
 from prozess.harness.run_directory import RunDirectory, read_object, write_json
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import TablesLocation
-from prozess.harness.tables.rows_of_run import tables_of
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import TablesLocation
+from prozess.harness.run_tables.rows_of_run import tables_of
 from prozess.spark_checkers.session import start_session
 from tests.support.paths import ROOT
 from tests.support.stored_runs import generated_run

@@ -19,7 +19,8 @@ from prozess.app.run_tables import write_tables
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
 from prozess.harness.checking.kernels import check_locally
-from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable, MissingTool
+from prozess.harness.errors import BadInput, HistoryUnreadable, MissingTool
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.manifest import read_manifest
 from prozess.harness.history.reader import History
 from prozess.harness.history.store import opened_run, runs_below

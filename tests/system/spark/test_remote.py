@@ -20,7 +20,8 @@ from prozess.exchange.commands import generate_history
 from prozess.harness import installation
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import Finding
 from prozess.harness.run_directory import RunDirectory

@@ -13,9 +13,9 @@ from prozess.app.run_tables import write_tables
 from prozess.harness.history.parquet import table_path
 from prozess.harness.history.readable import RunNames, readable, readable_columns
 from prozess.harness.plan.plan import read_plan
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import sources_of
 from prozess.harness.schema import TABLES
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import sources_of
 from prozess.spark_checkers.run_tables import collected
 from prozess.spark_checkers.session import start_session, to_arrow
 from tests.support.stored_runs import generated_run, recorded_run

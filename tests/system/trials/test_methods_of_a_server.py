@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from prozess.clusters.install.jars import METHODS_AGENT, ensure_extra, ensure_jars
+from prozess.clusters.install.kafka_jars import METHODS_AGENT, ensure_extra, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.machine.processes import sweep_pids

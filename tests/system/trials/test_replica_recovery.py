@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prozess.clusters.files.segments import parse_snapshot, read_headers, read_replicas
-from prozess.clusters.install.jars import class_path, ensure_jars
+from prozess.clusters.install.kafka_jars import class_path, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.harness.history.convert import History
 from prozess.harness.run_directory import RunDirectory

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from prozess.clusters.install.jars import ensure_extra, ensure_jars, remote_store
+from prozess.clusters.install.kafka_jars import ensure_extra, ensure_jars, remote_store
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness.clock import SystemClock

@@ -13,7 +13,7 @@ import pytest
 
 from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_ground_truth
 from prozess.clusters.files.segments import parse_snapshot, read_batches, read_headers
-from prozess.clusters.install.jars import class_path, ensure_jars
+from prozess.clusters.install.kafka_jars import class_path, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.releases import NEWEST_PATCHES

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from prozess.harness import inputs
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.run_directory import RunDirectory
 from prozess.validation.reading import yaml_documents
 from tests.support.paths import ROOT

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from prozess.app.wiring import heal_run
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import Undo
@@ -28,7 +28,7 @@ CLOCK = SystemClock()
 def run(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create()
-    ledger.begin(run)
+    machine_record.begin(run)
     return run
 
 
@@ -54,7 +54,7 @@ def break_something(run):
 
 
 def record(run, **line):
-    for path in ledger.kept(run.path / "pids.jsonl"):
+    for path in machine_record.kept(run.path / "pids.jsonl"):
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
-from prozess.harness.errors import ExitCode, HarnessFailed
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.schema import TABLES

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from prozess.harness.errors import BadInput
+from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.plan.plan import Plan
-from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import Role, role_named
 from prozess.workloads.record.identity import CopyRules
 from prozess.workloads.settings import LaunchContext, ReaderOptions, Settings, launch_reader

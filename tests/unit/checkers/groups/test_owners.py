@@ -7,7 +7,7 @@ from prozess.checkers.groups.coordinator import orphaned, two_owners
 from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces.witnesses import GroupCase
-from prozess.harness.plan.work import GroupSession, group_session
+from prozess.harness.plan.cell_work import GroupSession, group_session
 from tests.support.cells.groups import (
     ASSIGN,
     CLOSE,

@@ -9,10 +9,10 @@ from prozess.checkers.log.records import collateral, is_bad, unenforced, unrepor
 from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.plan.axes import expand
+from prozess.harness.plan.cell_work import ErrorsWork, work_as
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
-from prozess.harness.plan.work import ErrorsWork, work_as
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.partitions import (
     CLIENTS,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prozess.checkers.progress.fairness import starved
 from prozess.checkers.progress.stability import settle_ns
 from prozess.harness.config.configuration import GroupConfiguration
-from prozess.harness.guarantees.table.rules import has_other_assignor
+from prozess.harness.guarantees.table.cell_configuration import has_other_assignor
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.schema import NONE

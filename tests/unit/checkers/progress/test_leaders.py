@@ -8,7 +8,7 @@ from prozess.checkers.progress.leaders import leaderless
 from prozess.harness.columns import empty_rows
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.history.participants import NOT_UNDONE_NS, nodes_out
 from prozess.harness.interfaces.checking import CellHistory

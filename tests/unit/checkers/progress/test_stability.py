@@ -8,7 +8,7 @@ import pytest
 from prozess.checkers.progress.stability import settle_ns, unstable
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses
 from prozess.harness.plan.bounds import Bounds

@@ -18,7 +18,7 @@ from prozess.harness.interfaces.witnesses import (
     merge_windows,
     percentiles,
 )
-from prozess.harness.plan.work import work_with
+from prozess.harness.plan.cell_work import work_with
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.delivery import END_S, LOG, TRANSACTIONAL, cell, found, lives, read, sent, windows
 from tests.support.cells.evidence import ns

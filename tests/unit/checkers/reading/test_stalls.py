@@ -10,13 +10,13 @@ from prozess.harness.config.configuration import TransactionConfiguration
 from prozess.harness.guarantees.evidence.envelope import CONTROL, TRANSACTIONAL, Envelope, batches_by_partition
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import STALLED_NS, StallCase, make_witnesses
 from prozess.harness.plan.catalogue import NATURES
+from prozess.harness.plan.cell_work import TransactionsWork
 from prozess.harness.plan.plan import PlannedClient
-from prozess.harness.plan.work import TransactionsWork
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import MISSING, NONE, Outcome
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state

@@ -19,8 +19,8 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import CopyCase
+from prozess.harness.plan.cell_work import ApplicationWork, CopierWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import ApplicationWork, CopierWork
 from prozess.harness.schema import NONE, OBSERVATIONS, ORIGIN_SEQUENCE_BITS, ObservationKind, Role
 from tests.support.cells.partitions import CLIENTS, OK, PRODUCER, PRODUCER_2, history
 

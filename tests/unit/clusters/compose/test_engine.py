@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from prozess.clusters.compose.engine import endpoint, sweep_run
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.run_directory import RunDirectory
 from tests.support.tools import engine_problem
 

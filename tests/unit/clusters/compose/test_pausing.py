@@ -7,7 +7,7 @@ import pytest
 from docker.errors import APIError
 
 from prozess.clusters.compose.containers import SIGNAL_TIMEOUT_S, ComposeNode, ContainerSetting
-from prozess.clusters.parts import Parts
+from prozess.clusters.impairers import Parts
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.interfaces import NodeState
 from tests.support.clock import FakeClock

@@ -6,7 +6,7 @@ from prozess.app import wiring
 from prozess.app.wiring import heal_run
 from prozess.clusters.existing.adoption import Marker
 from prozess.clusters.protocol.admin import Admin
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import NodeState, Undo
@@ -24,11 +24,11 @@ CLOCK = SystemClock()
 def run(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create()
-    ledger.begin(run)
+    machine_record.begin(run)
     plan = make_plan(
         parse_trial({"name": "t", "title": "", "base": {"topic.replication_factor": 1}}, source="test"), seed=1
     )
-    for path in ledger.kept(run.plan):
+    for path in machine_record.kept(run.plan):
         path.write_text(plan.model_dump_json(), encoding="utf-8")
     return run
 

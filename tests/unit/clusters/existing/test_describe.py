@@ -5,7 +5,7 @@ import pytest
 from prozess.clusters.existing.adoption import METADATA_VERSION, release_of_features
 from prozess.harness.config.existing_clusters import AttachOptions
 from prozess.harness.guarantees.facts.registry import FACTS
-from prozess.harness.guarantees.table.rules import configuration_of
+from prozess.harness.guarantees.table.cell_configuration import configuration_of
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.report.words import kafka_description
 from prozess.harness.run_directory import write_json

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prozess.clusters.install import locks, repository
-from prozess.clusters.install.jars import ensure_jars, refuse_unpublished
+from prozess.clusters.install.kafka_jars import ensure_jars, refuse_unpublished
 from prozess.clusters.install.locks import Coordinates, LockedJar
 from prozess.clusters.install.repository import (
     CENTRAL,

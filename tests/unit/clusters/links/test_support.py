@@ -3,7 +3,7 @@
 import pytest
 
 from prozess.app.run.outside_sandbox import check_capabilities
-from prozess.clusters.links import kernel
+from prozess.clusters.links import kernel_probe
 from prozess.clusters.links.links import _bytes_per_s
 from prozess.clusters.links.support import WAYS, refusals
 from prozess.harness.config.impairments import Capability
@@ -54,7 +54,7 @@ def test_latency_is_refused_where_toxiproxy_is_not_and_is_not_built_before_the_r
 
 
 def test_each_fault_of_links_whose_way_is_said_is_tried():
-    assert set(kernel.TRIALS) == set(WAYS)
+    assert set(kernel_probe.TRIALS) == set(WAYS)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError
 
 from prozess.clusters import doctor
 from prozess.clusters.doctor import _ask_all, _Question, probes
-from prozess.clusters.links import kernel
+from prozess.clusters.links import kernel_probe
 from prozess.harness.config.impairments import Capability
 
 
@@ -36,7 +36,7 @@ def test_where_spark_is_not_installed_it_says_how_to_install_it(monkeypatch) -> 
 
 def test_without_iptables_the_line_about_messages_names_it_and_what_trials_lose(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "")
-    why = kernel._tried([[*kernel.IPTABLES, "-L"]])
+    why = kernel_probe._tried([[*kernel_probe.IPTABLES, "-L"]])
     assert why == "iptables is not installed (package iptables)"
     monkeypatch.setattr(doctor, "refusals", lambda: {Capability.MESSAGES: why})
     found = {probe.name: probe for probe in _ask_all(doctor._QUESTIONS, {}, timeout_s=30)}

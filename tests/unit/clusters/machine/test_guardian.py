@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from prozess.clusters.impairers import Parts
 from prozess.clusters.local.cluster import LocalNode, ServerLaunch
 from prozess.clusters.machine.processes import may_start_again, read_end
 from prozess.clusters.machine.server_properties import Placement
-from prozess.clusters.parts import Parts
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.interfaces import NodeState
 

@@ -22,7 +22,7 @@ from prozess.clusters.disks import volumes
 from prozess.clusters.disks.volumes import ControlGroup, group_prefix, runs_with_groups
 from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.machine.sandbox import enter_command
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import MissingTool
 from prozess.harness.run_directory import RunDirectory
@@ -156,7 +156,7 @@ def test_control_groups_of_a_run_that_was_killed_with_everything_go_with_the_nex
     for run in (killed, alive):
         run.create()
         run.plan.write_text("{}")
-        ledger.begin(run)
+        machine_record.begin(run)
     group = ControlGroup(tmp_path / "v1" / f"{group_prefix(killed)}broker-1")
     group.directory.parent.mkdir()
     (tmp_path / "v2").mkdir()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from prozess.clusters.machine.node_network import refuse_outside
 from prozess.clusters.machine.processes import PIDS_NAME, recording_command, sweep_pids
-from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE, enter_command, isolation_here, probe, refuse_outside
+from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE, enter_command, isolation_here, probe
 from prozess.clusters.machine.servers import SHARED_PORTS, free_ports
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, HarnessFailed

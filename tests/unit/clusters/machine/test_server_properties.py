@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.clusters.machine.sandbox import DATA, OBSERVER, address_of
+from prozess.clusters.machine.node_network import DATA, OBSERVER, address_of
 from prozess.clusters.machine.server_properties import (
     OURS,
     Placement,

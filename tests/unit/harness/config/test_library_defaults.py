@@ -14,7 +14,7 @@ from prozess.harness.config.library_defaults import (
     with_library_defaults,
     with_members_defaults,
 )
-from prozess.harness.guarantees.table.rules import commits_first, is_idempotent
+from prozess.harness.guarantees.table.cell_configuration import commits_first, is_idempotent
 
 
 def nothing_set(client, version, given=(), *, transaction_timeout_ms=None, **chosen):

@@ -26,7 +26,8 @@ from prozess.harness.config.existing_clusters import (
     withheld,
 )
 from prozess.harness.config.known_properties import properties_of
-from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
+from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import RunDirectory

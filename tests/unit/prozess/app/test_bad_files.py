@@ -5,7 +5,8 @@ import json
 import pytest
 
 from prozess.harness.config.known_properties import notes_of
-from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
+from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.run_directory import read_json
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.sources import read_file

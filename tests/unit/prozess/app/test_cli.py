@@ -13,8 +13,9 @@ import typer
 from prozess import command
 from prozess.app.commands import options
 from prozess.app.commands.options import SECTIONS
-from prozess.app.conduct import EXIT_CODES, SparkAhead, new_run_directory, schedule_finished
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
+from prozess.app.conduct import SparkAhead, new_run_directory, schedule_finished
+from prozess.harness.errors import BadInput, HarnessFailed, Interrupted, MissingTool, NotReady
+from prozess.harness.exit_codes import EXIT_CODES, ExitCode
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial
 from prozess.harness.verdict import Verdict

@@ -9,7 +9,7 @@ from prozess.app.run.judge import judge_run
 from prozess.exchange.commands import generate_history
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import DEFECTS
+from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.report.words import MEANINGS

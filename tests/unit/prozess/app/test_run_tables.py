@@ -14,7 +14,7 @@ from prozess.app.conduct import recheck
 from prozess.app.run_options import RunOptions
 from prozess.harness.errors import BadInput
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.definitions import RUN_TABLES
 from tests.support.stored_runs import generated_run
 
 

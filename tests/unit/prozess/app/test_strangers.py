@@ -1,4 +1,4 @@
-"""What a directory that somebody sent may make a command do: docs/strangers.md has a row for each command, as this has.
+"""What a directory that somebody sent may make a command do: docs/untrusted-runs.md has a row for each command, as this has.
 
 A forged directory claims everything that a run could claim. Nothing is ever connected to, killed, deleted, started, or
 written outside of what the command is for, until `--trust`.
@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from prozess import command
 from prozess.app.wiring import heal_run
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.plan.outside_effects import reaches
 from prozess.harness.plan.planning import make_plan
-from prozess.harness.plan.reach import reaches
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.processes import boot_id, identify, is_running, pid_namespace, process_status
 from prozess.harness.run_directory import RunDirectory
@@ -152,9 +152,9 @@ def test_no_forged_directory_leads_to_an_effect_and_what_it_claims_is_named(forg
         case "random":
             (directory / "token").write_text(secrets.token_hex(32))
         case "ours":
-            (directory / "token").write_text(ledger.begin(other).token)
+            (directory / "token").write_text(machine_record.begin(other).token)
         case "own":
-            ledger.begin(run)  # a run of ours, that somebody changed
+            machine_record.begin(run)  # a run of ours, that somebody changed
     with recorded() as effects:
         report = heal_run(run, clock=CLOCK)
     assert effects.acts == []
@@ -344,7 +344,7 @@ def test_a_pipe_in_a_directory_that_was_sent_keeps_nobody_waiting(sent, capsys, 
 
 
 def test_the_page_has_a_row_for_each_command():
-    page = (ROOT / "docs" / "strangers.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "untrusted-runs.md").read_text(encoding="utf-8")
     rows = {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("| `prozess ")}
     words = " ".join(rows)
     for name in ("heal", "check", "report", "replay", "shrink", "compare", "explain", "plan", "runs", "measured", "trends",

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from prozess.app.wiring import tool_versions
-from prozess.clusters.install.jars import jar_facts
+from prozess.clusters.install.kafka_jars import jar_facts
 from prozess.clusters.install.wheels import library_facts
 from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import MissingTool

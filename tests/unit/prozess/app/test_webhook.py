@@ -18,7 +18,8 @@ from prozess.app.run_process import StopRequest, run_trial_command
 from prozess.app.webhook import VARIABLE, Webhook, message, posting_failure, verdict_message, webhook_of
 from prozess.campaigns.campaign_runner import run_campaign
 from prozess.harness.clock import SystemClock
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.support.campaigns import a_campaign, begun_in

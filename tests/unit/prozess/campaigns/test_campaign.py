@@ -28,7 +28,8 @@ from prozess.campaigns.campaign_plan import (
 from prozess.campaigns.campaign_runner import exit_code, find_campaign, progress, summary
 from prozess.campaigns.engine import TrialAttempt, TrialJob
 from prozess.harness.clock import parse_duration
-from prozess.harness.errors import BadInput, ExitCode, StorageFull
+from prozess.harness.errors import BadInput, StorageFull
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.trial_files import known_campaigns, load_trial
 from tests.support.campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged, store
 

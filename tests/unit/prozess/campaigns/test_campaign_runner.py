@@ -16,7 +16,8 @@ from prozess.campaigns.campaign_plan import (
 from prozess.campaigns.campaign_runner import CampaignRequest, campaign, run_campaign
 from prozess.campaigns.engine import Keep, make_room, size_of, tidy
 from prozess.harness.clock import SystemClock
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.exit_codes import ExitCode
 from tests.support.campaigns import a_campaign, attempt, begun_in
 
 # In the place of `prozess run`: makes a run directory and a verdict, or fails, as the trial's name says.

@@ -12,7 +12,7 @@ import pytest
 
 from prozess.campaigns import engine
 from prozess.campaigns.engine import JobDirectory, RunningJob, TrialJob, engine_in
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, StorageFull
 from prozess.harness.processes import boot_id, identify
@@ -50,12 +50,12 @@ TIMEOUT_S = 60.0
 def directory(tmp_path):
     made = JobDirectory(tmp_path)
     made.runs.mkdir()
-    ledger.begin(RunDirectory(tmp_path))
+    machine_record.begin(RunDirectory(tmp_path))
     return made
 
 
 def note(directory, left):
-    for path in ledger.kept(directory.running):
+    for path in machine_record.kept(directory.running):
         path.write_text(left.model_dump_json())
 
 

@@ -23,7 +23,8 @@ from prozess.campaigns.scenarios import (
     table_text,
     write_table,
 )
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.manifest import seal_judged, seal_recorded
 from prozess.harness.impact.cost import ImpactShown, WindowShown
 from prozess.harness.plan.planning import make_plan

@@ -21,7 +21,7 @@ from prozess.campaigns.comparing.setting_effects import (
 from prozess.harness.errors import NotJudged
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.harm import HARM
-from prozess.harness.tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.definitions import RUN_TABLES
 
 ACKS, ISR, UNCLEAN = "producer.acks", "topic.min_insync_replicas", "topic.unclean_leader_election_enable"
 

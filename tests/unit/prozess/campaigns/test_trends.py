@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from prozess.campaigns.comparing import run_directories
 from prozess.campaigns.comparing.trends import BOTTOM, TOP, find_trends, night_charts, report_trends, write_trends
-from prozess.harness.errors import BadInput, ExitCode, NotJudged
+from prozess.harness.errors import BadInput, NotJudged
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.impact.trends import NIGHTS_MIN, Measure, NightOfTrial, Regression, Trends, regressions
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import read_table, sources_of
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import read_table, sources_of
 
 
 def nights(*verdicts, findings=()):

@@ -7,7 +7,7 @@ import pytest
 
 from prozess import command
 from prozess.app import conduct
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.manifest import read_manifest
 from prozess.harness.run_directory import RunDirectory
 from tests.support.edn_histories import Jepsen

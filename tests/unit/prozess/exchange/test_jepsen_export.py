@@ -10,7 +10,7 @@ from prozess.app.run.judge import judge_run
 from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
 from prozess.exchange.jepsen.history import read_jepsen, write_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.reader import History
 from prozess.harness.run_directory import RunDirectory
 from tests.support.edn_histories import Jepsen, found

@@ -26,7 +26,8 @@ from prozess.exchange.synthetic import history as synthetic
 from prozess.exchange.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings, parse_plants
 from prozess.exchange.synthetic.witnesses import PLANTED
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.witnesses import EpochCase, GroupCase, LookupCase, ProgressCase

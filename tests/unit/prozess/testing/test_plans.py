@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.harness.guarantees.table.rules import configuration_of
+from prozess.harness.guarantees.table.cell_configuration import configuration_of
 from prozess.harness.interfaces.application import RegisteredClient, RegisteredTopic
 from prozess.harness.plan.catalogue import RECORDED
 from prozess.harness.plan.plan import parse_plan

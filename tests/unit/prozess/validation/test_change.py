@@ -3,7 +3,8 @@
 import pytest
 
 from prozess.app.run_options import RunOptions
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.change import files_of
 from prozess.validation.command import ValidationInput, compare, refuse_contradictions
 from prozess.validation.remarks import FORMATS

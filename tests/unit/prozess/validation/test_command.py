@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
+from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.command import ValidationInput, translate, validate
 from prozess.validation.comparison import Budget
 from prozess.validation.prediction import Prediction

@@ -6,7 +6,8 @@ from datetime import date
 import pytest
 
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import DEFECTS, RuleEffect
+from prozess.harness.guarantees.table.known_defects import DEFECTS
+from prozess.harness.guarantees.table.rules import RuleEffect
 from prozess.validation.assumptions import Risk, Risks
 from prozess.validation.prediction import NEEDS
 from tests.support.predictions import predicted

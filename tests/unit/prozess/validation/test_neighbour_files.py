@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.command import ValidationInput, validate
 from prozess.validation.comparison import Budget
 from prozess.validation.sources import read_all

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.verdict import AnomalyOutcome
 from prozess.validation.comparison import AnomalySummary, Comparison, ComparisonLine, Observed, observe
 from prozess.validation.prediction import CHANGES

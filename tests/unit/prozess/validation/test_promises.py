@@ -13,7 +13,7 @@ from prozess.harness.guarantees.facts.happened import Happened
 from prozess.harness.guarantees.facts.registry import FACTS, could_hold
 from prozess.harness.guarantees.logic import FALSE
 from prozess.harness.guarantees.table import TABLE, RuleEffect
-from prozess.harness.guarantees.table.rules import configuration_of
+from prozess.harness.guarantees.table.cell_configuration import configuration_of
 from prozess.harness.guarantees.verdict.evaluation import condition
 from prozess.harness.schema import Tristate
 from prozess.validation.availability import OFFSETS, TRANSACTIONS, UNCLEAN_OFFSETS

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import RuleEffect
 from prozess.harness.impact.cost import WindowShown
@@ -51,7 +52,7 @@ from prozess.validation.schedules import (
     schedule_of,
     why_none,
 )
-from prozess.validation.standstill import Standstill, of_group, of_transactions
+from prozess.validation.stalled_commits import Standstill, of_group, of_transactions
 from prozess.validation.terminal import show_comparison, to_json
 from tests.support.predictions import SAFE_TOPIC, predicted
 

@@ -7,7 +7,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from prozess.harness.config.known_properties import CLIENTS, properties_of
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.command import ValidationInput, translate, validate
 from prozess.validation.comparison import Budget, Comparison
 from prozess.validation.prediction import Prediction

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from prozess import command
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.watch.cli import CONCLUSIONS, PLAIN_STATUS_S, StatusLine
 from tests.support.clock import FakeClock
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput
-from prozess.watch import prometheus
-from prozess.watch.prometheus import (
+from prozess.watch import metrics_endpoint
+from prozess.watch.metrics_endpoint import (
     BOUNDS_S,
     Endpoint,
     Histogram,
@@ -76,7 +76,7 @@ def test_everything_else_is_not_found(endpoint):
 
 
 def test_whoever_asks_slowly_is_given_up_and_the_next_is_answered(monkeypatch):
-    monkeypatch.setattr(prometheus, "ANSWER_LIMIT_S", 0.2)
+    monkeypatch.setattr(metrics_endpoint, "ANSWER_LIMIT_S", 0.2)
     endpoint = Endpoint(("127.0.0.1", 0), lambda: "up 1\n", SystemClock())
     try:
         with socket.create_connection(endpoint.address, 5) as slow:
@@ -91,7 +91,7 @@ def test_whoever_asks_slowly_is_given_up_and_the_next_is_answered(monkeypatch):
 
 def test_an_endless_request_is_refused(endpoint):
     with socket.create_connection(endpoint.address, 5) as connection:
-        connection.sendall(b"x" * prometheus.REQUEST_BYTES_MAX)
+        connection.sendall(b"x" * metrics_endpoint.REQUEST_BYTES_MAX)
         assert connection.recv(4096).startswith(b"HTTP/1.1 400")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.ledger import private_directory
+from prozess.harness.machine_record import private_directory
 from prozess.watch.surroundings import Surroundings
 from prozess.watch.topic_records import RecordedTopic, RecordsHere, TopicRecord, parse_record, records_here
 from tests.support.clock import FakeClock

@@ -8,12 +8,13 @@ from prozess.clusters.existing.canary_topic import CanarySample
 from prozess.clusters.existing.cluster_health import health_of
 from prozess.clusters.protocol.admin import PartitionOffsets
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.errors import ClusterFailed, ExitCode
+from prozess.harness.errors import ClusterFailed
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.interfaces import PartitionView
 from prozess.harness.schema import NONE, Outcome
 from prozess.watch.metrics import metrics_of, status_of
+from prozess.watch.metrics_endpoint import text_of
 from prozess.watch.notices import Notices
-from prozess.watch.prometheus import text_of
 from prozess.watch.state import WatchOptions
 from prozess.watch.surroundings import PartitionAdded
 from prozess.watch.watcher import ClusterWatch

@@ -7,7 +7,7 @@ import pytest
 
 from prozess import command
 from prozess.app.wiring import TOOLBOX
-from prozess.harness.errors import ExitCode
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.workloads.roles import refuse_bad_clients

@@ -7,7 +7,7 @@ import pytest
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.schema import MISSING, NONE, Outcome

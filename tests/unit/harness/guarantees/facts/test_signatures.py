@@ -18,7 +18,7 @@ from prozess.harness.guarantees.evidence.envelope import (
 )
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord, timelines
 from prozess.harness.guarantees.table import TABLE, RuleEffect
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import CopyCase, make_witnesses
 from prozess.harness.schema import MISSING, NONE, Outcome, Tristate

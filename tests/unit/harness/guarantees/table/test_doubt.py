@@ -7,7 +7,7 @@ from prozess.harness.guarantees.facts.happened import Happened
 from prozess.harness.guarantees.facts.registry import could_hold
 from prozess.harness.guarantees.possible import satisfiable
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement
 from prozess.harness.schema import Tristate
 from tests.support.abstract_inputs import DIMENSIONS, EVENTS, decide, valid

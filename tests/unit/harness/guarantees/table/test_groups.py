@@ -7,7 +7,7 @@ from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
-from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses
 from prozess.harness.plan.planning import make_plan

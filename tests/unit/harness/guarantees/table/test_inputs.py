@@ -20,11 +20,12 @@ from prozess.harness.guarantees.evidence.ground_truth import fault_records, no_t
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, configuration_of
+from prozess.harness.guarantees.table.cell_configuration import configuration_of
+from prozess.harness.guarantees.table.rules import NEVER_EXCUSES
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition, evaluate
 from prozess.harness.plan.catalogue import NATURES
+from prozess.harness.plan.cell_work import work_with
 from prozess.harness.plan.plan import Cell
-from prozess.harness.plan.work import work_with
 from prozess.harness.schema import NONE
 from tests.support.cells.evidence import DICTIONARIES, MS, fault, ns, state, witnesses
 from tests.support.cells.partitions import table

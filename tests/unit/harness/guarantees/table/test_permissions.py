@@ -8,7 +8,7 @@ from prozess.harness.guarantees.facts.happened import Happened, could_happen
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.possible import satisfiable, satisfiable_rules
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.schema import Tristate
 from tests.support.abstract_inputs import FAILOVER, NOTHING, STRONGEST

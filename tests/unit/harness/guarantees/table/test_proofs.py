@@ -14,6 +14,7 @@ from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.truncation import elected_unclean, last_unclean_ns
 from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE, RuleEffect
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.table.rules import (
     AIM,
     ANSWERS,
@@ -31,7 +32,6 @@ from prozess.harness.guarantees.table.rules import (
     ON_EVERY_NODE,
     SEND_ENDED,
     STORE,
-    CellConfiguration,
     Rule,
     proofs_of,
 )

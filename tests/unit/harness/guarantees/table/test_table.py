@@ -12,8 +12,9 @@ from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_hold
 from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE, RuleEffect
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, is_idempotent, parse_version
 from prozess.harness.guarantees.table.controls import CONTROLS, KINDS
-from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration, is_idempotent, parse_version
+from prozess.harness.guarantees.table.rules import NEVER_EXCUSES
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition
 from prozess.harness.plan.catalogue import FAULTS, NATURES, RECORDED
 from prozess.harness.plan.workloads import registry as workloads

@@ -13,7 +13,7 @@ from prozess.harness.guarantees.evidence.ground_truth import FaultRecord
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
 from prozess.harness.guarantees.facts.witnessed import READ_UNCOMMITTED_CASE
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import EarlyCase, make_witnesses
 from prozess.harness.plan.planning import make_plan

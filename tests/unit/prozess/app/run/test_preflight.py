@@ -6,7 +6,8 @@ from prozess.app.conduct import conduct
 from prozess.app.run.outside_sandbox import refuse_plan
 from prozess.app.run_options import RunOptions
 from prozess.harness.config.configuration import NEWEST_VERSION
-from prozess.harness.errors import BadInput, ExitCode, UnsupportedFault
+from prozess.harness.errors import BadInput, UnsupportedFault
+from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial
 from tests.unit.prozess.app.test_cli import called

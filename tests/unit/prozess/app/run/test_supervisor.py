@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from prozess.app.run.supervisor import end_stage, start_supervisor
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.processes import ProcessIdentity, identify, is_running
 from prozess.harness.run_directory import RunDirectory
@@ -22,7 +22,7 @@ LIMIT_S = 30.0
 STAGE = """
 import json, os, signal, subprocess, sys
 from pathlib import Path
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.processes import identify
 from prozess.harness.interfaces import Undo
 from prozess.harness.run_directory import RunDirectory
@@ -33,7 +33,7 @@ with hold_alive(run):
     Journal(run.journal).plan([Undo(action="resume", node="broker-1")], number=0, step_number=0, step="freeze",
                               fault="pause", targets=["broker-1"])
     node = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    for path in ledger.kept(run.path / "pids.jsonl"):
+    for path in machine_record.kept(run.path / "pids.jsonl"):
         with path.open("w") as file:
             print(json.dumps({"node": "broker-1", "pid": node.pid, "start_time": identify(node.pid).start_time}), file=file)
     os.kill(node.pid, signal.SIGSTOP)
@@ -67,7 +67,7 @@ signal.pause()
 def run(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create()
-    ledger.begin(run)
+    machine_record.begin(run)
     return run
 
 

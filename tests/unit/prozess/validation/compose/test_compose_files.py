@@ -14,8 +14,8 @@ from prozess.harness.config.known_properties import Setting
 from prozess.harness.errors import BadInput
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.compose.resolution import docker_configuration, interpolated, resolve
+from prozess.validation.formats.differing_brokers import weakest
 from prozess.validation.formats.images import image_named
-from prozess.validation.formats.weakest import weakest
 
 BROKER = """
   {name}:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.command import ValidationInput, validate
 from prozess.validation.comparison import Budget
 from prozess.validation.formats.client_libraries import LIBRARIES, go_duration_ms

@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.errors import BadInput
+from prozess.harness.exit_codes import ExitCode
 from prozess.validation.command import ValidationInput, validate
 from prozess.validation.comparison import Budget
 from prozess.validation.reading import SCOPES

@@ -12,9 +12,15 @@ import pytest
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable
 from prozess.harness.history.manifest import seal_judged
 from prozess.harness.run_directory import RunDirectory, read_object, write_json
-from prozess.harness.tables import location as at
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.location import TablesLocation, append_run, read_table, run_directories_below, sources_of
+from prozess.harness.run_tables import location as at
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.location import (
+    TablesLocation,
+    append_run,
+    read_table,
+    run_directories_below,
+    sources_of,
+)
 from tests.support.stored_runs import generated_run
 
 DAYS = ("20260101T220000", "20260102T220000", "20260103T220000")

@@ -22,10 +22,7 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.axes import SCOPES
-from prozess.harness.plan.plan import Cell, parse_plan
-from prozess.harness.plan.planning import make_plan
-from prozess.harness.plan.trial_files import load_trial, parse_trial
-from prozess.harness.plan.work import (
+from prozess.harness.plan.cell_work import (
     PLAIN,
     WORK_OF_ROLES,
     CellWork,
@@ -36,6 +33,9 @@ from prozess.harness.plan.work import (
     work_as,
     work_with,
 )
+from prozess.harness.plan.plan import Cell, parse_plan
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import load_trial, parse_trial
 from prozess.harness.plan.workloads.registry import KINDS
 from prozess.harness.schema import role_named
 

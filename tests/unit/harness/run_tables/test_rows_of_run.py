@@ -18,10 +18,10 @@ from prozess.harness.plan.plan import read_plan
 from prozess.harness.report.reports import read_verdict
 from prozess.harness.result_tables import WITNESSES
 from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.run_tables.definitions import RUN_TABLES
+from prozess.harness.run_tables.rows_of_run import tables_of, tables_of_all
+from prozess.harness.run_tables.run_files import READ, RunFiles
 from prozess.harness.schema import MISSING
-from prozess.harness.tables.definitions import RUN_TABLES
-from prozess.harness.tables.rows_of_run import tables_of, tables_of_all
-from prozess.harness.tables.run_files import READ, RunFiles
 from tests.support.damages import KINDS, manifest_removed, result_damaged
 from tests.support.stored_runs import generated_run, recorded_run, verifiable_run
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from prozess.harness import ledger
+from prozess.harness import machine_record
 from prozess.harness.errors import MissingTool
-from prozess.harness.ledger import Made, begin, kept, record_of, state_directory
+from prozess.harness.machine_record import Made, begin, kept, record_of, state_directory
 from prozess.harness.run_directory import RunDirectory
 
 
@@ -58,7 +58,7 @@ def test_a_directory_that_was_moved_is_known_and_a_copy_is_not(run, tmp_path):
     record = begin(run)
     moved = RunDirectory(run.path.rename(tmp_path / "moved"))
     assert record_of(moved) == record
-    assert ledger.home_of(moved) == tmp_path / "run", "by which containers and control groups are named"
+    assert machine_record.home_of(moved) == tmp_path / "run", "by which containers and control groups are named"
     shutil.copytree(moved.path, tmp_path / "copy")
     assert record_of(RunDirectory(tmp_path / "copy")) is None
 
@@ -104,11 +104,11 @@ def test_a_state_directory_that_cannot_be_made_is_said_before_anything_is_made(r
 def test_only_the_plan_that_was_carried_out_is_ours(run):
     begin(run).keep_plan("{}")
     run.plan.write_text("{}")
-    assert ledger.is_ours(run)
+    assert machine_record.is_ours(run)
     record_of(run).settle()
-    assert ledger.is_ours(run), "after the run, too"
+    assert machine_record.is_ours(run), "after the run, too"
     run.plan.write_text('{"backend": "ssh"}')
-    assert not ledger.is_ours(run)
+    assert not machine_record.is_ours(run)
 
 
 def test_what_was_made_is_known_by_name_and_id_and_a_torn_line_was_not_made(run):

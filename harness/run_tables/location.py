@@ -26,9 +26,9 @@ from prozess.harness.checking.helper_process import HelperProcess
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable
 from prozess.harness.history.store import RUN_MARKS, Setting, StoredRun, location_of, runs_below, stored_run, write_file
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.tables.definitions import FORMAT, RUN_TABLES, RUNS
-from prozess.harness.tables.rows_of_run import tables_of, tables_of_all
-from prozess.harness.tables.run_files import READ, UNPROVEN, RunFiles
+from prozess.harness.run_tables.definitions import FORMAT, RUN_TABLES, RUNS
+from prozess.harness.run_tables.rows_of_run import tables_of, tables_of_all
+from prozess.harness.run_tables.run_files import READ, UNPROVEN, RunFiles
 
 if TYPE_CHECKING:
     from pyarrow import fs

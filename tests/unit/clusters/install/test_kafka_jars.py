@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from prozess.clusters.install import jars as module
 from prozess.clusters.install import repository as repositories
-from prozess.clusters.install.jars import (
+from prozess.clusters.install.kafka_jars import (
     METHODS_AGENT,
     METRICS_AGENT,
     ExtraJar,

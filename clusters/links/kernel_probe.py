@@ -1,6 +1,6 @@
 """Tries which faults of links this kernel makes, by making each in a network namespace that is thrown away.
 
-    python -I -S clusters/links/kernel.py
+    python -I -S clusters/links/kernel_probe.py
 
 It prints one JSON object: kind of fault → what was refused ("" = works). Standard library only, and nothing of ours, because
 every trial starts it.

@@ -27,7 +27,7 @@ from prozess.harness.history.manifest import NO_MANIFEST, own_digest_of
 from prozess.harness.history.readable import wall_ns_of
 from prozess.harness.history.store import RUN_MARKS
 from prozess.harness.impact.cost import ImpactShown
-from prozess.harness.plan.work import PLAIN, CellWork
+from prozess.harness.plan.cell_work import PLAIN, CellWork
 from prozess.harness.run_directory import RunDirectory, is_within
 from prozess.harness.schema import FORMAT_VERSION
 from prozess.harness.verdict import AnomalyOutcome, FaultShown, Verdict

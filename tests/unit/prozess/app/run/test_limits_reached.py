@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.app.run.limits import StageLimits, of_audit, of_fencing, of_open_transactions
+from prozess.app.run.limits_reached import StageLimits, of_audit, of_fencing, of_open_transactions
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.cluster import HangingTransaction
 from prozess.harness.run_directory import RunDirectory, read_json

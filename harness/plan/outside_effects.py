@@ -2,13 +2,13 @@
 
 Anyone who sends a run directory has written its plan. `prozess replay` carries out such a plan without a question only if it
 stays on this machine and among what prozess starts, or if this machine's record says that it carried out this very plan
-before (`harness/ledger.py`).
+before (`harness/machine_record.py`).
 """
 
 from collections.abc import Iterator
 
 from prozess.harness.errors import BadInput
-from prozess.harness.ledger import is_ours
+from prozess.harness.machine_record import is_ours
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory

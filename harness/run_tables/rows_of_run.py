@@ -1,6 +1,6 @@
 """One run directory becomes its rows of the tables over many runs.
 
-A run directory is data, and somebody else may have sent it (`prozess.harness.tables.run_files`). Whatever is wrong with a
+A run directory is data, and somebody else may have sent it (`prozess.harness.run_tables.run_files`). Whatever is wrong with a
 run, it has its row in `runs`, which says so; a table that rests on a damaged file has no rows of it.
 """
 
@@ -22,11 +22,11 @@ from prozess.harness.config.configuration import Variant
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.readable import RunNames, readable, readable_columns
 from prozess.harness.impact.cost import FaultImpact, RecoveryShown
-from prozess.harness.plan.work import configurations_of
+from prozess.harness.plan.cell_work import configurations_of
 from prozess.harness.report.server_logs import TrialTime, complaints_in
 from prozess.harness.result_tables import FINDINGS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory, seconds_in_all
-from prozess.harness.tables.definitions import (
+from prozess.harness.run_tables.definitions import (
     CELLS,
     CONTROLS,
     FAULTS,
@@ -41,7 +41,7 @@ from prozess.harness.tables.definitions import (
     UNPUBLISHED,
     ManyRunsTable,
 )
-from prozess.harness.tables.run_files import (
+from prozess.harness.run_tables.run_files import (
     CellPlanned,
     OutcomeRead,
     RunFiles,

@@ -1,0 +1,144 @@
+"""What the guarantee table asks of a cell's configuration."""
+
+import re
+from dataclasses import dataclass
+
+from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
+from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
+from prozess.harness.plan.cell_work import CopierWork, ErrorsWork, ShareWork
+from prozess.harness.plan.plan import Cell
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellConfiguration:
+    """The settings of a cell that the guarantee table asks for."""
+
+    acks: Acks
+    idempotent: bool
+    retries: bool
+    several_in_flight: bool
+    lifo: bool = False
+    several_per_batch: bool = False
+    refused_by_brokers: bool = False
+    """The errors that its records provoke are the brokers'."""
+    librdkafka: bool = True
+    """The producer uses librdkafka; else it is the Java client."""
+    other_library: bool = False
+    """The producer is a program of yours, of whose library nothing is known."""
+    transactions_before_v2: bool = False
+    """Transactions, and none of version 2 (KIP-890): a client that has no such version, or brokers that do not allow it."""
+    delivery: str | None = None
+    """How a copier keeps its progress (`CopierConfiguration.delivery`), or what an application promises; None = no copier."""
+    unclean_enabled: bool = False
+    """unclean.leader.election.enable of the topic."""
+    retention_limited: bool = False
+    """The topic has a retention.ms or a retention.bytes."""
+    commits_first: bool = False
+    """The group commits what its members may not have processed yet."""
+    ends_are_stored: bool = False
+    """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
+    crcs_unchecked: bool = False
+    """The group's members give on what they read without comparing its checksum."""
+    resets_to_latest: bool = False
+    other_assignor: bool = False
+    """The group names an assignor that is none of Kafka's own."""
+    hands_on: bool = False
+    """The group sends what failed to a retry topic."""
+    hands_on_unawaited: bool = False
+    """The group commits past a record that it sent to the retry topic without waiting for the acknowledgement."""
+    share_latest: bool = False
+    """Its share group begins at the end of the log."""
+    faults_excepted: bool = False
+    """The trial's delivery bound leaves out what a fault may have delayed."""
+    version: Version | None = None
+    """The version of the oldest broker; None = not known."""
+
+
+_RETENTION = ("retention.ms", "retention.bytes")
+TRANSACTION_VERSION_2 = 2
+"""Level of the feature transaction.version from which on the epoch changes with every transaction (KIP-890 part 2)."""
+
+
+def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_version: int = 0) -> CellConfiguration:
+    """Returns what the table asks of a cell. `kafka_version`: what the cluster really runs; `transaction_version`: the
+    level of its feature transaction.version."""
+    producer, group = cell.producer, None if cell.group is None else cell.group.configuration
+    return CellConfiguration(
+        acks=producer.acks,
+        idempotent=is_idempotent(producer),
+        retries=producer.retries != "0",
+        several_in_flight=producer.max_in_flight > 1,
+        lifo=producer.client != "command" and producer.properties.get("queuing.strategy", "fifo") == "lifo",
+        several_per_batch=producer.properties.get("batch.num.messages") != "1",
+        refused_by_brokers=isinstance(cell.work, ErrorsWork) and PROVOCATIONS[cell.work.configuration.error].by_broker,
+        librdkafka=producer.client == "librdkafka",
+        other_library=producer.client == "command",
+        transactions_before_v2=_before_v2(cell, transaction_version),
+        delivery=cell.delivery,
+        unclean_enabled=cell.topic.unclean_leader_election_enable,
+        retention_limited=any(cell.topic.properties.get(name, "-1") != "-1" for name in _RETENTION),
+        commits_first=group is not None and commits_first(group),
+        ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
+        crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
+        resets_to_latest=group is not None and group.auto_offset_reset == "latest",
+        other_assignor=group is not None and has_other_assignor(group),
+        hands_on=group is not None and group.hands_on,
+        hands_on_unawaited=group is not None and group.on_failure == "retry-topic-unawaited",
+        share_latest=isinstance(cell.work, ShareWork) and cell.work.configuration.auto_offset_reset == "latest",
+        faults_excepted=cell.delivery_bound is not None and cell.delivery_bound.except_during_faults,
+        version=parse_version(kafka_version),
+    )
+
+
+def _before_v2(cell: Cell, transaction_version: int) -> bool:
+    """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423), and
+    so are those of Java clients before 4.0 (KIP-890)."""
+    client: str
+    if isinstance(cell.work, CopierWork):
+        one, transactional = cell.work.configuration, cell.work.configuration.transactional
+        client, version = one.client, one.client_version
+    else:
+        transactional = cell.transaction is not None
+        client, version = cell.producer.client, cell.producer.client_version
+    older = client == "librdkafka" or (version is not None and (parse_version(version) or ()) < TRANSACTIONS_V2)
+    return transactional and (older or transaction_version < TRANSACTION_VERSION_2)
+
+
+def is_idempotent(producer: ProducerConfiguration) -> bool:
+    """Returns whether the producer is idempotent. librdkafka: exactly when set; Java: silently off when acks, retries
+    or requests in flight contradict a default. [KIP-679; librdkafka CONFIGURATION]"""
+    fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
+    return producer.enable_idempotence and (fits or producer.client == "librdkafka")
+
+
+_ASSIGNOR = re.compile(
+    r"(class )?org\.apache\.kafka\.clients\.consumer\.(Range|RoundRobin|Sticky|CooperativeSticky)Assignor"
+    "|range|roundrobin|cooperative-sticky|uniform|"
+)
+"""Kafka's own assignors, by the names that Java, librdkafka and the brokers have for them."""
+
+
+def has_other_assignor(group: GroupConfiguration) -> bool:
+    """Returns whether the group names an assignor that is none of Kafka's own: all that is promised of it is its author's."""
+    given = (group.properties.get(name, "") for name in ("partition.assignment.strategy", "group.remote.assignor"))
+    return not all(_ASSIGNOR.fullmatch(one.strip()) for names in given for one in names.strip("[]").split(","))
+
+
+def commits_first(group: GroupConfiguration) -> bool:
+    """librdkafka stores what it has delivered, processed or not, unless reported otherwise; a Java consumer commits what
+    the last poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset
+    Committing"]"""
+    return group.commit == "sync-before" or (group.commit == "auto" and group.client == "librdkafka")
+
+
+def parse_version(text: str | None) -> Version | None:
+    """Returns "4.4.0" as (4, 4, 0); None if it is no release's number."""
+    parts = (text or "").split("-")[0].split(".")
+    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
+
+
+TRANSACTIONS_V2: Version = (4, 0)
+"""First release whose brokers and Java clients have transactions version 2. A cluster that was made with it has the feature
+transaction.version at 2; one that was upgraded has it once somebody asked for it. [KIP-890; KIP-1022]"""
