@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.clusters.install import jars as module
+from prozess.clusters.install import kafka_jars as module
 from prozess.clusters.install import repository as repositories
 from prozess.clusters.install.kafka_jars import (
     METHODS_AGENT,

@@ -5,7 +5,7 @@ import pytest
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, OBSERVATIONS, ObservationKind
-from prozess.testing.recorded import asked as module
+from prozess.testing.recorded import polls as module
 from prozess.testing.recorded.polls import AskedRows
 
 S, CLIENT = 1_000_000_000, 3
