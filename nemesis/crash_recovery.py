@@ -51,8 +51,8 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.journal import Journal, UndoState, read_journal
 from prozess.nemesis.nemesis import Nemesis
 
-# What must be undone is what this machine's own record of the run says (`prozess.harness.machine_record`). Its directory does not
-# count, since somebody may have sent it. Claims that only it makes are listed, and believed only if the user gives --trust.
+# What must be undone is what this machine's own record of the run says (`prozess.harness.machine_record`). The directory
+# of the run does not count, since somebody may have sent it. What it alone claims is listed, and believed only with --trust.
 #
 # A run in namespaces leaves nothing: the kernel ends every process of its pid namespace with the first one
 # (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Healing observes that this is so.
