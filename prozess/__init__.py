@@ -133,9 +133,10 @@ _MODULE_OF: Mapping[str, tuple[str, ...]] = {
     "prozess.app.run_tables": ("tables",),
     "prozess.app.trial_run": ("RunTable", "TrialRun", "TrialSource", "check", "load", "plan", "run"),
     "prozess.harness.errors": (
-        *("BadInput", "ClusterFailed", "ExitCode", "HarnessFailed", "HistoryUnreadable", "Interrupted", "MissingTool"),
+        *("BadInput", "ClusterFailed", "HarnessFailed", "HistoryUnreadable", "Interrupted", "MissingTool"),
         *("NotJudged", "NotReady", "ProzessError", "StorageFull", "TargetMissing", "UnsupportedFault"),
     ),
+    "prozess.harness.exit_codes": ("ExitCode",),
     "prozess.harness.interfaces.application": ("Record",),
     "prozess.harness.plan.plan": ("Cell", "Plan", "PlannedClient", "PlannedPartition"),
     "prozess.harness.plan.schedule": ("Step",),
