@@ -292,7 +292,7 @@ class Evidence:
             brokers_flush=self._brokers_flush,
             coordinator_steps=_aimed_at_coordinator(plan, cell),
             unstated=plan.undescribed,
-            topics_apart=bool(plan.nameless),
+            topics_apart=self._readers(plan).topics_apart,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
             measured_by=self._readers(plan).nodes.get(partition, frozenset()),
             seeks_unrecorded=self._seeks_unrecorded(plan, partition),
@@ -476,9 +476,11 @@ def _columns_in(file: TableFile, partition: int, names: Sequence[str]) -> Column
 
 @dataclass(frozen=True, slots=True)
 class _ReadersOfPlan:
-    """Says, for each partition, who was to read it."""
+    """Says, for each partition, who was to read it, and whether partitions share names."""
 
     plan: Plan
+    topics_apart: bool
+    """A partition has the name of an earlier one."""
     nodes: Mapping[int, frozenset[int]]
     """The nodes of readers."""
     by_command: Mapping[int, frozenset[int]]
@@ -494,7 +496,7 @@ class _ReadersOfPlan:
             for partition in client.partitions if client.reads_by_command else ():
                 by_command[partition].add(client.client)
         nodes_of, commands_of = ({p: frozenset(who) for p, who in of.items()} for of in (nodes, by_command))
-        return _ReadersOfPlan(plan, nodes_of, commands_of)
+        return _ReadersOfPlan(plan, bool(plan.nameless), nodes_of, commands_of)
 
 
 def _wall_zero_ns(run: RunDirectory) -> int | None:

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from functools import cache
 from itertools import product
 
 import pytest
@@ -180,16 +181,22 @@ def test_what_one_metadata_mode_cannot_do_is_left_out_there_alone():
     assert made.choice.excluded == (({"variant.metadata_mode": "kraft-combined", "schedule": "kill"}, "not here"),)
 
 
+@cache
+def shipped(name):
+    """One for all tests that only look at it: a search for the covers of matrix-wide takes seconds."""
+    return MatrixLayout(load_matrix(name))
+
+
 @pytest.mark.parametrize("name", sorted(known_matrices()))
 def test_a_matrix_that_comes_with_prozess_covers_what_is_possible(name):
-    choice = MatrixLayout(load_matrix(name)).choice
+    choice = shipped(name).choice
     done, possible = choice.covered, choice.possible
     assert done == possible
 
 
 @pytest.mark.parametrize("name", sorted(set(known_matrices()) - {"matrix-full"}))  # it has the same: see below
 def test_each_schedule_of_a_matrix_that_comes_with_prozess_is_a_valid_trial(name):
-    made = MatrixLayout(load_matrix(name))
+    made = shipped(name)
     for schedule in made.matrix.spec.schedules:
         row = next(row for row in made.rows if row["schedule"] == schedule.name)
         trial = made.matrix.trial(row)
@@ -267,8 +274,8 @@ def test_bad_arguments_are_refused_in_a_sentence(monkeypatch, capsys, arguments,
 
 
 def test_a_cell_of_many_axes_is_named_by_its_number_so_that_files_can_be_named_after_it():
-    layout = MatrixLayout(load_matrix("matrix-wide"))
-    made = layout.plan(layout.trials[0])
+    layout = shipped("matrix-wide")
+    made = make_plan(layout.matrix.trial(layout.rows[0]), seed=1)
     names = [cell.name for cell in made.cells]
     assert len(set(names)) == len(names)
     assert any(name.startswith("group-cell-") for name in names)
