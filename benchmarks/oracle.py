@@ -28,7 +28,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.spark_checkers.oracle.second_opinion import second_opinion
 from prozess.spark_checkers.session import start_session
 
-EACH = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
+EACH = {name: 1 if plant.per_partition == 1 else 3 for name, plant in PLANTS.items()}
 """How many of each anomaly are planted."""
 SHAPE = "transactions"
 

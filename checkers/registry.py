@@ -27,6 +27,7 @@ from prozess.checkers.log.order import duplicate, offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
 from prozess.checkers.log.sequences import out_of_sequence
+from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.log.time_lookups import mistimed
 from prozess.checkers.progress.acknowledgements import stuck
@@ -109,6 +110,8 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="diverged", kernel=diverged),
         PartitionChecker(anomaly="remote-gap", kernel=remote_gap),
         PartitionChecker(anomaly="remote-conflict", kernel=remote_conflict),
+        PartitionChecker(anomaly="remote-left", kernel=remote_left),
+        PartitionChecker(anomaly="uncopied", kernel=uncopied),
         PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),

@@ -10,6 +10,7 @@ from prozess.harness.interfaces.witnesses import (
     GapCase,
     GroupCase,
     LateCase,
+    LeftCase,
     RemoteCase,
     SequenceCase,
     SnapshotCase,
@@ -48,6 +49,7 @@ _CASES: tuple[tuple[str, type[IntEnum]], ...] = (
     ("`stalled`", StallCase),
     ("`remote-gap`", GapCase),
     ("`remote-conflict`", RemoteCase),
+    ("`remote-left`", LeftCase),
 )
 _TYPES = {"i4": "int32", "i8": "int64", "text": "string"}
 _HEAD = """\

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from prozess.clusters.files.remote_segments import STORE_DIRECTORY
-from prozess.harness.config.configuration import Variant
+from prozess.harness.config.configuration import TIER_INTERVAL_MS, Variant
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
 
 STORE_NAME = "remote-store"
 """The directory of the store, beside those of the nodes."""
 PLUGIN = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
-_INTERVAL_MS = "500"
 
 
 def remote_properties(variant: Variant) -> dict[str, str]:
@@ -32,10 +31,9 @@ def remote_properties(variant: Variant) -> dict[str, str]:
         "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
         "rlmm.config.remote.log.metadata.topic.replication.factor": str(replicas),
         "rlmm.config.remote.log.metadata.topic.min.isr": str(min(2, replicas)),
-        # Kafka's own are half a minute and five minutes, longer than most trials.
-        "remote.log.manager.task.interval.ms": _INTERVAL_MS,
-        "log.retention.check.interval.ms": _INTERVAL_MS,
-        "log.initial.task.delay.ms": _INTERVAL_MS,
+        "remote.log.manager.task.interval.ms": str(TIER_INTERVAL_MS),
+        "log.retention.check.interval.ms": str(TIER_INTERVAL_MS),
+        "log.initial.task.delay.ms": str(TIER_INTERVAL_MS),
     }
 
 

@@ -373,6 +373,9 @@ class ComposeOptions(Frozen):
     Kafka."""
 
 
+TIER_INTERVAL_MS = 500
+"""How often brokers look for segments to copy and to delete, unless a trial says otherwise. Kafka's own half a minute is
+longer than some trials."""
 TIERED = "tiered"
 """The trait of cells whose topic has tiered storage."""
 BOUNDED = "bounded"

@@ -7,7 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.columns import of_clients, taken
+from prozess.harness.config.configuration import TIER_INTERVAL_MS
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.interfaces.checking import CopyFacts, Retention
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
@@ -126,23 +128,54 @@ _OF_RETENTION = frozenset(
 """Settings of topics and brokers that decide what retention may remove."""
 
 
-def retention_of(plan: Plan) -> Mapping[int, Retention]:
-    """Returns what retention may remove from each partition of a trial. Absent: it removes nothing, it is left to the
-    brokers' own settings, records live in a remote store, or a fault changes it; and of histories that were not recorded: a
-    generated log begins where its planted answers say."""
-    changed = [
+_OF_COPYING = frozenset({"segment.bytes", "remote.storage.enable", "remote.copy.disable"})
+"""Settings of topics that decide which segments are copied to the remote store."""
+TIER_ROUNDS, TIER_SLACK_NS = 4, 10 * NS_PER_S
+"""How many rounds of a task brokers have for their work, and how long a machine may be slow."""
+
+
+def tier_within_ns(plan: Plan) -> int:
+    """Returns how long brokers may take until what is full is in the remote store, and what was let go is not."""
+    value = plan.variant.properties.get("remote.log.manager.task.interval.ms", "")
+    interval_ms = int(value) if value.isdecimal() else TIER_INTERVAL_MS
+    return TIER_ROUNDS * interval_ms * 1_000_000 + TIER_SLACK_NS
+
+
+def copied_segment_bytes(plan: Plan) -> Mapping[int, int]:
+    """Returns segment.bytes of each partition whose segments are to be copied to the remote store all the time. Absent: they
+    are not, nobody set it for the topic, or a fault changes it."""
+    if not _OF_COPYING.isdisjoint(_changed(plan)):
+        return {}
+    found: dict[int, int] = {}
+    for cell in plan.cells:
+        properties = cell.topic.kafka_properties()
+        size = properties.get("segment.bytes", "")
+        if cell.topic.is_tiered and properties.get("remote.copy.disable", "false") == "false" and size.isdecimal():
+            found |= dict.fromkeys(cell.partitions, int(size))
+    return found
+
+
+def _changed(plan: Plan) -> list[str]:
+    """Returns the properties that faults change."""
+    return [
         name
         for step in plan.steps
         if isinstance(step.do, FaultAction) and isinstance(step.do.parameters.get("properties"), Mapping)
         for name in step.do.parameters["properties"]
     ]
-    if plan.origin != "trial" or not _OF_RETENTION.isdisjoint((*changed, *plan.variant.properties)):
+
+
+def retention_of(plan: Plan) -> Mapping[int, Retention]:
+    """Returns what retention may remove from each partition of a trial. Absent: it removes nothing, it is left to the
+    brokers' own settings, or a fault changes it; and of histories that were not recorded: a
+    generated log begins where its planted answers say."""
+    if plan.origin != "trial" or not _OF_RETENTION.isdisjoint((*_changed(plan), *plan.variant.properties)):
         return {}
     found: dict[int, Retention] = {}
     for cell in plan.cells:
         properties = cell.topic.kafka_properties()
         numbers = {key: properties.get(key, "") for key in ("retention.ms", "retention.bytes")}
-        if "delete" not in properties["cleanup.policy"] or properties.get("remote.storage.enable", "false") != "false":
+        if "delete" not in properties["cleanup.policy"]:
             continue
         if not all(value.removeprefix("-").isdecimal() for value in numbers.values() if value):
             continue

@@ -23,6 +23,7 @@ from prozess.harness.history.participants import (
     RevealedReads,
     audit_claims,
     client_facts,
+    copied_segment_bytes,
     copies,
     delete_delay_ns,
     ended_partitions,
@@ -30,6 +31,7 @@ from prozess.harness.history.participants import (
     nodes_out,
     remote_stores_read,
     retention_of,
+    tier_within_ns,
 )
 from prozess.harness.interfaces.checking import CellHistory, CopyFacts, PartitionHistory, Retention
 from prozess.harness.plan.bounds import bounds_of
@@ -208,6 +210,8 @@ class History:
             tiered=partition in self._tiered,
             remote=self._of_partition("remote_segments", partition),
             remote_read=partition in self._remote_read,
+            segment_bytes=self._segment_bytes.get(partition),
+            tier_within_ns=tier_within_ns(self.plan),
             client_clock=facts.clock,
             metadata=self._of_partition("metadata", partition),
             observations=self._of_partition("observations", partition),
@@ -399,6 +403,10 @@ class History:
     @cached_property
     def _tiered(self) -> frozenset[int]:
         return frozenset(p for c in self.plan.cells if c.topic.is_tiered for p in c.partitions)
+
+    @cached_property
+    def _segment_bytes(self) -> Mapping[int, int]:
+        return copied_segment_bytes(self.plan)
 
     @cached_property
     def _remote_read(self) -> frozenset[int]:

@@ -34,7 +34,7 @@ FOREVER = np.iinfo(np.int64).max
 TIME_OF = {
     "processed": "started_ns", "commits": "invoked_ns", "assignments": "started_ns", "positions": "time_ns",
     "observations": "time_ns", "withheld": "begun_ns", "messages": "time_ns", "metrics": "time_ns",
-    "metadata": "time_ns", "replicas": "read_ns", "snapshots": "read_ns",
+    "metadata": "time_ns", "replicas": "read_ns", "snapshots": "read_ns", "remote_segments": "read_ns",
 }  # fmt: skip
 """Table → the time by which its rows belong to a topic. `sends` and `reads` have rules of their own."""
 CARRIED = {"assignments": (1, 2, 3, 4), "positions": (1, 2, 3)}

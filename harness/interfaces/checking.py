@@ -90,6 +90,10 @@ class PartitionHistory:
     """The rows of the table `remote_segments` for this partition, of every step, as they were written."""
     remote_read: bool = False
     """True means that the remote store was read to its end after the audit, and what brokers believe of it."""
+    segment_bytes: int | None = None
+    """segment.bytes of the topic, where its segments are to be copied to the remote store all the time; else None."""
+    tier_within_ns: int = 0
+    """Within so long brokers copy to the remote store what is full, and delete there what was let go."""
     client_clock: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     """int32[clients]: the clock that each client took its times from. Only times of the same clock can be compared.
     NONE means that the clock is not known, and so does an id beyond the end of the array."""

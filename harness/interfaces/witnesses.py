@@ -449,6 +449,16 @@ class RemoteCase(IntEnum):
     """Its leader epoch is lower than that of the batch before it, which is in the other of the two."""
 
 
+@unique
+class LeftCase(IntEnum):
+    """Says why an object should be gone from the remote store, as the `case` of witnesses of `remote-left`."""
+
+    BELOW_START = 1
+    """The log start had passed all of it."""
+    TOPIC_DELETED = 2
+    """Its topic was deleted."""
+
+
 # Cases of `out-of-sequence`. The kernel finds them, and no rule distinguishes them.
 
 

@@ -442,8 +442,8 @@ _OF_CONSUMERS = (
 )  # fmt: skip
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (
-    "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "remote-gap", "remote-conflict",
-    "watermark-regression", "log-start-regression",
+    "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "remote-gap", "remote-conflict", "remote-left",
+    "uncopied", "watermark-regression", "log-start-regression",
     "epoch-regression", "expired-early", "undeleted", "mistimed",
     "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered",
 )  # fmt: skip

@@ -35,7 +35,7 @@ FACTS = {
         "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
         "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int, "
         "readers_begin string, retention_ns bigint, retention_bytes bigint, "
-        "delete_delay_ns bigint, tiered boolean"
+        "delete_delay_ns bigint, tiered boolean, segment_bytes bigint, tier_within_ns bigint, remote_read boolean"
     ),
     "fact_assignment": "partition int, node int",
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
@@ -62,7 +62,8 @@ cell does not have is null.
 `reported_until_ns`: a client must have learned the outcome of what it sent before. `end_…`: offset of the sentinel through
 which the audit is complete. `retried_in`: the partition to which a group hands on what failed. `readers_begin`: where
 consumers began. `retention_…`: what retention may remove. `tiered`: there is a
-remote store. `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted.
+remote store, `remote_read`: it was read; `segment_bytes`, `tier_within_ns`: how much a segment has that is to be copied, and
+how soon. `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted.
 `evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is
 missed only then. `twins`: one group.instance.id may be two members for a while. `records_lost`: members say whether a
 partition was lost or revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator
@@ -137,6 +138,9 @@ def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *,
             None if partition.retention is None else partition.retention.size_bytes,
             partition.delete_delay_ns,
             partition.tiered,
+            partition.segment_bytes,
+            partition.tier_within_ns,
+            partition.remote_read,
         )
     )
     facts["fact_assignment"].extend((number, node) for node in partition.assignment)

@@ -98,3 +98,76 @@ left anti join tier_conflict a
     and a.attributes = c.attributes and a.records = c.records and a.checksum = c.checksum
     and a.base_sequence = c.base_sequence and a.producer_epoch = c.producer_epoch and a.producer_id = c.producer_id
 where exists (select 1 from tier_batch b where b.partition = c.partition and b.pool = {REMOTE_STORE})
+
+--- view tier_alive
+-- When the sentinel was acknowledged: brokers still ran.
+select partition, max(completed_ns) as alive_ns from sends
+where client = {SENTINEL} and outcome = {OK} group by partition
+
+--- anomaly remote-left
+with made as (
+    select partition, min_by(struct(time_ns, topic_id_high, topic_id_low), struct(time_ns, log_position)) as first
+    from metadata where kind = {OF_PARTITION} and source = {TRUTH} group by partition
+),
+gone as (
+    select partition, topic_id_high, topic_id_low, max(time_ns) as time_ns
+    from metadata where kind = {DELETED} and source = {TRUTH} group by partition, topic_id_high, topic_id_low
+),
+let_go as (
+    select s.partition, s.first_offset, s.last_offset, s.read_ns, s.current = 1 as own, f.tier_within_ns, a.alive_ns,
+           case when s.current = 1 then (
+               select min(o.time_ns) from observations o
+               where o.partition = s.partition and o.kind = {ObservationKind.LEADER_LOG_START} and o.value > s.last_offset
+           )
+           when g.time_ns is not null then g.time_ns
+           when m.first.topic_id_high != s.topic_id_high or m.first.topic_id_low != s.topic_id_low then m.first.time_ns
+           end as since_ns
+    from remote_segments s
+    join fact_partitions f on f.partition = s.partition and f.tiered and f.remote_read
+    left join tier_alive a on a.partition = s.partition
+    left join gone g on g.partition = s.partition and g.topic_id_high = s.topic_id_high and g.topic_id_low = s.topic_id_low
+    left join made m on m.partition = s.partition
+    where s.step = {NONE} and s.last_offset != {NONE} and s.stored_size != {NONE}
+)
+select partition, {REMOTE_STORE} as reader, first_offset as log_offset, last_offset as other_offset, since_ns as begin_ns,
+       if(own, {LeftCase.BELOW_START}, {LeftCase.TOPIC_DELETED}) as case
+from let_go
+where since_ns is not null and if(own, since_ns + tier_within_ns <= alive_ns,
+                                  since_ns + tier_within_ns + 20000000000 <= read_ns)
+
+--- anomaly uncopied
+with furthest as (
+    select partition, max_by(node, struct(log_end, -node)) as node from fact_copies group by partition
+),
+behind as (
+    select f.partition, c.node, f.segment_bytes, f.tier_within_ns,
+           greatest(f.log_start, c.log_start, coalesce((
+               select max(s.last_offset) from remote_segments s
+               where s.partition = f.partition and s.step = {NONE} and s.current = 1 and s.state >= {RemoteState.COPIED}
+           ), -1) + 1) as begin
+    from fact_partitions f
+    join furthest w on w.partition = f.partition
+    join fact_copies c on c.partition = w.partition and c.node = w.node
+    where f.tiered and f.remote_read and f.segment_bytes is not null
+),
+grown as (
+    select b.*, r.base_offset,
+           sum(r.size) over (partition by r.partition order by r.base_offset) as bytes,
+           max(r.attributes & 16) over (partition by r.partition order by r.base_offset) as transactional
+    from behind b
+    join replicas r on r.partition = b.partition and r.node = b.node and r.step = {NONE} and r.last_offset >= b.begin
+),
+over as (
+    select partition, node, begin, tier_within_ns, min(struct(base_offset, transactional)) as at
+    from grown where bytes > segment_bytes group by partition, node, begin, tier_within_ns
+),
+reached as (
+    select o.partition, o.node, o.begin, o.at.base_offset as full, o.tier_within_ns, min(s.completed_ns) as full_ns
+    from over o
+    join sends s on s.partition = o.partition and s.outcome = {OK} and s.log_offset >= o.at.base_offset
+    where o.at.transactional = 0
+    group by o.partition, o.node, o.begin, o.at.base_offset, o.tier_within_ns
+)
+select r.partition, r.node as reader, r.begin as log_offset, r.full - 1 as other_offset, r.full_ns as begin_ns
+from reached r join tier_alive a on a.partition = r.partition
+where r.full_ns + r.tier_within_ns <= a.alive_ns

@@ -29,18 +29,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_474,
+    "checkers": 12_580,
     "clusters": 21_250,
-    "harness": 38_300,
+    "harness": 38_400,
     "nemesis": 5_060,
     "prozess": 1_050,
     "prozess/app": 6_910,
     "prozess/campaigns": 6_900,
-    "prozess/exchange": 7_340,
+    "prozess/exchange": 7_590,
     "prozess/testing": 7_240,
     "prozess/validation": 11_200,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_378,
+    "spark_checkers": 5_410,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

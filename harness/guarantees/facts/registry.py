@@ -365,6 +365,10 @@ FACTS: Mapping[str, Fact] = {
         "the topic has a retention.ms or a retention.bytes", lambda c: yes_if(c.retention_limited)
     ),
     "taken": Fact("brokers deleted the segment, or began to", could=lambda h: Tristate.UNKNOWN),
+    "fault since it was let go": Fact(
+        "a fault of any kind was active between then and the time when the object had to be gone",
+        could=lambda h: possibly(h.faulted),
+    ),
     "remote store harmed": Fact(
         "the offset was copied to the remote store, and in between a fault kept brokers from the store, or from an object of "
         "this partition in it",

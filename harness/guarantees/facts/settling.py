@@ -88,6 +88,21 @@ def store_harmed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return all_true(harmed, as_truth(witnesses["log_offset"] < envelope.remote_to))
 
 
+def fault_meanwhile(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Was there a fault of any kind between `begin_ns` and `end_ns`? Unknown where it was not seen to work."""
+    parts = (
+        all_true(
+            as_truth(
+                (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
+                & (fault.end_ns + envelope.error_ns >= witnesses["begin_ns"])
+            ),
+            np.int8(fault.effective),
+        )
+        for fault in envelope.faults
+    )
+    return any_true(constant(FALSE, len(witnesses)), *parts)
+
+
 def within_fetch_timeout(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Did the controller that was replaced go on for no longer than controller.quorum.fetch.timeout.ms allows? Unknown where
     it is not known when it was replaced (`other_ns`)."""

@@ -39,6 +39,7 @@ from prozess.harness.guarantees.facts.retention import (
 from prozess.harness.guarantees.facts.server_logs import markers_refused
 from prozess.harness.guarantees.facts.settling import (
     controller_cut_off,
+    fault_meanwhile,
     quorum_was_out,
     store_harmed,
     troubled,
@@ -206,6 +207,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "offsets may have expired": offsets_may_have_expired,
     "log start passed": log_start_passed,
     "taken": explained_by(GapCase.TAKEN),
+    "fault since it was let go": fault_meanwhile,
     "remote store harmed": store_harmed,
     "read beyond delete.retention.ms": read_beyond_retention,
     "a replica away beyond delete.retention.ms": replica_away,

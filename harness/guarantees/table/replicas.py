@@ -151,7 +151,63 @@ _REMOTE_CONFLICT = Guarantee(
     workloads=(TIERED,),
     rules=(_elected_unclean("remote-conflict"), older_epoch_appended("remote-conflict")),
 )
-REPLICAS = (_DIVERGED, _REMOTE_GAP, _REMOTE_CONFLICT, _SNAPSHOT_CONFLICT, _OUT_OF_SEQUENCE)
+_REMOTE_LEFT = Guarantee(
+    anomaly="remote-left",
+    meaning="With tiered storage, what retention has taken, or what a deleted topic had, is still in the remote store.",
+    promise="With tiered storage, a segment that the log start has passed goes from the remote store, and so do all "
+    "segments of a topic that is deleted.",
+    found=(
+        "1 object is still in the remote store that should be gone",
+        "{n} objects are still in the remote store that should be gone",
+    ),
+    undone="would have deleted them",
+    nothing="nothing that was in the remote store was let go for long enough",
+    nothing_is_unknown=False,
+    source="KIP-405: the leader deletes remote segments that retention lets go, and those of a topic that is deleted; "
+    "RemoteLogManager.RLMExpirationTask, every remote.log.manager.task.interval.ms; RemoteLogManager.stopPartitions",
+    workloads=(TIERED,),
+    rules=(
+        Rule(
+            id="remote-left/fault",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("fault since it was let go",),
+            label="a fault since it was let go",
+            reason="a fault was active since it was let go: it may have kept the leader from deleting it, which is asked for "
+            "once of a topic; or it put an object back that it had taken out of the store",
+            source="RemoteLogManager.stopPartitions, deleteRemoteLogPartition: a failure is logged, and nobody asks again",
+        ),
+    ),
+)
+_UNCOPIED = Guarantee(
+    anomaly="uncopied",
+    meaning="With tiered storage, a segment was full for long, and was not copied to the remote store.",
+    promise="With tiered storage, a segment that is full is copied to the remote store, after a failure too.",
+    found=(
+        "1 partition has a full segment that was not copied",
+        "{n} partitions have full segments that were not copied",
+    ),
+    undone="would have copied them",
+    nothing="no segment was full for long enough",
+    nothing_is_unknown=False,
+    source="KIP-405: the leader copies each segment that is not active and ends below the last stable offset; "
+    "RemoteLogManager.RLMCopyTask, every remote.log.manager.task.interval.ms",
+    workloads=(TIERED,),
+    rules=(
+        Rule(
+            id="uncopied/unsettled",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("held up",),
+            label="an unsettled cluster",
+            reason="since it was full no stretch that was long enough was free of faults, changes of leader and replicas out "
+            "of sync",
+            source="The definition: after healing. KIP-405: a new leader begins by reading __remote_log_metadata",
+        ),
+    ),
+)
+REPLICAS = (
+    *(_DIVERGED, _REMOTE_GAP, _REMOTE_CONFLICT, _REMOTE_LEFT, _UNCOPIED),
+    *(_SNAPSHOT_CONFLICT, _OUT_OF_SEQUENCE),
+)
 """These guarantees, in the order in which reports list them."""
 
 

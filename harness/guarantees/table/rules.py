@@ -292,6 +292,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "controller was cut off": (FAULT, EFFECT),
     "fault at work": (FAULT, EFFECT),
     "remote store harmed": (FAULT, EFFECT, STORE),
+    "fault since it was let go": (FAULT, EFFECT),
     "taken": (CLIENTS,),
     "coordinator out": (FAULT, EFFECT, AIM),
     "found by a consumer": (CLIENTS,),

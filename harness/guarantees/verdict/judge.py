@@ -525,7 +525,10 @@ def _cells_text(plan: Plan, control: Control) -> str:
 
 
 _OF_CONTROLLERS = ("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered")
-NEEDS_NODES = (*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "snapshot-conflict", "out-of-sequence")
+NEEDS_NODES = (
+    *(*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "remote-left", "uncopied"),
+    *("snapshot-conflict", "out-of-sequence"),
+)
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),
@@ -535,7 +538,7 @@ WITHOUT_AUDIT = (
 have met them. The others mean that something is missing, and only an audit can show that."""
 OF_ENDED_TOPICS = (
     *(*WITHOUT_AUDIT, "lost", "skipped", *_OF_CONTROLLERS),
-    *("undeleted", "log-start-regression", "expired-early"),
+    *("undeleted", "log-start-regression", "expired-early", "remote-left"),
 )
 """Anomalies that are judged of a topic that was deleted before the audit: by what consumers were given while it was there,
 and by the controllers' log."""

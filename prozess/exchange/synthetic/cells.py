@@ -425,7 +425,7 @@ _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
 _IN_BATCHES = {
     kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
     for kind in ("log", "transactions", "group", "share")
-}
+} | {"tiered": frozenset[str]()}
 
 
 # The tables of generated cells beside sends and reads: groups, controllers' log, samples, replicas. A few rows each,
@@ -647,16 +647,16 @@ def asked_at_ns(turn: np.ndarray) -> np.ndarray:
     return np.asarray((turn + 1) * STEP_NS + 1)
 
 
-def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Yields the rows of `observations` about the copies of a partition at the end."""
+def copies(cell: GeneratedCell, partition: GeneratedPartition, begins: Mapping[int, int]) -> Iterator[Columns]:
+    """Yields the rows of `observations` about the copies of a partition at the end. `begins`: node → where its log begins."""
     for kind, value in (
-        (ObservationKind.REPLICA_LOG_START, 0),
+        (ObservationKind.REPLICA_LOG_START, np.array([begins.get(node, 0) for node in NODES])),
         (ObservationKind.REPLICA_LOG_END, partition.end + 1),
         (ObservationKind.REPLICA_HIGH_WATERMARK, partition.end + 1),
     ):
         yield {
             "client": np.full(len(NODES), NONE),
-            "time_ns": cell.audit_ns + 3 * SHORT_AFTER_NS,
+            "time_ns": copies_read_ns(cell),
             "value": value,
             "partition": partition.partition,
             "kind": kind,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from prozess.exchange.synthetic import cells as tables
-from prozess.exchange.synthetic import members, shares, waits
+from prozess.exchange.synthetic import members, shares, tiers, waits
 from prozess.exchange.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
 from prozess.exchange.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings
@@ -38,8 +38,8 @@ PRODUCERS = 4
 ROWS_MAX = 10**11
 Columns = Mapping[str, np.ndarray]
 PARTITIONS_MAX = 10_000
-KINDS = ("log", "transactions", "group", "compaction", "share")
-_ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "share": 5, "compaction": 3}
+KINDS = ("log", "transactions", "group", "compaction", "share", "tiered")
+_ROWS_PER_POSITION = {"log": 4, "transactions": 4, "group": 5, "share": 5, "compaction": 3, "tiered": 4}
 _ROUNDS = 8
 """The number of records per key of a compacted topic; the last two stay."""
 _TOMBSTONES = 8
@@ -66,6 +66,11 @@ _WORKLOADS: Mapping[str, dict[str, Any]] = {
         "isolation_levels": [],
     },
     "share": {"traffic": {"producers": PRODUCERS}, "base": _RELIABLE, "isolation_levels": []},
+    "tiered": {
+        "traffic": {"producers": PRODUCERS},
+        "base": _RELIABLE | {"topic.properties.remote.storage.enable": True},
+        "isolation_levels": ["read_uncommitted"],
+    },
     "compaction": {
         "base": _RELIABLE | {"topic.cleanup_policy": "compact"},
         "isolation_levels": ["read_uncommitted"],
@@ -98,6 +103,8 @@ def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> di
     rng = np.random.default_rng(options.seed)
     for cell in cells:
         cell.plant(rng)
+        if cell.kind == "tiered":
+            tiers.plant_tiers(cell, rng)
     run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
     write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 0})
     write_json(run.cluster, {"kafka_version": plan.variant.kafka_version, "settings": {}})
@@ -153,7 +160,12 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
         "title": "A generated history",
         "metrics": False,
         "workloads": [
-            {"kind": kind, "topics": {"partitions": options.partitions}, **_workload(kind, options)} for kind in kinds
+            {
+                "kind": "log" if kind == "tiered" else kind,
+                "topics": {"partitions": options.partitions},
+                **_workload(kind, options, rows=options.rows // len(kinds)),
+            }
+            for kind in kinds
         ],
     }
     plan = make_plan(parse_trial(document, source="generate"), seed=options.seed)
@@ -180,12 +192,21 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
     return plan.model_copy(update={"origin": "synthetic", "clients": (*plan.clients, *planters)})
 
 
-def _workload(kind: str, options: GenerateOptions) -> dict[str, Any]:
+def _workload(kind: str, options: GenerateOptions, *, rows: int) -> dict[str, Any]:
     workload = _WORKLOADS[kind]
+    if kind == "tiered":
+        length = _length(kind, rows, options.partitions, unit=LogLayout(0, options.partitions, PRODUCERS).period * 2)
+        size = {"topic.properties.segment.bytes": tiers.segment_length(length) * tiers.RECORD_BYTES}
+        return workload | {"base": workload["base"] | size}
     if kind == "transactions" and options.transaction_records is not None:
         base = workload["base"] | {"transaction.reads": "read_committed"}
         return workload | {"base": base | {"transaction.records": options.transaction_records}}
     return workload
+
+
+def _length(kind: str, rows: int, partitions: int, *, unit: int) -> int:
+    """Returns the number of positions of each partition: a multiple of `unit`."""
+    return max(unit, rows // _ROWS_PER_POSITION[kind] // partitions // unit * unit)
 
 
 def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> GeneratedCell:
@@ -200,8 +221,8 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
     sizes = (0, len(cell.partitions), len(producers))
     layout = SpreadLayout(*sizes, spread) if spread else LogLayout(*sizes)
     unit = layout.period * (_ROUNDS if cell.workload == "compaction" else 2)
-    positions = rows // _ROWS_PER_POSITION[cell.workload] // len(cell.partitions)
-    length = max(unit, positions // unit * unit)
+    kind = "tiered" if cell.topic.is_tiered else cell.workload
+    length = _length(kind, rows, len(cell.partitions), unit=unit)
     compacted = cell.workload == "compaction"
     keys = length // _ROUNDS if compacted else 0
     partitions = [
@@ -219,9 +240,9 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
         )
         for rank, partition in enumerate(cell.partitions)
     ]
-    planted = {name: count for name, count in options.planted.items() if PLANTS[name].kind == cell.workload}
+    planted = {name: count for name, count in options.planted.items() if PLANTS[name].kind == kind}
     return GeneratedCell(
-        kind=cell.workload,
+        kind=kind,
         cell=cell.cell,
         partitions=partitions,
         readers=producers.tolist() if spread else readers,
@@ -378,7 +399,8 @@ def _write_others(
         [
             waits.admin_calls(late),
             *observed,
-            *(c for pair in pairs for c in tables.copies(*pair)),
+            *(c for pair in pairs for c in tables.copies(*pair, _own_logs(*pair))),
+            *(c for pair in pairs if pair[0].kind == "tiered" for c in tiers.store_read(*pair)),
             *shared,
         ],
     )
@@ -387,11 +409,25 @@ def _write_others(
     _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
     with _table_writer(run, "replicas") as writer:
         for cell, partition in pairs:
+            begins = _own_logs(cell, partition)
             for node in tables.NODES:
                 for first, last in _chunks(partition.length):
-                    columns = tables.replicas(cell, partition, node, first, last)
+                    columns = tables.replicas(cell, partition, node, min(max(first, begins.get(node, 0)), last), last)
                     writer.put(columns, numbers[id(cell)], partition.partition)
+            for first, last in _chunks(partition.length) if cell.kind == "tiered" else ():
+                columns = tiers.remote_batches(cell, partition, first, last)
+                writer.put(columns, numbers[id(cell)], partition.partition)
+    _write_all(
+        run,
+        "remote_segments",
+        (made(*pair) for pair in pairs if pair[0].kind == "tiered" for made in (tiers.segments, tiers.leftover)),
+    )
     return rows
+
+
+def _own_logs(cell: GeneratedCell, partition: GeneratedPartition) -> Mapping[int, int]:
+    """Returns node → the offset with which its own log begins, if that is not 0."""
+    return tiers.local_from(partition.length) if cell.kind == "tiered" else {}
 
 
 def _write_all(run: RunDirectory, name: str, parts: Iterable[Mapping[str, np.ndarray | int]]) -> None:

@@ -94,6 +94,10 @@ PLANTS: Mapping[str, Plantable] = {
     "miscounted": Plantable("share"),
     "given-up": Plantable("share"),
     "share-start-regression": Plantable("share"),
+    "remote-gap": Plantable("tiered"),
+    "remote-conflict": Plantable("tiered"),
+    "remote-left": Plantable("tiered"),
+    "uncopied": Plantable("tiered", per_partition=1),
     "compacted-away": Plantable("compaction", implies={"lost": 1}),
     "tombstone-lost": Plantable("compaction"),
 }

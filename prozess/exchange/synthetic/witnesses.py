@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from prozess.exchange.synthetic import shares, waits
+from prozess.exchange.synthetic import shares, tiers, waits
 from prozess.exchange.synthetic.cells import (
     CALLBACK_NS,
     CONTROLLERS,
@@ -48,6 +48,7 @@ from prozess.exchange.synthetic.log import (
     STEP_NS,
     GeneratedPartition,
     audit_read_ns,
+    latencies,
 )
 from prozess.exchange.synthetic.members import MAY_EXPLAIN_NS, moved_ns, movers
 from prozess.exchange.synthetic.plants import PLANTS
@@ -55,7 +56,7 @@ from prozess.harness.checking.findings import write_whole
 from prozess.harness.history.parquet import from_numpy, from_strings
 from prozess.harness.interfaces.witnesses import WITNESS, join_witnesses, make_witnesses
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import MISSING, NONE
+from prozess.harness.schema import MISSING, NONE, REMOTE_STORE
 
 _COLUMNS = ("partition", "client", "sequence", "log_offset", "reader", "begin_ns")
 PLANTED = pa.schema(
@@ -69,6 +70,7 @@ _UNSENT = frozenset({"phantom", "misplaced"})
 """Records that nobody sent there: they begin when they are read."""
 _UNREAD = frozenset({"lost-transaction", "under-acknowledged"})
 """Anomalies of records that no reader gets, or whose send alone is wrong."""
+FOREVER_NS = np.iinfo(np.int64).max
 FIRST_SEND_NS = 0
 """When the first record of each partition is sent. Nothing is planted at it."""
 Named = tuple[str, np.ndarray]
@@ -243,12 +245,29 @@ def _of_compaction(cell: GeneratedCell, partition: GeneratedPartition) -> Iterat
     yield "tombstone-lost", _sent(partition, spots_of(cell, "tombstone-lost", partition))
 
 
+def _of_tiered(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
+    gaps = tiers.gaps(cell, partition)
+    yield "remote-gap", _witnesses(len(gaps), log_offset=gaps, reader=NODES[-1], begin_ns=FIRST_SEND_NS)
+    position, twice = tiers.twins(cell, partition)
+    holder = np.where(twice, REMOTE_STORE, NODES[0])
+    yield "remote-conflict", _witnesses(len(position), log_offset=position, reader=holder, begin_ns=FIRST_SEND_NS)
+    left = np.asarray(tiers.leftover(cell, partition)["first_offset"])
+    yield "remote-left", _witnesses(len(left), log_offset=left, reader=REMOTE_STORE, begin_ns=FIRST_NS - 1)
+    # What was sent in the last segment shows that the one before it was full.
+    begin = tiers.copied_to(cell, partition)
+    later = np.arange(begin + tiers.segment_length(partition.length), partition.length)
+    full_ns = np.min(partition.layout.sent_ns(later) + latencies(later), initial=FOREVER_NS)
+    number = int(cell.counts["uncopied"][partition.rank])
+    yield "uncopied", _witnesses(number, log_offset=begin, reader=NODES[0], begin_ns=full_ns)
+
+
 _IN_CELLS: Mapping[str, Callable[[GeneratedCell, GeneratedPartition], Iterator[Named]]] = {
     "log": _of_log,
     "transactions": _of_transactions,
     "group": _of_group,
     "share": _of_share,
     "compaction": _of_compaction,
+    "tiered": _of_tiered,
 }
 """Kind of cell → the witnesses of one of its partitions, but for records that were put in."""
 

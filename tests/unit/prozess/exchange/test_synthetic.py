@@ -30,7 +30,15 @@ from prozess.harness.errors import BadInput
 from prozess.harness.exit_codes import ExitCode
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces.witnesses import EpochCase, GroupCase, LookupCase, ProgressCase
+from prozess.harness.interfaces.witnesses import (
+    EpochCase,
+    GapCase,
+    GroupCase,
+    LeftCase,
+    LookupCase,
+    ProgressCase,
+    RemoteCase,
+)
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE
 from prozess.harness.verdict import AnomalyOutcome, Verdict
@@ -67,7 +75,8 @@ def differences(run, planted_in=None):
     return sorted((planted - found).elements()), sorted((found - planted).elements())
 
 
-EVERYTHING = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
+ONCE = frozenset(name for name, plant in PLANTS.items() if plant.per_partition == 1)
+EVERYTHING = {name: 1 if name in ONCE else 3 for name in PLANTS}
 OF_SEVERAL = ("misplaced", "starved")
 """What takes several partitions."""
 IN_TRANSACTIONS = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
@@ -80,8 +89,6 @@ NOT_GENERATED = {
     "stalled": "no reader stands still, and nobody samples the last stable offset",
     "not-exactly-once": "nobody copies records from topic to topic",
     "snapshot-conflict": "no broker leaves a producer snapshot",
-    "remote-gap": "no topic has tiered storage",
-    "remote-conflict": "no topic has tiered storage",
     "own-read": "transactions that read take from other clients alone",
     "information-cycle": "transactions that read take from what stands in front of them",
     "write-cycle": "transactions write in the order of their commits",
@@ -95,7 +102,7 @@ def test_every_kernel_has_something_to_plant():
 
 
 def test_all_kinds_at_once(tmp_path):
-    run, manifest = made(tmp_path, rows=25_000, partitions=3, planted=EVERYTHING, seed=7)
+    run, manifest = made(tmp_path, rows=30_000, partitions=3, planted=EVERYTHING, seed=7)
     verdict, found, gaps = checked(run)
     assert found == manifest["expected"]
     assert differences(run) == ([], [])
@@ -149,6 +156,10 @@ def cases(run, anomaly):
         ("unstable", 4, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 2}),
         ("unstable", 60, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 58}),
         ("starved", 5, {GroupCase.IDLE: 5}),
+        ("remote-gap", 7, dict.fromkeys(GapCase, 1) | {GapCase.GONE: 2, GapCase.DAMAGED: 2}),
+        ("remote-conflict", 4, {RemoteCase.TWIN: 4}),
+        ("remote-left", 3, {LeftCase.TOPIC_DELETED: 3}),
+        ("uncopied", 2, {0: 2}),
     ],
 )
 def test_each_case_is_planted_in_turn_and_alone_it_breaks_the_promise(tmp_path, anomaly, planted, expected):
@@ -174,7 +185,7 @@ def test_planted_witnesses_are_a_table_with_the_names_and_types_of_found_ones(tm
 
 
 def test_one_witness_that_is_moved_is_seen_whatever_it_is_of(tmp_path):
-    run, _ = made(tmp_path, rows=25_000, partitions=3, planted=EVERYTHING, seed=7)
+    run, _ = made(tmp_path, rows=30_000, partitions=3, planted=EVERYTHING, seed=7)
     check_run(run, CheckOptions(engine="local"))
     table = pq.read_table(run.planted)
     names = table.column("anomaly").to_pylist()
@@ -190,7 +201,7 @@ def test_one_witness_that_is_moved_is_seen_whatever_it_is_of(tmp_path):
 
 
 def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_witnesses(tmp_path, monkeypatch):
-    options = {"rows": 25_000, "partitions": 3, "planted": EVERYTHING, "seed": 7}
+    options = {"rows": 30_000, "partitions": 3, "planted": EVERYTHING, "seed": 7}
     other, _ = made(tmp_path / "other", **options)
     monkeypatch.setattr(cells, "SPOT", cells.SPOT + 1)
     run, manifest = made(tmp_path / "run", **options)
@@ -210,6 +221,7 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
         "stale-controller",
     }
     fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved", "share-start-regression"}
+    fixed |= {name for name, plant in PLANTS.items() if plant.kind == "tiered"}
     for side in differences(run, planted_in=other):
         assert {name for name, *_ in side} == set(PLANTS) - fixed
 
@@ -277,12 +289,12 @@ def test_a_history_without_plants_is_held(tmp_path):
 )
 @settings(max_examples=12 if ALL else 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_exactly_what_was_planted_is_found(planted, partitions, rows, seed):
-    planted = planted | ({"orphaned": 1} if "orphaned" in planted else {})
+    planted = planted | dict.fromkeys(ONCE & planted.keys(), 1)
     planted = {name: count for name, count in planted.items() if partitions > 2 or name != "starved"}
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory(Path(folder))
         run.create()
-        options = GenerateOptions(rows=6_000 + rows, partitions=partitions, planted=planted, seed=seed)
+        options = GenerateOptions(rows=13_000 + rows, partitions=partitions, planted=planted, seed=seed)
         manifest = generate(run, options, command="test")
         assert checked(run)[1] == manifest["expected"]
         assert differences(run) == ([], [])

@@ -141,6 +141,7 @@ SEEN: Mapping[str, Seen] = {
     ),
     "retention is limited": Seen(configuration={"retention_limited": True}),
     "taken": of_case(GapCase.TAKEN),
+    "fault since it was let go": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
     "remote store harmed": Seen(
         STABLE,
         fault(0, "store-away", [1], 5, 7),

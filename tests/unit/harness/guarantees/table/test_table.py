@@ -102,7 +102,7 @@ def test_a_defect_never_stands_before_a_permission(anomaly):
 @pytest.mark.parametrize("anomaly", list(TABLE))
 def test_the_strongest_configuration_permits_only_what_destroys_committed_data(anomaly):
     excuses = {"cutoff", "cutoff after the read", "cutoff of either", "unclean before", "forgot", "log start passed"}
-    excuses |= {"remote store harmed"}
+    excuses |= {"remote store harmed", "fault since it was let go"}
     excuses |= {"cutoff of a missing record", "unclean between the answers", "unclean since the other"}
     excuses |= {"unclean after the step", "a clock may have been ahead", "that broker may have been out"}
     excuses |= {"wiped since the other", "offsets may have expired"}
