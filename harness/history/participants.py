@@ -128,7 +128,9 @@ _OF_RETENTION = frozenset(
 """Settings of topics and brokers that decide what retention may remove."""
 
 
-_OF_COPYING = frozenset({"segment.bytes", "remote.storage.enable", "remote.copy.disable"})
+_COPY_LATER = frozenset(f"{log}remote.copy.lag.{unit}" for log in ("", "log.") for unit in ("ms", "bytes"))
+"""Settings of topics and brokers that let a segment be copied later than it could be (4.4, KIP-1241)."""
+_OF_COPYING = _COPY_LATER | {"segment.bytes", "remote.storage.enable", "remote.log.copy.disable"}
 """Settings of topics that decide which segments are copied to the remote store."""
 TIER_ROUNDS, TIER_SLACK_NS = 4, 10 * NS_PER_S
 """How many rounds of a task brokers have for their work, and how long a machine may be slow."""
@@ -143,14 +145,15 @@ def tier_within_ns(plan: Plan) -> int:
 
 def copied_segment_bytes(plan: Plan) -> Mapping[int, int]:
     """Returns segment.bytes of each partition whose segments are to be copied to the remote store all the time. Absent: they
-    are not, nobody set it for the topic, or a fault changes it."""
-    if not _OF_COPYING.isdisjoint(_changed(plan)):
+    are not, or later, nobody set it for the topic, or a fault changes it."""
+    if not _OF_COPYING.isdisjoint(_changed(plan)) or not _COPY_LATER.isdisjoint(plan.variant.properties):
         return {}
     found: dict[int, int] = {}
     for cell in plan.cells:
         properties = cell.topic.kafka_properties()
         size = properties.get("segment.bytes", "")
-        if cell.topic.is_tiered and properties.get("remote.copy.disable", "false") == "false" and size.isdecimal():
+        now = properties.get("remote.log.copy.disable", "false") == "false" and _COPY_LATER.isdisjoint(properties)
+        if cell.topic.is_tiered and now and size.isdecimal():
             found |= dict.fromkeys(cell.partitions, int(size))
     return found
 
