@@ -9,7 +9,7 @@ from prozess.harness.config.impairments import HarmedObject, Impairment, StoreAw
 from prozess.harness.interfaces import Capability, FaultContext, Node
 from prozess.harness.plan.schedule import parse_target
 from prozess.harness.values import Frozen
-from prozess.nemesis.faults import ImpairingFault, NoParameters
+from prozess.nemesis.faults import ImpairingFault
 from prozess.nemesis.roles import TargetMissing
 
 
@@ -17,29 +17,36 @@ def _without_store(variant: Variant) -> str | None:
     return None if variant.tiered_storage else "the cluster has no remote store; set variant.tiered_storage = true"
 
 
-class TakeStoreAway(ImpairingFault[NoParameters]):
-    """The remote store is away: what brokers read, copy and delete there fails.
+class StoreParameters(Frozen):
+    """`how`: the store is not there at all (away), or nobody can write or delete in it (read-only)."""
+
+    how: Literal["away", "read-only"] = "away"
+
+
+class TakeStoreAway(ImpairingFault[StoreParameters]):
+    """The remote store is away: what brokers read, copy and delete there fails. Or it is read-only, so that reading goes on.
 
     A broker keeps the segments that it cannot copy, and goes on copying when the store is back (KIP-405,
     RemoteLogManager.RLMCopyTask). A reader that needs what only the store has waits. All brokers share the store, so that
     the fault is the same whichever is the target.
 
-    The effect is that where the store was is no directory.
+    The effect is that where the store was is no directory, or that a file cannot be made in it. For a store that is slow, or
+    full, see the fault `method`: it delays or fails calls of LocalTieredStorage.
     """
 
     name = "store-away"
     nature = FaultNature(harms_store=True)
     needs = frozenset({Capability.HARM_STORE})
-    parameters_model = NoParameters
+    parameters_model = StoreParameters
 
     @staticmethod
-    def means_nothing(variant: Variant, parameters: NoParameters) -> str | None:
+    def means_nothing(variant: Variant, parameters: StoreParameters) -> str | None:
         return _without_store(variant)
 
-    def impairments(self, context: FaultContext, parameters: NoParameters) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, context: FaultContext, parameters: StoreParameters) -> Sequence[tuple[Node, Impairment]]:
         """Returns the first broker, whose undo is then the same for each such fault: the last one to be healed brings the
         store back."""
-        return [(_first_broker(context), StoreAway())]
+        return [(_first_broker(context), StoreAway(how=parameters.how))]
 
 
 def _first_broker(context: FaultContext) -> Node:

@@ -5,11 +5,14 @@ a process needs to put it back, whichever it is. All brokers share the store, so
 """
 
 import ctypes
+import errno
 import os
+import shlex
 import shutil
 from pathlib import Path
 
 from prozess.clusters.files.remote_segments import STORE_DIRECTORY, objects_of
+from prozess.clusters.machine.processes import captured
 from prozess.clusters.machine.tiered import store_beside
 from prozess.harness.config.impairments import HarmedObject, StoreAway
 from prozess.harness.errors import HarnessFailed
@@ -18,28 +21,41 @@ from prozess.harness.schema import Tristate
 
 _AWAY, _BESIDE = "remote-store.away", "remote-store.beside"
 _DAMAGED_BYTES = 8
+MOUNT_TIMEOUT_S = 10.0
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 Seen = tuple[Tristate, str]
 
 
 class StoresAway:
     """Takes the store away: where it was, there is a file. Brokers would make a directory that is missing, and go on in that
-    (RemoteTopicPartitionDirectory, LocalTieredStorage.configure)."""
+    (RemoteTopicPartitionDirectory, LocalTieredStorage.configure). A store that is read-only is mounted so onto itself, since
+    brokers run as root in the sandbox, whom permissions do not hold."""
 
     def impair(self, node: Node, impairment: StoreAway) -> None:
         there, away = _both_paths(node)
+        if impairment.how == "read-only":
+            if self.impaired(node, impairment)[0] is not Tristate.YES:
+                _mount("--bind", str(there), str(there))
+                _mount("-o", "remount,bind,ro", str(there))
+            return
         if there.is_dir():
             away.touch()
             _exchange(there, away)
 
     def repair(self, node: Node, impairment: StoreAway) -> None:
         there, away = _both_paths(node)
+        if impairment.how == "read-only":
+            if _is_bound(there):
+                _run("umount", "--lazy", str(there))
+            return
         if away.is_dir():
             _exchange(there, away)
             away.unlink()
 
     def impaired(self, node: Node, impairment: StoreAway) -> Seen:
         there, _ = _both_paths(node)
+        if impairment.how == "read-only":
+            return _writable(there)
         try:
             found = len(list(os.scandir(there)))
         except NotADirectoryError:
@@ -47,6 +63,36 @@ class StoresAway:
         except OSError as error:
             return Tristate.UNKNOWN, f"the store cannot be looked at: {error.strerror}"
         return Tristate.NO, f"the store is there, with {found} partitions"
+
+
+def _mount(*arguments: str) -> None:
+    _run("mount", *arguments)
+
+
+def _run(*command: str) -> None:
+    """Runs a command of mount(8). HarnessFailed with what it printed."""
+    done = captured(command, timeout_s=MOUNT_TIMEOUT_S)
+    if done.returncode:
+        raise HarnessFailed(f"{shlex.join(command)} failed: {done.stderr.strip() or done.returncode}.")
+
+
+def _is_bound(path: Path) -> bool:
+    """Returns whether something is mounted there: a bind mount of the same file system is no mount point for os.path."""
+    wanted = os.fsencode(path.resolve())
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    return any(line.split()[4].replace(rb"\040", b" ") == wanted for line in lines)
+
+
+def _writable(store: Path) -> Seen:
+    """Tries to make a file in the store, and removes it."""
+    probe = store / ".probe"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        seen = f"no file can be made in the store: {os.strerror(error.errno or 0)}"
+        return (Tristate.YES if error.errno == errno.EROFS else Tristate.UNKNOWN), seen
+    return Tristate.NO, "a file can be made in the store"
 
 
 def _both_paths(node: Node) -> tuple[Path, Path]:

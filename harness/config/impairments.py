@@ -252,10 +252,12 @@ class ClockShift(Frozen):
 
 
 class StoreAway(Frozen):
-    """The remote store is not there: whatever the node, and any other, reads, copies or deletes in it fails."""
+    """The remote store is `away`: whatever the node, and any other, reads, copies or deletes in it fails. Or it is
+    `read-only`: what is there can be read."""
 
     needs: ClassVar[Capability] = Capability.HARM_STORE
     kind: Literal["store-away"] = "store-away"
+    how: Literal["away", "read-only"] = "away"
 
 
 class HarmedObject(Frozen):

@@ -8,6 +8,7 @@ from prozess.harness.config.known_properties import Setting, default_of, is_true
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.cell_configuration import parse_version
 from prozess.harness.guarantees.table.rules import RuleEffect
+from prozess.validation.tiers import OF_STORE, STORE_FACTOR, STORE_MINIMUM, is_tiered
 from prozess.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
 
 
@@ -46,6 +47,8 @@ class InternalTopic:
     """What the topic contains, for a person."""
     lost: tuple[str, ...] = ()
     """The facts of the guarantee table that hold where this topic loses what it has."""
+    takes: tuple[str, ...] = ()
+    """Anomalies that are possible then, where no rule of the table says so."""
 
     @property
     def settings(self) -> tuple[str, str]:
@@ -55,7 +58,7 @@ class InternalTopic:
     @property
     def rests(self) -> tuple[str, ...]:
         """Anomalies that are possible where this topic loses what it has."""
-        return _denied(*self.lost)
+        return (*_denied(*self.lost), *self.takes)
 
 
 OFFSETS = InternalTopic(
@@ -86,6 +89,17 @@ SHARES = InternalTopic(
     minimum="share.coordinator.state.topic.min.isr",
     stands="its share groups receive no records",
     keeps="what share groups have acknowledged",
+)
+
+
+REMOTE_METADATA = InternalTopic(
+    id="internal-remote-metadata",
+    name="__remote_log_metadata",
+    factor=STORE_FACTOR,
+    minimum=STORE_MINIMUM,
+    stands="segments of its partitions are neither copied to the remote store nor deleted there",
+    keeps="what brokers know of the remote store",
+    takes=("lost", "skipped", "remote-gap"),
 )
 
 
@@ -222,7 +236,7 @@ _UNCLEAN_SOURCE = (
     "GroupCoordinatorService.groupMetadataTopicConfigs sets no unclean.leader.election.enable, so __consumer_offsets has the "
     "brokers'; TransactionStateManager.transactionTopicConfigs sets false for __transaction_state"
 )
-_CONCERNED = ("availability", OFFSETS.id, TRANSACTIONS.id, SHARES.id, FRAMEWORK_ID)
+_CONCERNED = ("availability", OFFSETS.id, TRANSACTIONS.id, SHARES.id, REMOTE_METADATA.id, FRAMEWORK_ID)
 CONCERNS = (*(f"{of}/{rule}" for of in _CONCERNED for rule in RULES), UNCLEAN_OFFSETS)
 """Every rule of this file, by id."""
 
@@ -289,6 +303,8 @@ def _concerns(parts: ConfigurationParts, defaults_hold: bool) -> Iterator[Concer
     internal += [TRANSACTIONS] if alone or parts.transactional or waits_for_transactions else []
     if parts.consumer is not None and servers.broker is not None and set(SHARES.settings) & set(servers.broker):
         internal.append(SHARES)  # whether members share is in no file: reported what somebody has set
+    if is_tiered(parts.servers.topic or {}):
+        internal.append(REMOTE_METADATA)
     for topic in internal:
         yield from _of_internal(parts, topic)
     unclean = (servers.broker or {}).get("unclean.leader.election.enable")
@@ -490,7 +506,7 @@ def _above(version: str, write: str, copies: int) -> str:
 def _of_broker(parts: ConfigurationParts, name: str) -> _Value | None:
     setting: Setting | None = (parts.servers.broker or {}).get(name)
     known = properties_of("broker", "java", parts.version)
-    text = setting.value if setting is not None else default_of(name, known)
+    text = setting.value if setting is not None else OF_STORE.get(name) or default_of(name, known)
     if not text.isdecimal():
         return None
     return _Value(int(text), _blame(name, text, setting.origin if setting is not None else None))

@@ -493,6 +493,7 @@ _NOT_THERE: Mapping[str, str] = {
     ),
     "lifetime": "it takes somebody who is away for longer than a trial lasts",
     "client": "no send of a trial is left without somebody who looks at its report",
+    "internal-remote-metadata": "these trials fill no segment, so nothing is copied to their remote store",
     "internal-framework": "neither Kafka Connect nor Kafka Streams is part of these trials",
 }
 """The first part of a rule's id, where nothing of that kind is in a trial."""
@@ -503,7 +504,7 @@ _NO_SCHEDULE: Mapping[str, str] = {
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
     "orphaned/session": "a trial goes on until the sessions of its dead members are over",
-    "stalled/remote-store": "no tiered storage is part of these trials",
+    "stalled/remote-store": "these trials fill no segment, so nothing is copied to their remote store",
     "orphaned/rejoined": "it takes an outage of every broker that is longer than a session, just before the end",
     "duplicate/forgot": "it takes a send that is repeated after producer.id.expiration.ms",
     "corrupt/unchecked": "it takes bits that change on the wire or on a disk, which the prediction leaves out",

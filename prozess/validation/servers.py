@@ -23,6 +23,7 @@ from prozess.harness.config.known_properties import (
 )
 from prozess.harness.config.releases import READY_KRAFT
 from prozess.harness.errors import BadInput
+from prozess.validation.tiers import OF_STORE, refused_tiers, set_tiers
 
 REPLICATION = ("replication.factor", "replication-factor", "replicas")
 """People write it so in files of topics; Kafka has it outside the topic's configuration."""
@@ -39,7 +40,7 @@ _OF_THE_MACHINE = re.compile(
     r"(advertised\.|listener|control\.plane|controller\.(listener|quorum)|zookeeper\.(connect$|ssl|clientCnxn|set\.acl)|"
     r"log\.dirs?$|metadata\.log\.dir|node\.id|broker\.(id|rack)|process\.roles|inter\.broker|security\.|ssl\.|sasl\.|"
     r"principal\.|authorizer|super\.users|allow\.everyone|delegation\.|metric|auto\.include|kafka\.metrics|"
-    r"client\.quota|quota\.window|remote\.log|create\.topic\.policy|alter\.config\.policy|host\.name|port$|"
+    r"client\.quota|quota\.window|remote\.log|rlmm\.config|rsm\.config|create\.topic\.policy|alter\.config\.policy|host\.name|port$|"
     r"initial\.broker\.registration|early\.start|num\.(network|io|recovery|replica|partitions)|background\.threads|"
     r"confluent\.|replica\.selector|socket\.|reserved\.broker|auto\.create|default\.replication)"
 )
@@ -68,7 +69,7 @@ def translate_servers(
     found = ServerSettings(topic=topic, broker=broker, count=brokers)
     mine, servers = _without_placeholders(topic or {}, found), _without_placeholders(broker or {}, found)
     ignored = check("topic", mine, known_topic, more=REPLICATION)
-    ignored += check("broker", servers, known_broker, more=tuple(known_topic))
+    ignored += check("broker", servers, known_broker, more=(*known_topic, *OF_STORE))
     refuse_servers(mine, servers, known_topic, known_broker)
     found.notes += [*notes_of(mine), *notes_of(servers)]
     found.notes += [does_nothing(name, [*known_topic, *known_broker, *REPLICATION]) for name in ignored]
@@ -95,6 +96,7 @@ def translate_servers(
             found.set(f"topic.properties.{name}", setting.value, setting)
     own = {k: s for k, s in servers.items() if k == OF_OFFSETS or (k not in of_topics and k not in ignored)}
     _of_variant(found, own)
+    set_tiers(found, mine, servers)
     _count(found, own, brokers)
     return found
 
@@ -185,7 +187,8 @@ def refuse_servers(
     topic: Settings, broker: Settings, of_topic: Mapping[str, Property], of_broker: Mapping[str, Property]
 ) -> None:
     """`of_topic`, `of_broker`: what is known of their properties."""
-    for names, why in [*_wrong_of_topic(topic, of_topic), *_wrong_of_brokers(broker, of_broker)]:
+    wrong = [*_wrong_of_topic(topic, of_topic), *refused_tiers(topic, broker, of_topic)]
+    for names, why in [*wrong, *_wrong_of_brokers(broker, of_broker)]:
         settings = {**broker, **topic}
         setting = next((settings[name] for name in names if name in settings), None)
         if setting is not None:

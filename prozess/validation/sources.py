@@ -17,6 +17,7 @@ from prozess.validation.lines import with_lines
 from prozess.validation.neighbour_files import look_beside
 from prozess.validation.reading import SCOPES, Reading, Scope, is_foreign, of_no_promise, placeholder_in
 from prozess.validation.servers import REPLICATION
+from prozess.validation.tiers import OF_STORE, of_plugin
 
 
 def read_file(
@@ -142,13 +143,14 @@ def settle(reading: Reading, clients: Mapping[Scope, Client], version: str, rele
         more = (
             REPLICATION
             if scope == "topic"
-            else tuple(properties_of("topic", client, version))
+            else (*properties_of("topic", client, version), *OF_STORE)
             if scope == "broker"
             else ()
         )
         for name, setting in list(settings.items()):
             placeholder = placeholder_in(setting.value)
-            if (is_foreign(name) and name not in known) or (placeholder and of_no_promise(name)):
+            foreign = is_foreign(name) or (scope == "broker" and of_plugin(name))
+            if (foreign and name not in known) or (placeholder and of_no_promise(name)):
                 reading.aside.append(name)
             elif placeholder:
                 why = f"is a placeholder: what {placeholder} stands for is not in the file"

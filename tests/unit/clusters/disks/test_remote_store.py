@@ -1,11 +1,14 @@
 """The remote store as it is broken: what is away, lost or damaged is put back as it was, by whoever does it."""
 
+import errno
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from prozess.clusters.disks.remote_store import HarmedObjects, StoresAway
 from prozess.clusters.files.remote_segments import STORE_DIRECTORY, read_remote_logs
+from prozess.clusters.machine.processes import captured
 from prozess.clusters.machine.tiered import make_store
 from prozess.harness.config.impairments import HarmedObject, StoreAway
 from prozess.harness.errors import HarnessFailed
@@ -87,3 +90,34 @@ def test_a_partition_without_an_object_cannot_be_harmed(node):
         HarmedObjects().impair(node, harmed(number=3))
     assert HarmedObjects().impaired(node, harmed(number=3))[0] is Tristate.NO
     assert NONE not in whole(node)
+
+
+READ_ONLY = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from prozess.clusters.disks.remote_store import StoresAway
+from prozess.harness.config.impairments import StoreAway
+part, store = StoresAway(), Path(sys.argv[1])
+node = SimpleNamespace(name="broker-1", data_directory=store.parent / "broker-1" / "data")
+fault = StoreAway(how="read-only")
+seen = [part.impaired(node, fault)[0].name]
+part.impair(node, fault); part.impair(node, fault)
+seen += [part.impaired(node, fault)[0].name, len(list(store.rglob("*.log")))]
+try:
+    next(store.rglob("*.log")).unlink()
+except OSError as error:
+    seen.append(error.errno)
+StoresAway().repair(node, fault); part.repair(node, fault)
+print(*seen, part.impaired(node, fault)[0].name)
+"""
+
+
+def test_a_store_that_is_read_only_can_be_read_and_nothing_is_made_or_deleted_in_it(node, need):
+    need("namespaces")
+    before, store = content(node), node.data_directory.parent.parent / "remote-store"
+    # In a mount namespace of its own, with the ids of its own: nothing is mounted outside.
+    command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", READ_ONLY, str(store)]
+    done = captured(command, timeout_s=60)
+    assert (done.stdout.split(), done.stderr) == (["NO", "YES", "2", str(errno.EROFS), "NO"], "")
+    assert content(node) == before
