@@ -106,7 +106,7 @@ where client = {SENTINEL} and outcome = {OK} group by partition
 
 --- anomaly remote-left
 with made as (
-    select partition, min_by(struct(time_ns, topic_id_high, topic_id_low), struct(time_ns, log_position)) as first
+    select partition, min_by(struct(time_ns, topic_id_high, topic_id_low), struct(time_ns, log_position)) as earliest
     from metadata where kind = {OF_PARTITION} and source = {TRUTH} group by partition
 ),
 gone as (
@@ -120,7 +120,7 @@ let_go as (
                where o.partition = s.partition and o.kind = {ObservationKind.LEADER_LOG_START} and o.value > s.last_offset
            )
            when g.time_ns is not null then g.time_ns
-           when m.first.topic_id_high != s.topic_id_high or m.first.topic_id_low != s.topic_id_low then m.first.time_ns
+           when m.earliest.topic_id_high != s.topic_id_high or m.earliest.topic_id_low != s.topic_id_low then m.earliest.time_ns
            end as since_ns
     from remote_segments s
     join fact_partitions f on f.partition = s.partition and f.tiered and f.remote_read
@@ -144,7 +144,7 @@ behind as (
            greatest(f.log_start, c.log_start, coalesce((
                select max(s.last_offset) from remote_segments s
                where s.partition = f.partition and s.step = {NONE} and s.current = 1 and s.state >= {RemoteState.COPIED}
-           ), -1) + 1) as begin
+           ), -1) + 1) as first_left
     from fact_partitions f
     join furthest w on w.partition = f.partition
     join fact_copies c on c.partition = w.partition and c.node = w.node
@@ -155,19 +155,20 @@ grown as (
            sum(r.size) over (partition by r.partition order by r.base_offset) as bytes,
            max(r.attributes & 16) over (partition by r.partition order by r.base_offset) as transactional
     from behind b
-    join replicas r on r.partition = b.partition and r.node = b.node and r.step = {NONE} and r.last_offset >= b.begin
+    join replicas r on r.partition = b.partition and r.node = b.node and r.step = {NONE} and r.last_offset >= b.first_left
 ),
-over as (
-    select partition, node, begin, tier_within_ns, min(struct(base_offset, transactional)) as at
-    from grown where bytes > segment_bytes group by partition, node, begin, tier_within_ns
+beyond as (
+    select partition, node, first_left, tier_within_ns, min(struct(base_offset, transactional)) as next_batch
+    from grown where bytes > segment_bytes group by partition, node, first_left, tier_within_ns
 ),
 reached as (
-    select o.partition, o.node, o.begin, o.at.base_offset as full, o.tier_within_ns, min(s.completed_ns) as full_ns
-    from over o
-    join sends s on s.partition = o.partition and s.outcome = {OK} and s.log_offset >= o.at.base_offset
-    where o.at.transactional = 0
-    group by o.partition, o.node, o.begin, o.at.base_offset, o.tier_within_ns
+    select o.partition, o.node, o.first_left, o.next_batch.base_offset as next_offset, o.tier_within_ns,
+           min(s.completed_ns) as full_ns
+    from beyond o
+    join sends s on s.partition = o.partition and s.outcome = {OK} and s.log_offset >= o.next_batch.base_offset
+    where o.next_batch.transactional = 0
+    group by o.partition, o.node, o.first_left, o.next_batch.base_offset, o.tier_within_ns
 )
-select r.partition, r.node as reader, r.begin as log_offset, r.full - 1 as other_offset, r.full_ns as begin_ns
+select r.partition, r.node as reader, r.first_left as log_offset, r.next_offset - 1 as other_offset, r.full_ns as begin_ns
 from reached r join tier_alive a on a.partition = r.partition
 where r.full_ns + r.tier_within_ns <= a.alive_ns
