@@ -29,9 +29,9 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_580,
+    "checkers": 12_620,
     "clusters": 21_290,
-    "harness": 38_400,
+    "harness": 38_480,
     "nemesis": 5_060,
     "prozess": 1_050,
     "prozess/app": 6_910,
@@ -40,7 +40,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_330,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_410,
+    "spark_checkers": 5_440,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
