@@ -81,6 +81,7 @@ FAMILIES = tuple(
             "log.copies",
             "log.sequences",
             "log.tiers",
+            "log.tier_progress",
             "log.leadership",
             "log.epochs",
             "log.real_time",
