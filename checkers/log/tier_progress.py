@@ -24,7 +24,7 @@ def uncopied(history: PartitionHistory) -> KernelResult:
     Source: KIP-405: the leader copies segments that are not active and end below the last stable offset; RemoteLogManager,
     RLMCopyTask, every remote.log.manager.task.interval.ms, and again after a failure. A segment has no more than
     segment.bytes (LogSegment.shouldRoll), so that of a log which has more than that behind what was copied some segment is
-    full. That it must be copied is asked `tier_within_ns` after the log had as much, while brokers still ran, which the
+    full. The kernel asks for its copy `tier_within_ns` after the log had as much, while brokers still ran, which the
     sentinel's acknowledgement shows.
 
     Counts partitions: `log_offset` and `other_offset` are the first offset that was not copied, and the last one of as many

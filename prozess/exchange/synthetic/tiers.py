@@ -2,7 +2,7 @@
 what was planted.
 
 The first third of the log is in the store and in the first broker's own log, the second in the store and in those of two
-brokers, and the last third in all of them. Of the last segment there is no copy yet. What is planted as a gap is in the
+brokers, and the last third in all of them. The last segment has no copy yet. What is planted as a gap is in the
 second third, where one broker alone needs the store; twins are in the first, where one broker alone has a log of its own.
 """
 
