@@ -258,9 +258,9 @@ def _version(given: ValidationInput, readings: Sequence[Reading], live: LiveClus
         reading.unclear += reading.no_version
     if live is not None:
         return live.version, ""
-    given_version = next((each.kafka_version for each in readings if each.kafka_version is not None), None)
+    saying = next((each for each in readings if each.kafka_version is not None), None)
     usual = LAST_WITH_ZOOKEEPER if "zookeeper.connect" in (settings_of(readings, "broker") or {}) else DEFAULT_VERSION
-    return (usual, "") if given_version is None else (given_version, "a file")
+    return (usual, "") if saying is None else (saying.kafka_version or usual, str(saying.path))
 
 
 def _nothing_found(given: ValidationInput, readings: Sequence[Reading]) -> str:
@@ -339,4 +339,7 @@ def _servers(
         found.unclear += live.doubts
         return found
     brokers = next((each.brokers for each in readings if each.brokers is not None), None)
+    if topic is None:
+        for reading in readings:
+            reading.unclear += reading.makes_topics
     return translate_servers(topic, broker, version, given.brokers or brokers)

@@ -63,6 +63,8 @@ class Reading:
     """The version of the brokers, if the file says it."""
     no_version: list[Unclear] = field(default_factory=list)
     """Why the file does not say the version although it names what runs: unclear unless somebody says it otherwise."""
+    makes_topics: list[Unclear] = field(default_factory=list)
+    """What makes topics with settings that are not read: unclear unless somebody says what the topic has."""
     stands_in: str = ""
     """What runs in the trial in place of the file's own client, as a sentence, where that is another program."""
     notes: list[str] = field(default_factory=list)
@@ -119,6 +121,7 @@ class Reading:
             brokers=other.brokers or self.brokers,
             kafka_version=other.kafka_version or self.kafka_version,
             no_version=self.no_version + other.no_version,
+            makes_topics=self.makes_topics + other.makes_topics,
             stands_in=other.stands_in or self.stands_in,
             notes=list(dict.fromkeys(self.notes + other.notes)),
             own=self.own | other.own,

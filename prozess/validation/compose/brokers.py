@@ -3,9 +3,8 @@
 For brokers that differ the weakest decides (`formats.weakest`). What sets properties and is not read is not understood."""
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +14,21 @@ from prozess.harness.config.configuration import Variant
 from prozess.harness.config.known_properties import Setting
 from prozess.harness.errors import BadInput
 from prozess.validation import reading as documents
-from prozess.validation.compose.resolution import refuse_no_service, resolve
+from prozess.validation.compose.resolution import Resolved, refuse_no_service, resolve
+from prozess.validation.formats.container_setup import (
+    MAKES_TOPICS,
+    Mount,
+    changes_settings,
+    doubts_of_mounts,
+    doubts_of_start,
+    is_tool,
+    log_directories,
+    makes_topics,
+    mount_over,
+    overrides,
+    starts_broker,
+    words_of,
+)
 from prozess.validation.formats.containers import (
     image_of,
     left_at_one_copy,
@@ -26,39 +39,12 @@ from prozess.validation.formats.containers import (
 from prozess.validation.formats.differing_brokers import OF_CONTROLLERS, weakest
 from prozess.validation.formats.filing import names_of
 from prozess.validation.formats.images import KafkaImage, image_named
-from prozess.validation.reading import Reading, placeholder_in
+from prozess.validation.reading import Reading
 
-_LOG_DIRECTORIES = {
-    "apache": "/tmp/kafka-logs",
-    "confluent": "/var/lib/kafka/data",
-    "bitnami": "/bitnami/kafka/data",
-    "another": "/tmp/kafka-logs",
-    "strimzi": "/tmp/kafka-logs",
-}
-"""Where each image keeps its log if nothing says it: Kafka's default; `configure` of cp-kafka; libkafka.sh of Bitnami."""
-_GONE = re.compile(r"/(dev/shm|run|tmp)(/|$)")
-"""Directories of a host that a restart of it may empty."""
 _MOUNTED_CONFIG = "/mnt/shared/config"
 """For Apache's image: its server.properties counts, with the variables added at its end. [KafkaDockerWrapper.scala]"""
-_CONFIG = re.compile(
-    r"/(mnt/shared/config|opt/(bitnami/)?kafka/config|bitnami/kafka/config|etc/kafka(?!/secrets)|etc/confluent/docker)(/.*)?|"
-    r".*/(server|broker|controller|kafka)\.properties"
-)
-_STARTS = re.compile(r"kafka-server-start|/run(\.sh)?$|start-kafka|entrypoint|configure")
-_TOOLS = re.compile(r"kafka-(?!server-start)[a-z]+(-[a-z]+)*(\.sh)?\b|\bcub\b|\bkcat\b|\bkaf\b")
 _IGNORED = "ignored"
 """What Confluent's examples give a container that only runs tools."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """Something that lies over a directory of the container."""
-
-    target: str
-    source: str
-    """A path of the host, or a volume's name; empty: neither."""
-    lasts: bool
-    """It outlives the container."""
 
 
 @dataclass(frozen=True)
@@ -93,31 +79,31 @@ class Service:
         return f"{origin.partition(', ')[0]}, service {self.name}, {variable}"
 
     @cached_property
-    def command(self) -> str:
-        """Returns its entrypoint and command as one line; empty: the image's own."""
-        parts = [self.document.get(key) for key in ("entrypoint", "command")]
-        return " ".join(" ".join(map(str, each)) if isinstance(each, list) else str(each) for each in parts if each)
+    def words(self) -> list[str]:
+        """Returns its entrypoint and command as words; none: the image's own."""
+        return words_of(self.document.get("entrypoint"), self.document.get("command"))
 
     @property
     def is_broker(self) -> bool:
         """Returns whether it runs a server of Kafka: a broker, a controller or both."""
         known = set(self.settings) & names_of("broker", "java")
-        if self.image.runs_broker is False or not known:
+        if self.image.runs_broker is False or is_tool(self.words):
             return False
-        ignored = any(setting.value == _IGNORED for setting in self.settings.values())
-        return not (self.command and _TOOLS.search(self.command) and not _STARTS.search(self.command)) and not ignored
+        if any(setting.value == _IGNORED for setting in self.settings.values()):
+            return False
+        return bool(known) or (self.image.runs_broker is True and starts_broker(self.words))
 
     @property
     def roles(self) -> set[str]:
         """Returns its roles; without process.roles it is a broker."""
-        setting = self.settings.get("process.roles")
+        setting = self.all_settings.get("process.roles")
         return {"broker"} if setting is None else {role.strip() for role in setting.value.split(",")}
 
     @property
     def cluster(self) -> frozenset[str]:
         """Returns by what it finds its cluster: voters or ZooKeeper's servers; empty: it does not say."""
         names = ("controller.quorum.voters", "controller.quorum.bootstrap.servers", "zookeeper.connect")
-        listed = next((self.settings[name].value for name in names if name in self.settings), "")
+        listed = next((self.all_settings[name].value for name in names if name in self.all_settings), "")
         return frozenset(part.strip() for part in listed.split(",") if part.strip())
 
     @property
@@ -127,75 +113,79 @@ class Service:
         replicas = self.document.get("scale", deploy.get("replicas") if isinstance(deploy, Mapping) else None)
         return replicas if isinstance(replicas, int) and replicas > 1 else 1
 
-    @property
-    def mounts(self) -> Iterator[Mount]:
-        """Yields what lies over directories of its container."""
+    @cached_property
+    def mounts(self) -> list[Mount]:
+        """Returns what lies over directories of its container."""
+        found = []
         for each in _list(self.document.get("volumes")):
             if isinstance(each, Mapping):
                 kind, source = str(each.get("type", "volume")), str(each.get("source") or "")
-                yield self._mount(str(each.get("target", "")), source, kind)
+                found.append(self._mount(str(each.get("target", "")), source, kind))
             else:
                 parts = str(each).split(":")
-                yield self._mount(parts[1] if len(parts) > 1 else parts[0], parts[0] if len(parts) > 1 else "", "")
-        for each in _list(self.document.get("tmpfs")):
-            yield Mount(str(each).partition(":")[0], "", lasts=False)
-        for each in _list(self.document.get("configs")):
-            source = str(each.get("source", "") if isinstance(each, Mapping) else each)
-            target = str(each.get("target", f"/{source}") if isinstance(each, Mapping) else f"/{source}")
-            yield Mount(target, f"config {source}", lasts=True)
+                found.append(
+                    self._mount(parts[1] if len(parts) > 1 else parts[0], parts[0] if len(parts) > 1 else "", "")
+                )
+        found += [Mount(str(each).partition(":")[0], "", lasts=False) for each in _list(self.document.get("tmpfs"))]
+        for key, above in (("configs", ""), ("secrets", "/run/secrets")):
+            for each in _list(self.document.get(key)):
+                source = str(each.get("source", "") if isinstance(each, Mapping) else each)
+                target = str(each.get("target") or source) if isinstance(each, Mapping) else source
+                found.append(Mount(str(PurePosixPath(above or "/", target)), f"{key[:-1]} {source}", lasts=True))
+        return found
 
     def _mount(self, target: str, source: str, kind: str) -> Mount:
-        host = source.startswith(("/", ".", "~"))
-        options = (self.volumes.get(source) or {}) if not host else {}
+        if source.startswith(("/", ".", "~")):
+            kept = ("config", "kafka/config")
+            fresh = not any((self.path.parent / Path(source).expanduser() / each).exists() for each in kept)
+            return replace(Mount.of_host(target, source, lasts=kind != "tmpfs"), fresh=fresh)
+        options = self.volumes.get(source) or {}
         of_memory = isinstance(options, Mapping) and "tmpfs" in str(options.get("driver_opts", ""))
-        lasts = bool(source) and kind != "tmpfs" and not of_memory and not (host and _GONE.match(source))
-        return Mount(target, source, lasts)
+        external = isinstance(options, Mapping) and bool(options.get("external"))
+        return Mount(target, source, bool(source) and kind != "tmpfs" and not of_memory, fresh=not external)
 
     # What is not understood of it.
 
     def doubts(self) -> Iterator[tuple[str, str]]:
         """Yields what may set properties and is not read, and what ends with the container: a name and why."""
-        yield from self._of_disk()
-        if self.command and not set(_overrides(self.command)) and _sets_properties(self.command):
-            yield "command", "sets properties of the broker, or variables, by itself: write them into the environment"
-        elif self.command and not _STARTS.search(self.command) and not _overrides(self.command):
-            yield (
-                "command",
-                f"runs {self.command[:60]!r}, and whether this starts a broker with these settings is not known",
-            )
-        for mount in self.mounts:
-            if _CONFIG.fullmatch(mount.target) and not self._reads(mount):
-                why = f"lies over {mount.target}, which may set properties: give that file as --broker, or write them here"
-                yield f"volumes {mount.source or mount.target}", why
-        for key in ("volumes_from", "develop", "provider"):
+        yield from doubts_of_start(self.words)
+        read = [mount for mount in self.mounts if self._mounted(mount) is None]
+        yield from doubts_of_mounts(read, self.image, self.all_settings)
+        for key in ("volumes_from", "develop", "provider", "post_start"):
             if self.document.get(key):
                 yield key, "may change what the broker reads, and is not read"
         if self.document.get("profiles"):
             yield "profiles", "start this broker only where one of them is active, and no file says whether it is"
-        if self.replicas > 1 and {"node.id", "broker.id"} & set(self.settings):
+        if self.numbered_alike:
             yield "scale", f"asks for {self.replicas} containers with one node id"
 
-    def _of_disk(self) -> Iterator[tuple[str, str]]:
-        name = next((name for name in ("log.dirs", "log.dir") if name in self.settings), None)
-        directories = _LOG_DIRECTORIES[self.image.maker] if name is None else self.settings[name].value
-        if placeholder_in(directories):
-            yield "log.dirs", f"is {directories}: whether it outlives the container is not known"
-            return
-        for directory in filter(None, (each.strip() for each in directories.split(","))):
-            over = [mount for mount in self.mounts if PurePosixPath(directory).is_relative_to(mount.target)]
-            mount = max(over, key=lambda each: len(each.target), default=None)
-            if mount is None or not mount.lasts:
-                what = "no volume lies over it" if mount is None else "what lies over it ends with the container"
-                yield (
-                    "volumes",
-                    f"do not keep the log: {directory} is where the broker writes, and {what}. Then the end of a container "
-                    f"is a wiped disk, which no promise takes into account: put a named volume over {directory}",
-                )
+    def doubt_of_zookeeper(self) -> str | None:
+        """Returns why the log of a ZooKeeper server may end with its container; None: it lasts, or this is none."""
+        sign = re.fullmatch(r"(?:.*/)?(cp-zookeeper|zookeeper)", self.image.name.partition("@")[0].partition(":")[0])
+        if sign is None:
+            return None
+        bitnami = "bitnami" in self.image.name
+        cp = sign[1] == "cp-zookeeper"
+        directories = ("/var/lib/zookeeper/data", "/var/lib/zookeeper/log") if cp else ("/data", "/datalog")
+        for directory in ("/bitnami/zookeeper",) if bitnami else directories:
+            over = mount_over(self.mounts, directory)
+            if over is None or not over.lasts:
+                why = "is where ZooKeeper keeps what topics there are, and no volume that lasts lies over it"
+                return f"do not keep the log: {directory} {why}"
+        return None
+
+    @property
+    def numbered_alike(self) -> bool:
+        """Returns whether several containers of it have one node id."""
+        return self.replicas > 1 and bool({"node.id", "broker.id"} & set(self.settings))
+
+    @property
+    def volumes_of_logs(self) -> set[str]:
+        """Returns the volumes and paths of the host that its logs are on."""
+        over = (mount_over(self.mounts, each) for each in log_directories(self.image, self.all_settings))
+        return {mount.source for mount in over if mount is not None and mount.source}
 
     # Further properties: a file that Apache's image takes, and a command line.
-
-    def _reads(self, mount: Mount) -> bool:
-        return self._mounted(mount) is not None or PurePosixPath(mount.target) in (PurePosixPath("/etc/kafka/secrets"),)
 
     def _mounted(self, mount: Mount) -> Path | None:
         """The server.properties that Apache's image takes, where it lies in the Compose file's own directory."""
@@ -213,6 +203,7 @@ class Service:
             return None
         return self.path.parent / real.relative_to(self.path.parent.resolve()) if plain else None
 
+    @cached_property
     def all_settings(self) -> dict[str, Setting]:
         """Returns its properties from a mounted file, then its variables, then its command line, each over the one before."""
         found: dict[str, Setting] = {}
@@ -222,33 +213,11 @@ class Service:
                 found |= dict(documents.entries(loaded, file))
         found |= self.settings
         where = f"{self.path}, service {self.name}, command"
-        return found | {name: Setting(value, where) for name, value in _overrides(self.command).items()}
+        return found | {name: Setting(value, where) for name, value in overrides(self.words).items()}
 
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _overrides(command: str) -> dict[str, str]:
-    """Returns what `--override name=value` sets. [kafka.Kafka.getPropsFromArgs]"""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return {}
-    words = [part for word in words for part in (shlex.split(word) if " --override " in f" {word} " else [word])]
-    found = {}
-    for index, word in enumerate(words):
-        override = word.removeprefix("--override=") if word.startswith("--override=") else None
-        if word == "--override" and index + 1 < len(words):
-            override = words[index + 1]
-        if override is not None:
-            name, _, value = override.partition("=")
-            found[name] = value
-    return found
-
-
-def _sets_properties(command: str) -> bool:
-    return bool(re.search(r"KAFKA_\w+=|--override|\.properties|\bexport\b|\bsed\b|>>", command))
 
 
 # The file as a whole.
@@ -273,12 +242,27 @@ def read_compose(path: Path, service: str | None = None) -> Reading:
         raise BadInput(f"{path} has no broker {service!r}. It has: {', '.join(names)}.")
     reading = Reading(path, "a Compose file", brokers=0, notes=list(found.notes))
     reading.unclear += found.unclear
+    _note_services_beside(found, servers, reading)
     meant = _one_cluster(servers, service, reading)
     _fill(reading, meant, found.origins)
     brokers = [each.name for each in meant]
     if beside := [name for name in found.services if name not in brokers]:
         reading.notes.append(f"{path}: Kafka runs in {', '.join(brokers)}; passed over: {', '.join(beside)}")
     return reading
+
+
+def _note_services_beside(found: Resolved, servers: Sequence[Service], reading: Reading) -> None:
+    """Notes services that keep, or change, what brokers and topics are set to."""
+    with_zookeeper = any("zookeeper.connect" in each.settings for each in servers)
+    for name, document in found.services.items():
+        each = Service(name, document, found.path, found.volumes)
+        where = found.origins.get(name, str(found.path))
+        if with_zookeeper and (why := each.doubt_of_zookeeper()):
+            reading.doubt(f"{name}.volumes", where, why)
+        if why := changes_settings(each.words):
+            reading.doubt(f"{name}.command", where, why)
+        elif makes_topics(each.words):
+            reading.makes_topics.append(Unclear(f"{name}.command", where, MAKES_TOPICS))
 
 
 def _one_cluster(servers: Sequence[Service], service: str | None, reading: Reading) -> list[Service]:
@@ -297,10 +281,11 @@ def _fill(reading: Reading, servers: Sequence[Service], origins: Mapping[str, st
     for each in servers:
         for name, why in each.doubts():
             reading.doubt(f"{each.name}.{name}", origins.get(each.name, str(reading.path)), why)
+    _doubt_what_is_shared(reading, servers, origins)
     version_of_images(reading, {f"{each.name}.image": each.image.name for each in brokers})
-    controllers = {each.name: each.all_settings() for each in servers if each not in brokers}
+    controllers = {each.name: each.all_settings for each in servers if each not in brokers}
     together = weakest(
-        {each.name: each.all_settings() for each in brokers},
+        {each.name: each.all_settings for each in brokers},
         reading.kafka_version or Variant().kafka_version,
         {
             name: {key: settings[key] for key in OF_CONTROLLERS if key in settings}
@@ -314,3 +299,15 @@ def _fill(reading: Reading, servers: Sequence[Service], origins: Mapping[str, st
     if any(image_of(each.document.get("environment") or {}, each.image.name) == "bitnami" for each in brokers):
         for variable, why in left_at_one_copy(together.settings):
             reading.doubt(variable, str(reading.path), why)
+
+
+def _doubt_what_is_shared(reading: Reading, servers: Sequence[Service], origins: Mapping[str, str]) -> None:
+    """Notes logs of several servers on one volume: all copies end with it, and Kafka locks a directory for one of them."""
+    for number, each in enumerate(servers):
+        others = [other.name for other in servers[:number] if other.volumes_of_logs & each.volumes_of_logs]
+        if others or (each.replicas > 1 and each.volumes_of_logs and not each.numbered_alike):
+            sharing = f"as {others[0]} does" if others else f"in each of its {each.replicas} containers"
+            why = f"keep the log on {', '.join(sorted(each.volumes_of_logs))} {sharing}, and all copies end with one volume"
+            reading.doubt(
+                f"{each.name}.volumes", origins.get(each.name, str(reading.path)), f"{why}: give each its own"
+            )

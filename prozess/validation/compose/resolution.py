@@ -57,14 +57,16 @@ def resolve(path: Path) -> Resolved:
     """Reads a Compose file and what it brings in. BadInput for what is no Compose file."""
     found = Resolved(path)
     reader = _Resolver(found, path.parent.resolve())
-    reader.load(path, documents.load(path), reader.variables(path.parent))
+    variables = reader.variables(path.parent)
+    reader.doubt_other_files(variables)
+    reader.load(path, documents.load(path), variables)
     for name in _OVERRIDES.get(path.name, ()):
         over = path.with_name(name)
         if over.exists():
             found.notes.append(f"{over} lies over {path.name}, as Compose does by itself")
             document = reader.document(over.name, path.parent, over.name)
             if document is not None:
-                reader.load(over, document, reader.variables(path.parent))
+                reader.load(over, document, variables)
             break
     reader.finish()
     if found.files and not found.unclear and not reader.unset:
@@ -139,6 +141,21 @@ class _Resolver:
             return {}
         file = self._inside(".env", directory, ".env", required=False)
         return {} if file is None else {name: each.value for name, each in documents.load_environment(file).items()}
+
+    def doubt_other_files(self, variables: Mapping[str, str]) -> None:
+        """Notes that the `.env` names other files than the one that was given. [Compose's pre-defined variables]"""
+        path = self.found.path
+        usual = {path.name, *_OVERRIDES.get(path.name, ())}
+        for name, mine in (("COMPOSE_FILE", usual), ("COMPOSE_ENV_FILES", {".env"})):
+            separator = "," if name == "COMPOSE_ENV_FILES" else variables.get("COMPOSE_PATH_SEPARATOR", ":")
+            others = [
+                each
+                for each in variables.get(name, "").split(separator or ":")
+                if each.removeprefix("./") not in mine | {""}
+            ]
+            if others:
+                where = str(path.with_name(".env"))
+                self.doubt(name, where, f"names {', '.join(others)}, which Compose reads too, and prozess does not")
 
     # Documents.
 

@@ -9,6 +9,16 @@ from typing import Literal
 from prozess.harness.config.client_settings import Unclear
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Setting
+from prozess.validation.formats.container_setup import (
+    MAKES_TOPICS,
+    Mount,
+    changes_settings,
+    doubts_of_mounts,
+    doubts_of_start,
+    is_tool,
+    makes_topics,
+    words_of,
+)
 from prozess.validation.formats.filing import (
     Filing,
     documents_of,
@@ -164,7 +174,8 @@ class EnvironmentFile:
 
 
 _WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "ReplicaSet", "Pod")
-_HAS_PROPERTIES = re.compile(r"KAFKA_|--override|server\.properties")
+_LASTING = ("persistentVolumeClaim", "csi", "nfs")
+"""Volumes that follow a pod to another node. A hostPath does so for a DaemonSet alone, which has a pod for each node."""
 _OF_ONE_NODE = re.compile(r"node\.id|broker\.id|broker\.rack|advertised\.|listeners|log\.dirs?$|controller\.quorum")
 
 
@@ -176,6 +187,11 @@ class _Container:
     image: str
     replicas: int
     variables: dict[str, object] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    """Its command and arguments; none: the image's own."""
+    mounts: list[Mount] = field(default_factory=list)
+    shares: str = ""
+    """The claim that all of its pods mount; empty: none."""
     unclear: dict[str, str] = field(default_factory=dict)
     """Names that were not understood → why."""
 
@@ -210,6 +226,7 @@ class Kubernetes:
         for index, each in enumerate(resources):
             here = list(_brokers(each, maps))
             found += here
+            _note_commands(filing, each)
             if not here:
                 _other(filing, _spelt(each, index), each)
         nodes = [each for each in found if not each.only_controls] or found
@@ -228,10 +245,39 @@ class Kubernetes:
 def _read(filing: Filing, container: _Container) -> None:
     image = image_of(container.variables, container.image)
     read_environment(filing, container.variables, image, container.spelt)
+    settings = {
+        name: Setting(word_of(value) or "", container.spelt)
+        for variable, value in container.variables.items()
+        if (name := property_of(variable, image)) is not None
+    }
+    container.unclear |= dict(doubts_of_start(container.words))
+    container.unclear |= dict(doubts_of_mounts(container.mounts, image_named(container.image), settings))
+    if container.shares:
+        container.unclear["volumes"] = (
+            f"keep the log of each pod on the claim {container.shares!r}, and all copies end with one volume: "
+            f"let volumeClaimTemplates make one for each"
+        )
     for name, why in container.unclear.items():
         filing.unclear(f"{container.spelt}.{name}", why)
     if image == "bitnami":
         internal_topics_of_bitnami(filing, container.spelt)
+
+
+def _note_commands(filing: Filing, document: FileValue) -> None:
+    """Notes containers that change settings of a running cluster, or make topics."""
+    for pod in (_pod(document), value_below(document, "spec", "jobTemplate", "spec", "template", "spec")):
+        for each in (*_mappings(value_below(pod, "initContainers")), *_mappings(value_below(pod, "containers"))):
+            words = words_of(each.get("command"), each.get("args"))
+            spelt = f"{_spelt(document)}.{each.get('name')}.command"
+            if why := changes_settings(words):
+                filing.unclear(spelt, why)
+            elif makes_topics(words):
+                filing.reading.makes_topics.append(Unclear(spelt, str(filing.reading.path), MAKES_TOPICS))
+
+
+def _pod(document: FileValue) -> FileValue:
+    pod = value_below(document, "kind") == "Pod"
+    return value_below(document, "spec") if pod else value_below(document, "spec", "template", "spec")
 
 
 def _other(filing: Filing, spelt: str, document: FileValue) -> None:
@@ -268,7 +314,7 @@ def _brokers(document: FileValue, maps: Mapping[str, FileMapping]) -> Iterator[_
     kind = value_below(document, "kind")
     if kind not in _WORKLOADS:
         return
-    pod = value_below(document, "spec") if kind == "Pod" else value_below(document, "spec", "template", "spec")
+    pod = _pod(document)
     containers = value_below(pod, "containers")
     replicas = value_below(document, "spec", "replicas") if kind in ("StatefulSet", "Deployment", "ReplicaSet") else 1
     for each in containers if isinstance(containers, list) else []:
@@ -279,23 +325,40 @@ def _brokers(document: FileValue, maps: Mapping[str, FileMapping]) -> Iterator[_
             str(each.get("image", "")),
             replicas if isinstance(replicas, int) and replicas > 0 else 1,
         )
-        _variables(container, each, maps, keeps_disk=_keeps_disk(document, pod))
+        _variables(container, each, maps)
+        _of_pod(container, each, document, pod)
         image = image_of(container.variables, container.image)
         names = {property_of(name, image) for name in (*container.variables, *container.unclear)}
-        if names & names_of("broker", "java"):
+        if names & names_of("broker", "java") and not is_tool(container.words):
             yield container
 
 
-def _keeps_disk(document: FileValue, pod: object) -> bool:
-    volumes = _mappings(value_below(pod, "volumes"))
-    return bool(value_below(document, "spec", "volumeClaimTemplates")) or any(
-        key in volume for volume in volumes for key in ("persistentVolumeClaim", "hostPath", "csi", "nfs")
-    )
+def _of_pod(container: _Container, each: FileMapping, document: FileValue, pod: FileValue) -> None:
+    """Takes what the container runs, and what lies over its directories."""
+    container.words = words_of(each.get("command"), each.get("args"))
+    if value_below(each, "lifecycle", "postStart") is not None:
+        container.unclear["lifecycle"] = "runs something after each start, which may change what the broker is set to"
+    claimed = {
+        str(value_below(claim, "metadata", "name"))
+        for claim in _mappings(value_below(document, "spec", "volumeClaimTemplates"))
+    }
+    volumes = {str(volume.get("name")): volume for volume in _mappings(value_below(pod, "volumes"))}
+    for mount in _mappings(each.get("volumeMounts")):
+        name, target = str(mount.get("name")), str(mount.get("mountPath", ""))
+        volume = volumes.get(name, {})
+        if "hostPath" in volume:
+            path = str(value_below(volume, "hostPath", "path"))
+            lasts = value_below(document, "kind") == "DaemonSet"
+            container.mounts.append(Mount.of_host(target, path, lasts=lasts))
+            continue
+        lasts = name in claimed or any(key in volume for key in _LASTING)
+        container.mounts.append(Mount(target, name, lasts, fresh=lasts))
+        claim = value_below(volume, "persistentVolumeClaim", "claimName")
+        if claim is not None and name not in claimed and container.replicas > 1:
+            container.shares = str(claim)
 
 
-def _variables(
-    container: _Container, document: FileMapping, maps: Mapping[str, FileMapping], *, keeps_disk: bool
-) -> None:
+def _variables(container: _Container, document: FileMapping, maps: Mapping[str, FileMapping]) -> None:
     """Collects a container's variables as Kubernetes does: `envFrom` first, `env` over it."""
     for source in _mappings(document.get("envFrom")):
         name = value_below(source, "configMapRef", "name")
@@ -318,13 +381,6 @@ def _variables(
             container.unclear[name] = "has its value from elsewhere (valueFrom), which is not in this file"
         else:
             container.variables[name] = ""
-    if not keeps_disk:
-        container.unclear["volumes"] = (
-            "are none that outlive the pod, and no promise takes the loss of a broker's disk into account"
-        )
-    for key in ("command", "args"):
-        if _HAS_PROPERTIES.search(word_of(document.get(key)) or ""):
-            container.unclear[key] = "is a command that sets properties of the broker, or variables, by itself"
 
 
 def _mappings(value: object) -> list[FileMapping]:

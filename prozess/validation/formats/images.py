@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from prozess.validation.reading import placeholder_in
+
 Maker = Literal["apache", "confluent", "bitnami", "strimzi", "another"]
 """The publisher of the image: each has rules of its own for variables, directories and tags."""
 CONFLUENT: Mapping[str, str] = {
@@ -23,6 +25,8 @@ _MAKERS: tuple[tuple[Maker, re.Pattern[str]], ...] = (
     ("bitnami", re.compile(r"(?:.*/)?(?:bitnami|bitnamilegacy|bitnamisecure)/kafka")),
     ("strimzi", re.compile(r"(?:.*/)?strimzi/kafka")),
 )
+_OTHERS = re.compile(r"(?:.*/)?(?:redpanda|warpstream\S*|automq|kop|pulsar\S*|tansu|bufstream)")
+"""Programs that speak Kafka's protocol, and are none of Kafka's releases."""
 _BESIDE_BROKERS = re.compile(
     r"(?:.*/)?(?:kafka-ui|kafbat-ui|kafdrop|akhq|console|cmak|kafka-manager|burrow|kcat|kafkacat|kafka[-_]exporter|"
     r"cp-(?:kafka|server)-connect(?:-base)?|cp-kafka-(?:rest|mqtt)|cp-schema-registry|cp-ksqldb-\w+|cp-kcat|cp-zookeeper|"
@@ -57,6 +61,10 @@ def image_named(name: str) -> KafkaImage:
     maker = next((maker for maker, sign in _MAKERS if sign.fullmatch(repository)), another)
     broker = True if maker != "another" else False if _BESIDE_BROKERS.fullmatch(repository) else None
     version, why = _version(maker, tag)
+    if _OTHERS.fullmatch(repository):
+        why = "is another program than Kafka, has no version of it, and no promise here is of it"
+    elif (unset := placeholder_in(name)) is not None:
+        version, why = None, f"has {unset} in its name, which no file sets"
     if not name:
         why = "is not named, so nothing says which version of Kafka runs"
     return KafkaImage(name, maker, broker, version, why)
@@ -64,7 +72,7 @@ def image_named(name: str) -> KafkaImage:
 
 def _parts(name: str) -> tuple[str, str]:
     """The repository and the tag; a digest is neither."""
-    plain = name.partition("@")[0]
+    plain = re.sub(r":\$\{[^}]*\}", ":$", name.partition("@")[0])
     before, colon, tag = plain.rpartition(":")
     return (before, tag) if colon and "/" not in tag else (plain, "")
 
@@ -82,6 +90,8 @@ def _version(maker: Maker, tag: str) -> tuple[str | None, str]:
             f"has {f'the tag {tag!r}' if tag else 'no tag'}, which is another version of Kafka from time to time",
         )
     major, minor, patch = found.groups()
+    if re.match(r"-?(rc|alpha|beta|SNAPSHOT)", tag[found.end() :], re.IGNORECASE):
+        return None, f"has the tag {tag!r}, which is no release, and what it lacks of one is not known"
     if maker == "confluent":
         line = CONFLUENT.get(f"{major}.{minor}")
         if line is None:

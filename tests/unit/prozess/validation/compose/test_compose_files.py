@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from prozess.harness.config.known_properties import Setting
 from prozess.harness.errors import BadInput
+from prozess.validation.command import ValidationInput, translate
 from prozess.validation.compose.brokers import read_compose
 from prozess.validation.compose.resolution import docker_configuration, interpolated, resolve
 from prozess.validation.formats.differing_brokers import weakest
@@ -126,7 +127,19 @@ def test_two_clusters_in_one_file_are_told_apart_by_service(tmp_path):
         ("image:", "profiles: [debug]\n    image:", "profiles"),
         ("image:", "command: sh -c 'export KAFKA_ACKS=1; run'\n    image:", "command"),
         ("image:", "command: sleep infinity\n    image:", "command"),
+        ("image:", "command: [/scripts/run.sh]\n    image:", "command"),
+        ("image:", "command: [sh, -c, 'echo a=b | tee -a c; /etc/kafka/docker/run']\n    image:", "command"),
+        ("image:", "command: [kafka-server-start.sh, server.properties]\n    image:", "command"),
+        ("image:", "post_start: [{command: kafka-configs.sh --alter}]\n    image:", "post_start"),
         ("image:", "scale: 3\n    image:", "scale"),
+        ("KAFKA_LOG_DIRS: /var/lib", "KAFKA_METADATA_LOG_DIR: /meta\n      KAFKA_LOG_DIRS: /var/lib", "volumes"),
+        ("'k1:/var/lib/kafka/data'", "'k1:/var/lib/kafka/data', './c:/opt/kafka'", "volumes ./c"),
+        ("'k1:/var/lib/kafka/data'", "'k1:/var/lib/kafka/data', './c:/mnt'", "volumes ./c"),
+        ("'k1:/var/lib/kafka/data'", "'k1:/var/lib/kafka/data', 'c:/etc/kafka/docker'", "volumes c"),
+        ("image:", "secrets: [{source: s, target: /x/server.properties}]\n    image:", "volumes secret s"),
+        ("apache/kafka:4.1.0", "apache/kafka:4.1.0-rc1", "image"),
+        ("apache/kafka:4.1.0", "apache/kafka:${TAG:-4.1.0}", "image"),
+        ("apache/kafka:4.1.0", "redpandadata/redpanda:v24.1.1", "image"),
         ("'k1:/var/lib/kafka/data'", "'k1:/var/lib/kafka/data', './c:/etc/kafka'", "volumes ./c"),
         ("apache/kafka:4.1.0", "apache/kafka:latest", "image"),
         ("apache/kafka:4.1.0", "apache/kafka@sha256:00", "image"),
@@ -153,10 +166,92 @@ def test_a_named_volume_in_memory_ends_with_its_host(tmp_path):
     assert "k1.volumes" in doubts(read_compose(file(tmp_path, broker("k1"), more=more)))
 
 
-def test_overrides_of_a_command_line_count_most(tmp_path):
+def test_overrides_of_a_command_line_count_most_and_the_file_that_it_starts_with_is_not_known(tmp_path):
     more = "command: [kafka-server-start.sh, server.properties, --override, min.insync.replicas=1]\n"
     reading = read_compose(file(tmp_path, broker("k1", more=more)))
     assert values(reading)["min.insync.replicas"] == "1"
+    assert "past the start of its image" in doubts(reading)["k1.command"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/etc/kafka/docker/run",
+        "[/__cacert_entrypoint.sh, /etc/kafka/docker/run]",
+        "[sh, -c, 'sleep 5; exec /etc/kafka/docker/run']",
+        "[bash, -ec, 'set -e\n\n /etc/kafka/docker/run']",
+        "bash -c 'echo it begins && /etc/kafka/docker/run'",
+    ],
+)
+def test_the_start_of_the_image_sets_nothing_else_however_it_is_called(tmp_path, command):
+    assert doubts(read_compose(file(tmp_path, broker("k1", more=f"command: {command}\n")))) == {}
+
+
+def test_a_broker_without_variables_whose_file_is_mounted_is_a_broker(tmp_path):
+    (tmp_path / "conf").mkdir()
+    properties = "process.roles=broker,controller\ncontroller.quorum.voters=1@k1:9093,2@k2:9093\n"
+    properties += "unclean.leader.election.enable=true\nlog.dirs=/log\n"
+    (tmp_path / "conf" / "server.properties").write_text(properties)
+    mounted = "volumes: ['./conf:/mnt/shared/config', 'k2:/log']"
+    reading = read_compose(file(tmp_path, broker("k1"), f"\n  k2:\n    image: apache/kafka:4.1.0\n    {mounted}\n"))
+    assert (reading.brokers, values(reading)["unclean.leader.election.enable"]) == (2, "true")
+    assert doubts(reading) == {}
+
+
+@pytest.mark.parametrize(("second", "shares"), [("k1:/var", True), ("k2:/var", False)])
+def test_logs_of_two_brokers_on_one_volume_are_no_two_copies(tmp_path, second, shares):
+    found = doubts(read_compose(file(tmp_path, broker("k1"), broker("k2").replace("k2:/var", second))))
+    assert ["all copies end with one volume" in why for why in found.values()] == [True] * shares
+
+
+@pytest.mark.parametrize(
+    ("command", "changes"),
+    [
+        ("kafka-configs.sh --alter --entity-type brokers --entity-default --add-config a=b", True),
+        ("sh -c 'kafka-features.sh --bootstrap-server k1:9092 upgrade --feature x=1'", True),
+        ("kafka-configs.sh --describe --entity-type brokers", False),
+        ("kafka-topics.sh --list", False),
+    ],
+)
+def test_a_container_that_changes_settings_of_the_running_cluster_is_not_passed_over(tmp_path, command, changes):
+    init = f'\n  init:\n    image: apache/kafka:4.1.0\n    command: "{command}"\n'
+    found = doubts(read_compose(file(tmp_path, broker("k1"), init)))
+    assert (["init.command"] if changes else []) == list(found)
+
+
+def test_topics_that_a_container_makes_are_unclear_unless_a_file_says_what_they_have(tmp_path):
+    init = "\n  init:\n    image: apache/kafka:4.1.0\n    command: kafka-topics.sh --create --replication-factor 1\n"
+    path = file(tmp_path, broker("k1"), broker("k2"), init)
+    producer, topic = tmp_path / "producer.properties", tmp_path / "topic.properties"
+    producer.write_text("acks=all\n")
+    topic.write_text("replication.factor=2\n")
+    alone = translate(ValidationInput(producer=producer, compose=path))
+    assert [each.name for reading in alone.readings for each in reading.unclear] == ["init.command"]
+    both = translate(ValidationInput(producer=producer, compose=path, topic=topic))
+    assert [each.name for reading in both.readings for each in reading.unclear] == []
+
+
+@pytest.mark.parametrize(("volumes", "keeps"), [("[a:/data, b:/datalog]", True), ("[a:/data]", False), ("[]", False)])
+def test_what_zookeeper_keeps_must_last_too(tmp_path, volumes, keeps):
+    server = broker("k1").replace("KAFKA_PROCESS_ROLES: broker,controller", "KAFKA_ZOOKEEPER_CONNECT: zk:2181")
+    zookeeper = f"\n  zk:\n    image: zookeeper:3.8\n    volumes: {volumes}\n"
+    assert ("zk.volumes" not in doubts(read_compose(file(tmp_path, server, zookeeper)))) == keeps
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("COMPOSE_FILE=compose.yml:other.yml\n", "COMPOSE_FILE"),
+        ("COMPOSE_PATH_SEPARATOR=;\nCOMPOSE_FILE=./compose.yml;other.yml\n", "COMPOSE_FILE"),
+        ("COMPOSE_ENV_FILES=.env,other.env\n", "COMPOSE_ENV_FILES"),
+        ("COMPOSE_FILE=compose.yml:compose.override.yml\nCOMPOSE_PROJECT_NAME=x\n", None),
+    ],
+)
+def test_other_files_that_the_env_file_names_are_named(tmp_path, text, named):
+    (tmp_path / ".env").write_text(text)
+    assert list(doubts(read_compose(file(tmp_path, broker("k1"), name="compose.yml")))) == (
+        [] if named is None else [named]
+    )
 
 
 def test_a_file_that_apaches_image_takes_is_read_below_the_variables(tmp_path):
@@ -177,7 +272,8 @@ def test_a_file_that_apaches_image_takes_is_read_below_the_variables(tmp_path):
     ("name", "version", "runs_broker"),
     [
         ("apache/kafka:3.9.0", "3.9.0", True),
-        ("docker.io/apache/kafka-native:4.0.1-rc2", "4.0.1", True),
+        ("docker.io/apache/kafka-native:4.0.1-rc2", None, True),
+        ("apache/kafka:${TAG:-4.0.1}", None, True),
         ("confluentinc/cp-kafka:7.9.3", "3.9.0", True),
         ("registry:5000/mirror/cp-server:8.0.0-1-ubi9", "4.0.0", True),
         ("confluentinc/cp-kafka:12.1.0", None, True),

@@ -346,6 +346,8 @@ MANIFESTS = """
                 - {name: KAFKA_ADVERTISED_LISTENERS, value: "PLAINTEXT://$(POD).kafka:9092"}
                 - {name: KAFKA_MIN_INSYNC_REPLICAS, value: "2"}
                 - {name: KAFKA_DEFAULT_REPLICATION_FACTOR, valueFrom: {configMapKeyRef: {name: tuning, key: FACTOR}}}
+                - {name: KAFKA_LOG_DIRS, value: /data/kafka}
+              volumeMounts: [{name: data, mountPath: /data}]
       volumeClaimTemplates: [{metadata: {name: data}}]
 """
 
@@ -356,6 +358,7 @@ def test_a_stateful_set_of_brokers_is_read(tmp_path):
         "unclean.leader.election.enable": "true",
         "min.insync.replicas": "2",
         "default.replication.factor": "3",
+        "log.dirs": "/data/kafka",
     }
     assert reading.brokers == 3
     assert not reading.unclear
@@ -372,7 +375,31 @@ def test_a_stateful_set_of_brokers_is_read(tmp_path):
         ),
         ("configMapRef: {name: tuning}", "configMapRef: {name: others}", "envFrom[0]", "not in this file"),
         ("KAFKA_MIN_INSYNC_REPLICAS", "KAFKA_CFG_MIN_INSYNC_REPLICAS", "KAFKA_DEFAULT_REPLICATION_FACTOR", "Bitnami"),
-        ("volumeClaimTemplates:", "somethingElse:", "volumes", "outlive the pod"),
+        ("volumeClaimTemplates:", "somethingElse:", "volumes", "ends with the container"),
+        ("mountPath: /data", "mountPath: /elsewhere", "volumes", "no volume lies over it"),
+        ("volumeMounts: [{name: data, mountPath: /data}]", "workingDir: /", "volumes", "no volume lies over it"),
+        ("/data/kafka}", "$(POD)}", "log.dirs", "outlives the container is not known"),
+        (
+            "containers:",
+            "volumes: [{name: data, hostPath: {path: /x}}]\n          containers:",
+            "volumes",
+            "ends with the container",
+        ),
+        ("volumeMounts: [", "volumeMounts: [{name: c, mountPath: /mnt/shared/config}, ", "volumes c", "set properties"),
+        ("volumeMounts: [", "volumeMounts: [{name: c, mountPath: /opt}, ", "volumes c", "set properties"),
+        ("envFrom:", "command: [/scripts/run.sh]\n              envFrom:", "command", "is not known"),
+        (
+            "envFrom:",
+            "args: [kafka-server-start.sh, s.properties]\n              envFrom:",
+            "command",
+            "past the start",
+        ),
+        (
+            "envFrom:",
+            "lifecycle: {postStart: {exec: {command: [x]}}}\n              envFrom:",
+            "lifecycle",
+            "after each start",
+        ),
         ('"2"', '"{{ .Values.least }}"', "KAFKA_MIN_INSYNC_REPLICAS", "is a placeholder"),
         ("envFrom:", "command: [sh, -c, 'export KAFKA_ACKS=1; run']\n              envFrom:", "command", "by itself"),
     ],
