@@ -36,7 +36,7 @@ from uuid import UUID
 
 from prozess.harness.errors import MissingTool
 from prozess.harness.installation import home_directory
-from prozess.harness.run_directory import RunDirectory, write_whole
+from prozess.harness.run_directory import RunDirectory, read_document, write_whole
 
 TOKEN, RUN, DIGEST = "token", "run.json", "plan.sha256"
 PLAN, PIDS, MADE = "plan.json", "pids.jsonl", "made.jsonl"
@@ -170,7 +170,7 @@ def is_ours(run: RunDirectory) -> bool:
     """Returns whether this machine carried out the plan that the directory has now."""
     record = record_of(run)
     try:
-        return record is not None and record.knows_plan(run.plan.read_text(encoding="utf-8"))
+        return record is not None and record.knows_plan(read_document(run.plan))
     except (OSError, UnicodeDecodeError):
         return False
 

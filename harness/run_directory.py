@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
+from prozess.harness import inputs
 from prozess.harness.errors import BadInput, HistoryUnreadable
 
 if TYPE_CHECKING:
@@ -357,10 +358,19 @@ def replacing(path: Path, *, writer: int | None = None) -> Iterator[Path]:
     part.replace(path)
 
 
+DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+"""The plan of a million cells is shorter, and a stranger's may have no end: it is read whole."""
+
+
+def read_document(path: Path) -> str:
+    """Returns the text of a JSON file of a run. OSError also for one that is too long, or is no file and has no end."""
+    return inputs.read_bytes(path, limit_bytes=DOCUMENT_BYTES_MAX).decode("utf-8")
+
+
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Returns the value in a JSON file of a run. HistoryUnreadable, with the file's name, if it is missing or torn."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_document(path))
     except (OSError, ValueError, RecursionError) as error:
         raise HistoryUnreadable(f"{path} is missing or not readable as JSON: {error}.") from error
 

@@ -47,7 +47,7 @@ from prozess.harness.processes import (
     process_status,
     send_signal,
 )
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, read_document
 from prozess.nemesis.journal import Journal, UndoState, read_journal
 from prozess.nemesis.nemesis import Nemesis
 
@@ -206,7 +206,7 @@ def claims_of(run: RunDirectory, sweepers: Sweepers) -> Iterator[str]:
 
 def _reaching(run: RunDirectory) -> str:
     try:
-        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+        plan = parse_plan(read_document(run.plan), source=str(run.plan))
     except (OSError, UnicodeDecodeError, ProzessError) as error:
         return f"read plan.json, which cannot be read ({error})"
     return ", ".join(reaches(plan)) or f"reach a cluster of the {plan.backend} backend"

@@ -20,7 +20,7 @@ from prozess.harness.interfaces.checking import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import BINNED
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.result_tables import FINDINGS, WINDOWS, WITNESSES, ResultTable
-from prozess.harness.run_directory import RunDirectory, replacing
+from prozess.harness.run_directory import RunDirectory, read_document, replacing
 from prozess.harness.schema import FORMAT_VERSION, NONE
 
 _ARROW = {"i4": pa.int32(), "i8": pa.int64(), "text": pa.string()}
@@ -92,7 +92,7 @@ def _unnested(nested: pa.ListArray, dtype: np.dtype) -> list[np.ndarray]:
 
 def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
     """Writes the files of `findings/` and replaces what is there. StorageFull if there is no room."""
-    plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    plan = parse_plan(read_document(run.plan), source=str(run.plan))
     cells = {planned.partition: planned.cell for planned in plan.partitions}
     facts = _facts(findings)
     columns = facts | {"cell": _integers([cells.get(f.partition, NONE) for f in findings], np.int32)}

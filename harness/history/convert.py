@@ -21,7 +21,7 @@ from prozess.harness.history.topic_lives import TopicLives
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.codes import Dictionaries, broker_mask
 from prozess.harness.recording.rows import read_segments, recorded, rows_in
-from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.run_directory import RunDirectory, read_document, read_object
 from prozess.harness.schema import MISSING, NONE, READS, SENDS, TABLES, Outcome, Table
 
 # Where records were acknowledged that do not say themselves where they were sent: a verifiable producer's "prefix.n".
@@ -260,7 +260,7 @@ def finish_recording(run: RunDirectory) -> None:
 
 def _plan(run: RunDirectory) -> Plan:
     try:
-        return parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+        return parse_plan(read_document(run.plan), source=str(run.plan))
     except (OSError, UnicodeDecodeError) as error:
         raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
 

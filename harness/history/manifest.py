@@ -26,7 +26,7 @@ from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
 from prozess.harness.history.row_groups import NotClustered, row_ranges_of
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
-from prozess.harness.run_directory import LostRows, RunDirectory, is_within, write_whole
+from prozess.harness.run_directory import LostRows, RunDirectory, is_within, read_document, write_whole
 from prozess.harness.schema import TABLES
 from prozess.harness.values import Frozen
 
@@ -286,7 +286,7 @@ def plan_of(run: RunDirectory, condition: Condition) -> Plan:
     """Returns the plan of a run. NotJudged if it cannot be read because it is damaged; otherwise BadInput or
     HistoryUnreadable."""
     try:
-        text = run.plan.read_text(encoding="utf-8")
+        text = read_document(run.plan)
         return parse_plan(text, source=str(run.plan))
     except (OSError, UnicodeDecodeError, ProzessError) as error:
         if run.plan.name not in condition.damaged:
@@ -307,7 +307,7 @@ def has_history(run: RunDirectory) -> bool:
 def read_manifest(run: RunDirectory) -> Manifest:
     """Returns the manifest. HistoryUnreadable if it is missing, is no manifest, or was changed."""
     try:
-        content = run.manifest.read_bytes()
+        content = read_document(run.manifest).encode()
         manifest = Manifest.model_validate_json(content)
     except OSError as error:
         raise HistoryUnreadable(f"{run.manifest} cannot be read: {error.strerror}.") from error

@@ -38,7 +38,7 @@ from prozess.harness.plan.bounds import bounds_of
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
-from prozess.harness.run_directory import LostRows, RunDirectory, read_object
+from prozess.harness.run_directory import LostRows, RunDirectory, read_document, read_object
 from prozess.harness.schema import NONE, RECORDER_CLIENT, TABLES, ObservationKind
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
@@ -122,7 +122,7 @@ class History:
         """Opens the history of a run. HistoryUnreadable, with table and reason, if any table is missing, torn, or of
         another version."""
         try:
-            text = run.plan.read_text(encoding="utf-8")
+            text = read_document(run.plan)
         except (OSError, UnicodeDecodeError) as error:
             raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
         return History(run, parse_plan(text, source=str(run.plan)))

@@ -24,7 +24,7 @@ from prozess.harness.impact.reactions import Reaction, ScheduleOutcome, reaction
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.recording.codes import read_texts
-from prozess.harness.run_directory import RunDirectory, read_object, read_resolved
+from prozess.harness.run_directory import RunDirectory, read_document, read_object, read_resolved
 from prozess.harness.schema import MISSING, Outcome, Tristate
 from prozess.harness.values import Frozen
 
@@ -257,7 +257,7 @@ def reactions_of(history: History) -> dict[int, Reaction]:
     dictionaries = read_texts(run.dictionaries)
     faults = history.table("faults")
     records = fault_records(faults, dictionaries)
-    planned = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan)).steps
+    planned = parse_plan(read_document(run.plan), source=str(run.plan)).steps
     schedule = ScheduleOutcome(planned, history.table("steps"), _aimed_at(run, planned))
     return reactions(records, faults, history.table("metadata"), schedule)
 

@@ -50,7 +50,7 @@ from prozess.harness.plan.schedule import (
     selects,
 )
 from prozess.harness.plan.trial import Limits, Traffic
-from prozess.harness.run_directory import RunDirectory, read_json
+from prozess.harness.run_directory import RunDirectory, read_document, read_json
 from prozess.harness.schema import FORMAT_VERSION, RECORDER_CLIENT, role_named
 from prozess.harness.values import Frozen
 
@@ -462,7 +462,7 @@ class Plan(Frozen):
 def read_plan(run: RunDirectory) -> Plan:
     """Reads the plan of a run. HistoryUnreadable if its file is missing or torn; BadInput if it is of another version."""
     try:
-        return parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+        return parse_plan(read_document(run.plan), source=str(run.plan))
     except (OSError, UnicodeDecodeError, BadInput):  # this says what is wrong with the file
         return parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
 

@@ -17,7 +17,7 @@ from prozess.harness.history.parquet import ensure_every_table
 from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.report.server_complaints import ServerComplaints, of_run
 from prozess.harness.report.words import again
-from prozess.harness.run_directory import RunDirectory, read_object, write_json, write_whole
+from prozess.harness.run_directory import RunDirectory, read_document, read_object, write_json, write_whole
 from prozess.harness.schema import MISSING
 from prozess.harness.verdict import TrialVerdict
 
@@ -108,7 +108,7 @@ def _seconds(run: RunDirectory) -> dict[str, float]:
 def read_verdict(run: RunDirectory) -> TrialVerdict:
     """Returns the verdict of a run. BadInput if verdict.json is not one of this version."""
     try:
-        return TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+        return TrialVerdict.model_validate_json(read_document(run.verdict))
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or "the file"

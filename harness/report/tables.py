@@ -18,7 +18,7 @@ from prozess.harness.interfaces.witnesses import no_windows
 from prozess.harness.plan.plan import Plan
 from prozess.harness.printable import number_of
 from prozess.harness.report.words import SIGNS
-from prozess.harness.run_directory import RunDirectory, read_json
+from prozess.harness.run_directory import RunDirectory, read_document, read_json
 from prozess.harness.schema import MISSING
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict, WindowJudged
 
@@ -263,7 +263,7 @@ def read_impact(run: RunDirectory) -> ImpactShown | None:
     """Reads what the faults cost; None = the run was not checked for it."""
     if not run.impact.is_file():
         return None
-    return ImpactShown.model_validate_json(run.impact.read_text(encoding="utf-8"))
+    return ImpactShown.model_validate_json(read_document(run.impact))
 
 
 def impact_rows(shown: ImpactShown) -> list[tuple[str, ...]]:

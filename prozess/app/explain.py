@@ -334,14 +334,14 @@ def _explain_run(path: Path) -> None:
     from prozess.harness.history.manifest import refuse_damaged
     from prozess.harness.report.terminal import show_verdict
     from prozess.harness.report.words import SIGNS, has_section, seen_groups
-    from prozess.harness.run_directory import RunDirectory
+    from prozess.harness.run_directory import RunDirectory, read_document
     from prozess.harness.verdict import AnomalyOutcome, TrialVerdict
 
     run = RunDirectory.existing(path)
     if not run.verdict.exists():
         raise BadInput(f"{str(path)!r} has no verdict yet. `prozess check {path}` makes one from what was recorded.")
     refuse_damaged(run, run.verdict)
-    verdict = TrialVerdict.model_validate_json(run.verdict.read_bytes())
+    verdict = TrialVerdict.model_validate_json(read_document(run.verdict))
     show_verdict(verdict, run)
     out = console()
     for group in seen_groups(verdict):

@@ -7,7 +7,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import refuse_damaged
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step, parse_target
-from prozess.harness.run_directory import RunDirectory, read_resolved
+from prozess.harness.run_directory import RunDirectory, read_document, read_resolved
 
 Resolved = Sequence[Mapping[str, Any]]
 """Entries of resolved.json: step_number, role (or the name of a parameter), nodes, and the parameters as they were
@@ -22,7 +22,7 @@ def replay_plan(run: RunDirectory, *, exact: bool) -> Plan:
     """
     refuse_damaged(run, run.plan, run.resolved)
     try:
-        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+        plan = parse_plan(read_document(run.plan), source=str(run.plan))
     except OSError as error:
         raise BadInput(f"{str(run.plan)!r} cannot be read: {error.strerror}. Give a run directory.") from error
     if plan.origin != "trial":

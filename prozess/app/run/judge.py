@@ -23,7 +23,7 @@ from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.recording.metric_series import MetricTable
 from prozess.harness.recording.metrics import BY_NAME, Origin
 from prozess.harness.result_tables import FACTS, VERDICT_INPUTS
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, read_document
 from prozess.harness.schema import MISSING, StepOutcome
 from prozess.harness.verdict import (
     AlertResult,
@@ -123,7 +123,7 @@ def write_judged_tables(run: RunDirectory, condition: Condition) -> None:
 def read_application(run: RunDirectory) -> ApplicationVerdict:
     """Returns what a test found of its application. HistoryUnreadable if application.json is not of this version."""
     try:
-        return ApplicationVerdict.model_validate_json(run.application.read_text(encoding="utf-8"))
+        return ApplicationVerdict.model_validate_json(read_document(run.application))
     except (OSError, ValueError) as error:
         raise HistoryUnreadable(
             f"{run.application} is not what a test of this version writes: {error}. Run the test again."

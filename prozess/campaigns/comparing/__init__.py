@@ -15,7 +15,7 @@ from prozess.harness.errors import BadInput, HistoryUnreadable, ProzessError
 from prozess.harness.history.manifest import refuse_damaged
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.run_directory import RunDirectory, read_object, seconds_in_all
+from prozess.harness.run_directory import RunDirectory, read_document, read_object, seconds_in_all
 from prozess.harness.values import Frozen
 from prozess.harness.verdict import TrialVerdict
 
@@ -39,7 +39,7 @@ class RunSummary:
         """The plan. BadInput if it is of another version."""
         refuse_damaged(self.run, self.run.plan)
         try:
-            text = self.run.plan.read_text(encoding="utf-8")
+            text = read_document(self.run.plan)
         except (OSError, UnicodeDecodeError) as error:
             raise HistoryUnreadable(f"{self.run.plan} cannot be read: {error}.") from error
         return parse_plan(text, source=str(self.run.plan))

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from prozess import command
 from prozess.app.wiring import heal_run
-from prozess.harness import machine_record
+from prozess.harness import inputs, machine_record, run_directory
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.plan.outside_effects import reaches
@@ -214,6 +215,11 @@ READS = {
     "check --out": lambda sent, out: ["check", sent, "--engine", "local", "--out", out],
     "report": lambda sent, out: ["report", sent],
     "export jepsen": lambda sent, out: ["export", "jepsen", sent, "--out", out / "history.edn"],
+    "trends --out": lambda sent, out: ["trends", sent.parent, "--out", out / "trends.html"],
+    "effects --out": lambda sent, out: ["effects", sent.parent, "--out", out / "effects.html"],
+    "tables --out": lambda sent, out: ["tables", sent.parent, "--out", out / "tables"],
+    "matrix": lambda sent, out: ["matrix", sent],
+    "matrix merge --out": lambda sent, out: ["matrix", "merge", sent, sent, "--out", out / "merged"],
     "heal": lambda sent, out: ["heal", sent],
     "heal --runs": lambda sent, out: ["heal", "--runs", sent.parent],
 }
@@ -341,6 +347,37 @@ def test_a_pipe_in_a_directory_that_was_sent_keeps_nobody_waiting(sent, capsys, 
     code, _, said = called(capsys, "report", sent, monkeypatch=monkeypatch)
     assert code == BadInput.exit_code
     assert "verdict.json' is a pipe, and the files of a run are files" in said.err
+
+
+@pytest.mark.parametrize("name", ["plan.json", "manifest.json", "source.json"])
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_no_file_that_was_sent_is_read_without_an_end(command, name, sent, capsys, monkeypatch):
+    monkeypatch.setattr(run_directory, "DOCUMENT_BYTES_MAX", 2**20)
+    os.truncate(sent / name, 2**24) if (sent / name).exists() else (sent / name).write_bytes(bytes(2**24))
+    most = [0]
+    plain = inputs.read_bytes
+
+    def counted(path, **limits):
+        most[0] = max(most[0], limits.get("limit_bytes", inputs.LIMIT_BYTES))
+        return plain(path, **limits)
+
+    monkeypatch.setattr(inputs, "read_bytes", counted)
+    whole = [Path.read_bytes, Path.read_text]
+    for way in whole:
+        monkeypatch.setattr(Path, way.__name__, _refuse_long(way))
+    words = {"check": [sent, "--engine", "local"], "compare": [sent, sent]}.get(command, [sent])
+    code, _, said = called(capsys, command, *words, monkeypatch=monkeypatch)
+    assert code in (0, 1, 2, 255), said.err
+    assert "bug in prozess" not in said.err
+    assert most[0] <= inputs.LIMIT_BYTES
+
+
+def _refuse_long(way):
+    def read(path, *arguments, **named):
+        assert path.stat().st_size < 2**24, f"{path.name} is read whole, however long it is"
+        return way(path, *arguments, **named)
+
+    return read
 
 
 def test_the_page_has_a_row_for_each_command():
