@@ -13,6 +13,7 @@ from pathlib import Path
 from prozess.harness.errors import BadInput
 from prozess.harness.suggestions import did_you_mean
 from prozess.validation import reading as documents
+from prozess.validation.formats.spring import CONFIG_SERVERS
 from prozess.validation.reading import Reading, entries
 
 FILE_BYTES_MAX = 1_048_576
@@ -34,13 +35,16 @@ _FAMILIES: Mapping[str, _Family] = {
     "Spring Boot": _Family(
         re.compile(r"(?:application|bootstrap)(?:-(.+))?\.(?:ya?ml|properties)"),
         re.compile(
-            r".*kafka.*|spring\.(config\.import|cloud\.stream|application\.json|profiles\.active).*", re.IGNORECASE
+            r".*kafka.*|spring\.(config\.import|cloud\.stream|application\.json|profiles\.active).*|"
+            + CONFIG_SERVERS.pattern,
+            re.IGNORECASE,
         ),
         (".", "config"),
     ),
     "Quarkus": _Family(
         re.compile(r"application(?:-(.+))?\.(?:ya?ml|properties)"),
         re.compile(r".*(kafka|mp\.messaging).*", re.IGNORECASE),
+        (".", "config"),
     ),
     ".NET": _Family(
         re.compile(r"appsettings(?:\.(.+))?\.json"),

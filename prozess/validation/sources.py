@@ -166,7 +166,7 @@ def settle(reading: Reading, clients: Mapping[Scope, Client], version: str, rele
         numbers = version_numbers(next((releases[s] for s in reading.scopes if s in releases), version))
         if not one.since <= numbers < one.removed:
             reading.doubt(one.name, one.setting.origin, one.why)
-    if not reading.understood:
+    if not reading.understood and not any(reading.defaults.values()):
         raise BadInput(nothing_understood(reading))
 
 

@@ -176,7 +176,7 @@ def _take_connector(reading: Reading, name: str, setting: Setting, found: Mappin
     elif plain is not None:
         why = f"is read by no connector: what it may set is {plain[1]}.override.{plain[2]} (KIP-458)"
         reading.doubt(name, setting.origin, why)
-    elif name == "errors.tolerance" and setting.value.lower() != "none":
+    elif re.fullmatch(r"(.+\.)?errors\.tolerance", name) and setting.value.lower() != "none":
         what = "could not be converted or sent (KIP-779)" if "producer" in reading.scopes else "could not be converted"
         reading.doubt(name, setting.origin, f"is {setting.value}: with all, a record that {what} is skipped")
     elif (skips := _skips(name, setting.value)) is not None:

@@ -122,10 +122,24 @@ _SEEN: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("Spark's configuration", re.compile(r"spark\.\S+|kafka\.bootstrap\.servers"), ""),
     (
         "Logstash's or Beats' configuration",
-        re.compile(r"(input|output)\.kafka\..+|filebeat\..+|topic_id|decorate_events|consumer_threads|topics_pattern"),
+        re.compile(
+            r"(input|output)\.kafka\..+|(input|output|filter) \{.*|"
+            r"filebeat\..+|topic_id|decorate_events|consumer_threads|topics_pattern"
+        ),
         "",
     ),
-    ("Vector's or Fluent Bit's configuration", re.compile(r"(sinks|sources|pipeline)\..+"), ""),
+    (
+        "Vector's or Fluent Bit's configuration",
+        re.compile(r"(sinks|sources|pipeline)\..+|\[(INPUT|OUTPUT|SERVICE)\]"),
+        "",
+    ),
+    ("the OpenTelemetry Collector's configuration", re.compile(r"(exporters|receivers)\.kafka(/[^.]+)?\..+"), ""),
+    ("Telegraf's configuration", re.compile(r"(inputs|outputs)\.kafka(_consumer)?(\[\d+\])?\..+"), ""),
+    (
+        "Terraform's configuration",
+        re.compile(r"resource\.\w*(kafka_topic|msk_configuration)\..+"),
+        "Write the config of its topic into a .properties file (--topic), with replication.factor",
+    ),
     (
         "a Compose file",
         re.compile(r"services\.[^.]+\.(image|environment|build|extends)(\..+|\[.+)?"),
@@ -145,7 +159,7 @@ _SEEN: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "the REST Proxy's configuration",
         re.compile(
-            r"kafka\.rest\..+|KAFKA_REST_.+|producer\.threads|consumer\.request\.timeout\.ms|fetch\.min\.bytes\.rest"
+            r"kafka\.rest\..+|KAFKA_REST_.+|(producer|consumer)\.threads|api\.v[23]\.enable|consumer\.request\.timeout\.ms|fetch\.min\.bytes\.rest"
         ),
         "Write what follows producer. and consumer. into .properties files (--producer, --consumer)",
     ),
@@ -178,7 +192,12 @@ class Others:
         if kind is not None and any(name == "apiVersion" for name, _ in found):
             return f"a {kind} of Kubernetes", ""
         return next(
-            ((named, out) for named, sign, out in _SEEN if any(sign.fullmatch(name) for name, _ in found)), None
+            (
+                (named, out)
+                for named, sign, out in _SEEN
+                if any(sign.fullmatch(name) or sign.fullmatch(f"{name} {each.value}") for name, each in found)
+            ),
+            None,
         )
 
 

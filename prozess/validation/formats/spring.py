@@ -54,6 +54,12 @@ def data_size_bytes(text: str) -> str | None:
 
 
 _CONDITION = re.compile(r"spring\.(config\.activate\.on-?profile|profiles)", re.IGNORECASE)
+CONFIG_SERVERS = re.compile(
+    r"spring\.cloud\.(config|vault|(consul|nacos|zookeeper|kubernetes)\.(config|secrets)|azure\.app-?configuration|"
+    r"aws\.(param-?store|secrets-?manager))(\..+)?",
+    re.IGNORECASE,
+)
+"""What Spring Cloud takes an application's settings from, in the application's own file or in bootstrap.yml."""
 _PLATFORM = re.compile(r"spring\.config\.activate\.on-?cloud-?platform", re.IGNORECASE)
 
 
@@ -346,6 +352,9 @@ class _Application:
             )
         elif name in ("spring.config.import", "spring.config.additionallocation", "spring.config.location"):
             why = "takes settings from elsewhere, which may set Kafka's properties and override these"
+            self.reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
+        elif CONFIG_SERVERS.fullmatch(name) and setting.value.strip().lower() != "false":
+            why = "takes settings from a server, which may set Kafka's properties and override these"
             self.reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
         elif "kafka" in name.lower():
             why = "is not a name that Spring Boot reads: only the application's code knows what it means"

@@ -34,6 +34,8 @@ def read(tmp_path, name, text, profiles=(), **beside):
         ("spring", "_dot_env", "SPRING_KAFKA_PRODUCER_ACKS=1", "these variables"),
         ("spring", "_dot_env", "SPRING_APPLICATION_JSON='{}'", "these variables"),
         ("spring", "application__prod_dot_yml", "a: [", "cannot be read"),
+        ("spring", "bootstrap_dot_yml", "spring: {cloud: {config: {uri: 'http://c'}}}", "by itself"),
+        ("quarkus", "config_in_application_dot_properties", "mp.messaging.outgoing.o.acks=1", "by itself"),
         ("quarkus", "application_dot_yaml", "mp: {messaging: {outgoing: {o: {acks: 1}}}}", "by itself"),
         ("quarkus", "_dot_env", "MP_MESSAGING_OUTGOING_O_ACKS=1", "these variables"),
     ],
@@ -97,6 +99,7 @@ SOURCE = "connector.class=io.debezium.connector.postgresql.PostgresConnector\n"
         ("inconsistent.schema.handling.mode=skip", "inconsistent.schema.handling.mode"),
         ("schema.history.internal.skip.unparseable.ddl=true", "schema.history.internal.skip.unparseable.ddl"),
         ("errors.tolerance=all", "errors.tolerance"),
+        ("mongo.errors.tolerance=data", "mongo.errors.tolerance"),
         ("behavior.on.malformed.documents=ignore", "behavior.on.malformed.documents"),
         ("drop.invalid.message=true", "drop.invalid.message"),
         ("connect.jdbc.error.policy=NOOP", "connect.jdbc.error.policy"),
@@ -111,6 +114,35 @@ def test_a_connector_that_may_pass_records_over_is_promised_nothing(tmp_path, li
     assert [each.name for each in read_all({}, [worker, connector])[0].unclear] == []
     connector.write_text(SOURCE + line + "\n")
     assert [each.name for each in read_all({}, [worker, connector])[0].unclear] == [name]
+
+
+@pytest.mark.parametrize(
+    ("line", "unclear"),
+    [
+        ("spring.cloud.config.uri: http://c", True),
+        ("spring.cloud.vault.uri: http://v", True),
+        ("spring.cloud.azure.app-configuration.endpoint: x", True),
+        ("spring.cloud.config.enabled: false", False),
+        ("spring.cloud.gateway.routes: x", False),
+    ],
+)
+def test_settings_that_spring_takes_from_a_server_are_unclear(tmp_path, line, unclear):
+    found, _ = read(tmp_path, "application.yml", SPRING + line + "\n")
+    assert ["from a server" in why for why in found.values()] == [True] * unclear
+
+
+def test_a_connector_that_sets_nothing_for_its_client_is_predicted_by_its_workers_defaults(tmp_path, capsys):
+    connector, worker = tmp_path / "source.properties", tmp_path / "worker.properties"
+    connector.write_text("connector.class=io.debezium.connector.mysql.MySqlConnector\n")
+    worker.write_text("offset.storage.topic=o\nconfig.storage.topic=c\nstatus.storage.topic=s\ngroup.id=g\n")
+
+    class Options:
+        as_json = True
+
+    given = ValidationInput(applications=(connector, worker), kafka_defaults=True)
+    assert validate(given, Budget(0), Options()) == ExitCode.HELD
+    weak = {each["anomaly"] for each in json.loads(capsys.readouterr().out)["weaknesses"]}
+    assert {"duplicate", "reordered"} <= weak  # Connect's producers are not idempotent
 
 
 @pytest.mark.parametrize(("topic", "code"), [(None, 0), ("3", 0), ("1", 2)])
