@@ -54,6 +54,22 @@ def read_text(path: Path, *, encoding: str = "utf-8") -> str:
     return read_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
+CONTINUED_MAX = 10_000
+"""How many lines one line of a .properties file may go on over. Their parser joins them one by one, which is quadratic."""
+
+
+def refuse_endless_line(text: str, where: object) -> None:
+    """Raises BadInput for a .properties file with a line that goes on (by a backslash at its end) over more than
+    CONTINUED_MAX lines."""
+    run = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        run = run + 1 if line.endswith("\\") else 0
+        if run > CONTINUED_MAX:
+            raise BadInput(
+                f"{where}:{number}: one line goes on over more than {CONTINUED_MAX:,} lines, and no setting is so long."
+            )
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Reads a TOML file. BadInput if there is none, or if it cannot be read. `what` it is: "Trial", "Matrix"."""
     try:

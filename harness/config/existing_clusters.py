@@ -342,7 +342,9 @@ def read_login(path: Path) -> Login:
     import javaproperties  # slow to import, for its XML: few trials log in
 
     try:
-        found = javaproperties.loads(inputs.read_text(path, encoding="utf-8-sig"))
+        text = inputs.read_text(path, encoding="utf-8-sig")
+        inputs.refuse_endless_line(text, path)
+        found = javaproperties.loads(text)
     except FileNotFoundError as error:
         raise BadInput(f"{str(path)!r} does not exist. Give --client-config, or {CLIENT_CONFIG}, a file.") from error
     except UnicodeDecodeError as error:

@@ -509,6 +509,7 @@ class Properties(dict[str, Setting]):
 
 def _properties(text: str, path: Path) -> Properties:
     """Parses a .properties file. Java takes the last of several settings with one name; a note says so."""
+    inputs.refuse_endless_line(text, path)
     found = Properties()
     line = 1
     try:

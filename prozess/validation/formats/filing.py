@@ -11,6 +11,7 @@ from typing import Literal
 
 import javaproperties
 
+from prozess.harness import inputs
 from prozess.harness.config.known_properties import CLIENTS, Setting, properties_of, versions
 from prozess.harness.errors import BadInput
 from prozess.validation.reading import (
@@ -98,6 +99,7 @@ def unwrapped_document(document: FileValue, *names: str) -> tuple[str, FileMappi
 
 def properties_in(text: str, where: str) -> dict[str, str]:
     """Parses Java properties in a text that is a value of the file; the last of one name counts, as in Java."""
+    inputs.refuse_endless_line(text, where)
     try:
         return dict(javaproperties.load(StringIO(text)))
     except ValueError as error:

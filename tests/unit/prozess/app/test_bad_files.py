@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from prozess.harness import inputs
+from prozess.harness.config.existing_clusters import read_login
 from prozess.harness.config.known_properties import notes_of
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.exit_codes import ExitCode
 from prozess.harness.run_directory import read_json
 from prozess.validation.compose.brokers import read_compose
+from prozess.validation.formats.filing import properties_in
 from prozess.validation.sources import read_file
 from tests.unit.prozess.app.test_cli import called
 
@@ -38,6 +41,23 @@ def test_what_is_nested_too_deeply_is_told_by_name(tmp_path, monkeypatch, capsys
     assert "nested too deeply" in said
     assert "this is a bug" not in said
     assert name in said or "--set a" in said
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: read_file(path, ("producer",)),
+        read_login,
+        lambda path: properties_in(path.read_text("utf-8"), str(path)),
+    ],
+)
+def test_a_line_that_goes_on_without_an_end_is_refused_before_anybody_joins_it(tmp_path, read):
+    path = tmp_path / "endless.properties"
+    path.write_text("acks=\\\n" * (inputs.CONTINUED_MAX + 5) + "all\n")
+    with pytest.raises(BadInput, match=r"endless.properties:10001: one line goes on over more than 10,000 lines"):
+        read(path)
+    path.write_text("security.protocol=\\\n" + "#=\\\n\n" * 200)
+    read(path)
 
 
 def test_a_file_of_a_run_that_is_nested_too_deeply_is_unreadable(tmp_path):
