@@ -315,6 +315,13 @@ class Prediction:
                 return chosen
         return ()
 
+    def deciding(self, weakness: Weakness) -> tuple[str, ...]:
+        """The fewest settings whose change rules out this rule, whatever else permits the anomaly; empty = none does."""
+        for chosen, left in self._after.items():
+            if weakness.rule.id not in {each.rule.id for each in left}:
+                return chosen
+        return ()
+
 
 def change_in_words(change: str) -> str:
     """Returns a change in Kafka's words."""

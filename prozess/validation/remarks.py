@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from prozess.harness.verdict import AnomalyOutcome
@@ -39,6 +40,9 @@ class Remark:
     origin: str = ""
     """The file, and often the line, that it is about: "app.properties:3"; empty: no single one."""
 
+    file: str = ""
+    """A file of the configuration, for what stands at no line of any: the default decides, or nothing does."""
+
     @property
     def location(self) -> tuple[str, int | None]:
         """Returns the file and the line of its origin; the line is None if it is not known."""
@@ -54,14 +58,16 @@ def remarks_of(prediction: Prediction, *, strict: bool) -> Iterator[Remark]:
     """Yields what is weak or in doubt in a configuration. `strict`: weaknesses that a change would rule out, and open defects
     that break a promise, are errors unless somebody has accepted them."""
     for remark in _remarks_of(prediction, frozenset(prediction.failures if strict else ())):
-        yield replace(remark, sentence=prediction.names.sentence(remark.sentence))
+        file = next((str(reading.path) for reading in prediction.parts.readings), "")
+        yield replace(remark, sentence=prediction.names.sentence(remark.sentence), file=file)
 
 
 def _remarks_of(prediction: Prediction, failures: frozenset[str]) -> Iterator[Remark]:
     for weakness in prediction.weaknesses:
         name, rule = weakness.guarantee.anomaly, weakness.rule.id
         changes = prediction.remedy(weakness)
-        origin = next((prediction.parts.origins[each] for each in changes if each in prediction.parts.origins), "")
+        deciding = prediction.deciding(weakness) or changes
+        origin = next((prediction.parts.origins[each] for each in deciding if each in prediction.parts.origins), "")
         sentence = weak_sentence(prediction, weakness) if changes else f"{name} is possible: {causes(prediction, name)}"
         yield Remark(_level(rule, failures), rule, sentence, _origin(origin))
     for concern in prediction.concerns:
@@ -127,11 +133,11 @@ def to_sarif(remarks: Sequence[Remark], conclusion: str) -> str:
             "level": str(remark.level),
             "message": {"text": remark.sentence},
         }
-        path, line = remark.location
+        path, line = remark.location if remark.origin else (remark.file, None)
         if path:
-            location: dict[str, Any] = {"artifactLocation": {"uri": path}}
-            if line is not None:
-                location["region"] = {"startLine": line}
+            # Code scanning refuses a file in which one result has no location.
+            location: dict[str, Any] = {"artifactLocation": {"uri": quote(path)}}
+            location["region"] = {"startLine": 1 if line is None else line}
             result["locations"] = [{"physicalLocation": location}]
         results.append(result)
     driver = {"name": "prozess", "version": _version(), "rules": list(rules.values())}

@@ -32,6 +32,22 @@ def test_a_weakness_is_a_warning_at_the_line_to_blame_and_an_error_if_strict(wea
     assert strict.level is Level.ERROR
 
 
+def test_each_rule_stands_at_the_line_that_decides_it_although_others_permit_the_anomaly_too(tmp_path):
+    producer, broker = tmp_path / "my producer.properties", tmp_path / "server.properties"
+    producer.write_text("acks=1\n")
+    broker.write_text("# x\nunclean.leader.election.enable=true\ndefault.replication.factor=3\n")
+    prediction = Prediction(translate(ValidationInput(producer, broker=broker)), kafka_defaults=True)
+    found = {remark.rule: remark.location for remark in remarks_of(prediction, strict=False)}
+    assert found["lost/acks-1"] == (str(producer), 1)
+    assert found["lost/unclean"] == (str(broker), 2)
+    document = json.loads(to_sarif([*remarks_of(prediction, strict=False)], ""))
+    places = [result["locations"][0]["physicalLocation"] for result in document["runs"][0]["results"]]
+    assert all(place["region"]["startLine"] >= 1 for place in places)  # code scanning refuses a result without one
+    uris = {place["artifactLocation"]["uri"] for place in places}
+    assert {unquote(uri) for uri in uris} <= {str(producer), str(broker)}
+    assert not any(" " in uri for uri in uris)
+
+
 def test_what_was_not_understood_is_a_warning_with_its_place(tmp_path):
     producer = tmp_path / "producer.properties"
     producer.write_text("acks=${ACKS}\nlinger.ms=5\n")
