@@ -80,7 +80,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{what} file {str(path)!r} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # a number of over 4,300 digits, too
         raise BadInput(f"{what} file {str(path)!r} is not TOML: {error}.") from error
     except RecursionError as error:
         raise BadInput(

@@ -244,7 +244,7 @@ def read_risks(path: Path, known: Collection[str]) -> Risks:
     """Reads the file of risks. BadInput for a rule that is not `known`, and for an entry without a reason or a date."""
     try:
         document = tomllib.loads(inputs.read_text(path))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(f"--accept {path}: cannot be read ({error}). {_ACCEPTING}") from error
     found = document.pop("accept", [])
     if document:

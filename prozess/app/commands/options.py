@@ -336,7 +336,7 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             raise BadInput(f"--set {setting!r} is not KEY=VALUE, such as --set traffic.rate_hz=50.")
         try:
             laid_over[key.strip()] = tomllib.loads(f"v = {value}")["v"]
-        except tomllib.TOMLDecodeError:
+        except ValueError:
             laid_over[key.strip()] = value.strip()
         except RecursionError as error:
             raise BadInput(
