@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prozess.validation.formats.container_setup import lies_over_properties
 from prozess.validation.formats.containers import version_of_images
 from prozess.validation.formats.filing import (
     Filing,
@@ -83,6 +84,10 @@ def _kafka(filing: Filing, spelt: str, spec: FileMapping) -> None:
             filing.aside(name)
         elif key == "configOverrides":
             _overrides(filing, name, value)
+        elif (
+            key == "mountedVolumes" and (target := lies_over_properties(value_below(value, "volumeMounts"))) is not None
+        ):
+            filing.unclear(name, f"lies over {target}, which may set properties")
         elif key in _ASIDE:
             filing.aside(name)
         else:

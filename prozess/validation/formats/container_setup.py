@@ -197,6 +197,15 @@ def mount_over(mounts: Sequence[Mount], directory: str) -> Mount | None:
     return max(over, key=lambda each: len(each.target), default=None)
 
 
+def lies_over_properties(mounts: object) -> str | None:
+    """Returns the first directory or file in a list of `volumeMounts` that may set properties; None: there is none."""
+    for each in mounts if isinstance(mounts, list) else []:
+        target = str(each.get("mountPath", "")) if isinstance(each, Mapping) else ""
+        if _lies_over_what_is_read(Mount(target, "", lasts=True), ()):
+            return target
+    return None
+
+
 def _lies_over_what_is_read(mount: Mount, directories: Sequence[str]) -> bool:
     target = PurePosixPath(mount.target)
     if _PROPERTIES.fullmatch(mount.target):

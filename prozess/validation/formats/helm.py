@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prozess.harness.config.client_settings import Unclear
+from prozess.validation.formats.container_setup import lies_over_properties
 from prozess.validation.formats.containers import BITNAMI
 from prozess.validation.formats.filing import (
     Filing,
@@ -51,6 +52,7 @@ _OLD: Mapping[str, str] = {
 _READ_ELSEWHERE = (
     "existingConfigmap", "existingSecretConfig", "extraEnvVarsCM", "extraEnvVarsSecret", "extraInit", "command", "args",
     "interBrokerProtocolVersion", "diagnosticMode.enabled", "extraDeploy", "initContainers", "sidecars",
+    "lifecycleHooks",
 )  # fmt: skip
 """Empty in the chart's own values; anything in them may set properties that this file does not show."""
 _NAMES_ASIDE = """
@@ -62,7 +64,7 @@ _NAMES_ASIDE = """
     podAffinityPreset podAntiAffinityPreset nodeAffinityPreset affinity nodeSelector tolerations
     topologySpreadConstraints terminationGracePeriodSeconds podManagementPolicy priorityClassName schedulerName
     runtimeClassName enableServiceLinks updateStrategy minReadySeconds hostAliases hostNetwork hostIPC pdb autoscaling
-    lifecycleHooks podSecurityContext containerSecurityContext livenessProbe readinessProbe startupProbe
+    podSecurityContext containerSecurityContext livenessProbe readinessProbe startupProbe
     customLivenessProbe customReadinessProbe customStartupProbe persistentVolumeClaimRetentionPolicy containerPorts
     extraContainerPorts minId brokerRackAssignment
 """
@@ -162,6 +164,8 @@ class _Chart:
                 self.filing.unclear(name, "may set properties that this file does not show")
             else:
                 self.filing.aside(name)
+        elif key == "extraVolumeMounts" and (target := lies_over_properties(value)) is not None:
+            self.filing.unclear(name, f"lies over {target}, which may set properties")
         elif key in _ASIDE:
             self.filing.aside(name)
         else:

@@ -470,6 +470,18 @@ def test_a_topic_that_the_chart_creates_has_one_copy_unless_it_says_more(tmp_pat
         ),
         ("extraConfig: |", "config: a=b\n    extraConfig: |", "extraConfig", "beside config"),
         ("extraConfig: |", "existingConfigmap: mine\n    extraConfig: |", "existingConfigmap", "does not show"),
+        (
+            "extraConfig: |",
+            "extraVolumeMounts: [{name: c, mountPath: /opt/bitnami/kafka/config}]\n    extraConfig: |",
+            "extraVolumeMounts",
+            "may set properties",
+        ),
+        (
+            "replicaCount: 5",
+            "replicaCount: 5, lifecycleHooks: {postStart: {}}",
+            "broker.lifecycleHooks",
+            "does not show",
+        ),
         ("extraConfig: |", "extraConfigs: {}\n    extraConfig: |", "extraConfigs", "known"),
         ("min.insync.replicas=2", "min.insync.replica=2", "extraConfig.min.insync.replica", "did you mean"),
         ("persistence: {enabled: true,", "persistence: {enabled: false,", "broker.persistence", "loses its disk"),
