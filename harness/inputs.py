@@ -70,10 +70,21 @@ def refuse_endless_line(text: str, where: object) -> None:
             )
 
 
+TOML_LINE_MAX = 1_000_000
+"""The parser of TOML takes 130 bytes for each character of a number."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parses TOML. ValueError for what is none, and for a line of more than TOML_LINE_MAX characters."""
+    if any(len(line) > TOML_LINE_MAX for line in text.split("\n")):
+        raise ValueError(f"a line has more than {TOML_LINE_MAX:,} characters")
+    return tomllib.loads(text)
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Reads a TOML file. BadInput if there is none, or if it cannot be read. `what` it is: "Trial", "Matrix"."""
     try:
-        return tomllib.loads(read_text(path))
+        return parse_toml(read_text(path))
     except FileNotFoundError as error:
         raise BadInput(
             f"{what} file {str(path)!r} does not exist. Give an existing .toml file, or a name from `prozess list`."

@@ -2,7 +2,6 @@
 unknown, unless the user says that they are defaults; risks that somebody has accepted are named in a file."""
 
 import difflib
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -243,7 +242,7 @@ class Risks:
 def read_risks(path: Path, known: Collection[str]) -> Risks:
     """Reads the file of risks. BadInput for a rule that is not `known`, and for an entry without a reason or a date."""
     try:
-        document = tomllib.loads(inputs.read_text(path))
+        document = inputs.parse_toml(inputs.read_text(path))
     except (OSError, ValueError) as error:
         raise BadInput(f"--accept {path}: cannot be read ({error}). {_ACCEPTING}") from error
     found = document.pop("accept", [])

@@ -451,9 +451,8 @@ _NAMED = re.compile(r"\s*([\"']?)([^\"'=:\[\]#;]+?)\1\s*[=:]")
 
 def toml_value(text: str) -> FileValue:
     """Parses TOML. ValueError for what is none."""
-    import tomllib
 
-    return _with_lines_of(tomllib.loads(text), text)
+    return _with_lines_of(inputs.parse_toml(text), text)
 
 
 def ini_value(text: str) -> FileValue:

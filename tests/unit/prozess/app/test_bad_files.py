@@ -53,8 +53,9 @@ def test_what_is_nested_too_deeply_is_told_by_name(tmp_path, monkeypatch, capsys
         ["plan", "smoke", "--set", "seed=" + "9" * 5_000],
     ],
 )
-def test_a_number_of_thousands_of_digits_is_no_mistake_of_ours(tmp_path, monkeypatch, capsys, arguments):
-    (tmp_path / "x.toml").write_text("acks = " + "9" * 5_000)
+@pytest.mark.parametrize("digits", [5_000, 1_000_001])
+def test_a_number_of_many_digits_is_no_mistake_of_ours(tmp_path, monkeypatch, capsys, arguments, digits):
+    (tmp_path / "x.toml").write_text("acks = " + "9" * digits)
     (tmp_path / "ok.properties").write_text("acks=all\n")
     names = {"FILE": tmp_path / "x.toml", "OK": tmp_path / "ok.properties"}
     assert called(monkeypatch, *(str(names.get(word, word)) for word in arguments)) == ExitCode.BAD_INPUT
