@@ -38,7 +38,7 @@ LINES_MAX = {
     "prozess/campaigns": 6_900,
     "prozess/exchange": 7_590,
     "prozess/testing": 7_240,
-    "prozess/validation": 11_570,
+    "prozess/validation": 11_660,
     "prozess/watch": 2_700,
     "spark_checkers": 5_440,
     "workloads": 12_530,
