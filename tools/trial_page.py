@@ -15,6 +15,7 @@ from prozess.harness.config.configuration import ComposeOptions, ComposeService,
 from prozess.harness.config.existing_clusters import AttachOptions, SshNodeOptions, SshOptions
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.axes import SCOPE_MODELS
+from prozess.harness.plan.exhibit import Exhibit
 from prozess.harness.plan.schedule import Step
 from prozess.harness.plan.trial import ControlSpec, Exclude, Limits, Share, Topics, Traffic, Trial, WorkloadSpec
 
@@ -47,6 +48,7 @@ TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`[variant]`", Variant),
     ("`[[steps]]`", Step),
     ("`[[alerts]]`", AlertSpec),
+    ("`[exhibit]`, of a trial of the museum", Exhibit),
     ("`[compose]`, of the backend compose", ComposeOptions),
     ("`[[compose.services]]`", ComposeService),
     ("`[ssh]`, of the backend ssh", SshOptions),

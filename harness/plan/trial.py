@@ -17,6 +17,7 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.config.existing_clusters import AttachOptions, SshOptions
 from prozess.harness.plan.alerts import AlertSpec
+from prozess.harness.plan.exhibit import Exhibit
 from prozess.harness.plan.schedule import Selector, Step
 from prozess.harness.values import Frozen
 
@@ -142,6 +143,8 @@ class Trial(Frozen):
     """The numbers of the scenarios that it runs ([scenarios.md](scenarios.md))."""
     expects: Literal["held", "violated"] = "held"
     """The verdict that the author expects: "violated" for a trial that shows a known defect."""
+    exhibit: Exhibit | None = None
+    """The known defect that it shows in the museum (`prozess museum`)."""
     side_by_side: tuple[MetadataMode, ...] = ()
     """The metadata modes on each of which `prozess scenarios` runs the trial. Empty means only its own variant."""
     backend: str = "local"

@@ -38,6 +38,8 @@ MATRIX = "matrix-"
 """How the names of matrix files in the trials' directory begin. Each makes many trials."""
 CAMPAIGNS = "campaigns"
 """The folder of campaigns in the trials' directory."""
+MUSEUM = "museum"
+"""The folder of trials that show known defects, a file each."""
 
 
 def trial_directories() -> tuple[Path, ...]:
@@ -63,6 +65,11 @@ def known_campaigns() -> dict[str, Path]:
     return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / CAMPAIGNS).glob("*.toml"))}
 
 
+def known_exhibits() -> dict[str, Path]:
+    """Returns the name and the file of every trial of the museum."""
+    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / MUSEUM).glob("*.toml"))}
+
+
 def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Trial:
     """Returns the trial of that name, or in that file. `overrides`: dotted key → value, which replace what the file
     says before it is validated."""
@@ -79,14 +86,14 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
 
 
 def _file_of(name: str) -> Path:
-    trials = known_trials()
-    if name in trials:
-        return trials[name]
+    trials, exhibits = known_trials(), known_exhibits()
+    if (path := trials.get(name) or exhibits.get(name)) is not None:
+        return path
     if name in known_matrices():
         raise BadInput(_a_matrix(name))
     if name in known_campaigns():
         raise BadInput(_a_campaign(name))
-    hint = did_you_mean(name, trials, otherwise="give one of these, or the path of a .toml file")
+    hint = did_you_mean(name, (*trials, *exhibits), otherwise="give one of these, or the path of a .toml file")
     raise BadInput(f"There is no trial {name!r}; {hint} Known: {', '.join(sorted(trials))}.")
 
 
@@ -154,10 +161,11 @@ def _with_workloads(document: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _check_names(trial: Trial, source: str) -> None:
-    asked: tuple[tuple[str, Callable[[], Collection[str]], list[str]], ...] = (
+    asked: tuple[tuple[str, Callable[[], Collection[str]], Sequence[str]], ...] = (
         ("backend", lambda: catalogue.BACKENDS, [trial.backend]),
         ("workload", lambda: KINDS, [workload.kind for workload in trial.workloads]),
         ("anomaly", lambda: catalogue.ANOMALIES, [control.anomaly for control in trial.controls]),
+        ("anomaly", lambda: catalogue.ANOMALIES, trial.exhibit.anomalies if trial.exhibit is not None else ()),
         ("fault", lambda: catalogue.FAULTS, [fault for step in trial.steps for fault in _faults_of(step)]),
     )
     for what, known, names in asked:

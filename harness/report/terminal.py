@@ -211,7 +211,13 @@ def _in_words(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def show_trials(trials: Sequence[Trial], *, campaigns: Sequence[str] = (), matrices: Sequence[str] = ()) -> None:
+def show_trials(
+    trials: Sequence[Trial],
+    *,
+    campaigns: Sequence[str] = (),
+    matrices: Sequence[str] = (),
+    exhibits: Sequence[str] = (),
+) -> None:
     """A line per trial, with the scenarios it runs; the names of what is made of many."""
     out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -224,6 +230,8 @@ def show_trials(trials: Sequence[Trial], *, campaigns: Sequence[str] = (), matri
         out.print(f"campaigns  {', '.join(campaigns)}: `prozess run NAME --for 8h`", soft_wrap=True)
     if matrices:
         out.print(f"matrices   {', '.join(matrices)}: `prozess matrix NAME`", soft_wrap=True)
+    if exhibits:
+        out.print(f"museum     {', '.join(exhibits)}: `prozess museum NAME`", soft_wrap=True)
 
 
 def show_scenarios(trials: Sequence[Trial]) -> None:

@@ -10,7 +10,7 @@ from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.controls import CONTROLS
 from prozess.harness.guarantees.table.known_defects import DEFECTS
-from prozess.harness.plan.trial_files import known_trials
+from prozess.harness.plan.trial_files import known_exhibits, known_trials, load_trial
 
 _ID = re.compile(r"(?:KAFKA-|KIP-|librdkafka#)\d+")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*(])")
@@ -48,6 +48,10 @@ def explain_id(name: str) -> Iterator[str]:
     if defect is not None:
         yield f"status     {escape(defect.description)}"
         yield f"source     {escape(defect.source)}"
+    for exhibit in (load_trial(str(path)).exhibit for path in known_exhibits().values()):
+        if exhibit is not None and exhibit.ticket == name:
+            releases = f"{exhibit.affected} has it, {exhibit.mended} has not"
+            yield f"museum     {escape(exhibit.story)} {releases}: `prozess museum {name}`"
     for where, text in (*_table(), *_trials()):
         if name in ids_in(text):
             yield f"named by   {escape(where)}: {escape(_about(name, text))}"
@@ -72,7 +76,7 @@ def _table() -> Iterator[tuple[str, str]]:
 
 
 def _trials() -> Iterator[tuple[str, str]]:
-    for name, path in known_trials().items():
+    for name, path in {**known_trials(), **known_exhibits()}.items():
         lines = path.read_text(encoding="utf-8").splitlines()
         comments = [
             line.partition("#")[2].strip() for line in lines if "#" in line and not _ID.search(line.partition("#")[0])

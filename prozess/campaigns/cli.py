@@ -186,6 +186,28 @@ def scenarios(
 
 
 @app.command(rich_help_panel=RUN)
+def museum(
+    tickets: Annotated[
+        list[str] | None, typer.Argument(help="The exhibits to show, such as KAFKA-20322. Default: all.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds each release is run with: 1, 2, 3 …")] = 3,
+    runs: Annotated[
+        Path, typer.Option("--runs", help="The directory of the runs. What was run there is not run again.")
+    ] = Path("runs/museum"),
+    engine: EngineOption = "auto",
+    only_page: Annotated[
+        bool, typer.Option("--only-page", help="Run nothing, and make table and page from the runs that are there.")
+    ] = False,
+) -> None:
+    """Show known defects of Kafka: each on a release that has it, and on one that mended it. After an interruption it
+    continues where it was."""
+    from prozess.campaigns.museum.museum import MuseumRequest
+    from prozess.campaigns.museum.museum import museum as carry_out
+
+    raise typer.Exit(carry_out(MuseumRequest(tickets or [], seeds, runs, engine, only_page)))
+
+
+@app.command(rich_help_panel=RUN)
 def shrink(
     run_directory: Annotated[Path | None, typer.Argument(help="The directory of a violated run.")] = None,
     anomaly: Annotated[

@@ -216,7 +216,7 @@ def markers_refused(anomaly: str) -> Rule:
         label="KAFKA-20322",
         reason="a coordinator sent markers in a version of WriteTxnMarkers that an older broker does not know, and does so "
         "again and again, so that a transaction does not end",
-        source="KAFKA-20322; KIP-1228; seen: 4.2.0 beside 4.1.2, trial half-upgrade",
+        source="KAFKA-20322; KIP-1228; seen: 4.2.0 beside 4.1.2, trial kafka-20322",
         defect=DEFECTS["KAFKA-20322"].description,
     )
 

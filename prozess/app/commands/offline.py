@@ -84,15 +84,21 @@ def list_trials(
         bool, typer.Option("--scenarios", help="List the scenarios, and the trials that run each of them.")
     ] = False,
 ) -> None:
-    """List the trials, campaigns and matrices of prozess."""
-    from prozess.harness.plan.trial_files import known_campaigns, known_matrices, known_trials, load_trial
+    """List the trials, campaigns, matrices and exhibits of prozess."""
+    from prozess.harness.plan.trial_files import (
+        known_campaigns,
+        known_exhibits,
+        known_matrices,
+        known_trials,
+        load_trial,
+    )
     from prozess.harness.report.terminal import show_scenarios, show_trials
 
     trials = [load_trial(str(path)) for path in known_trials().values()]
     if scenarios:
         show_scenarios(trials)
     else:
-        show_trials(trials, campaigns=[*known_campaigns()], matrices=[*known_matrices()])
+        show_trials(trials, campaigns=[*known_campaigns()], matrices=[*known_matrices()], exhibits=[*known_exhibits()])
 
 
 @app.command(rich_help_panel=RUNS)

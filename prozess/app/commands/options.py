@@ -28,9 +28,9 @@ RUN, CONFIGURATION, RUNS, HISTORIES, MACHINE = SECTIONS = (
 
 def complete_trials() -> list[str]:
     """Returns the names of the trials and campaigns that come with prozess."""
-    from prozess.harness.plan.trial_files import known_campaigns, known_trials
+    from prozess.harness.plan.trial_files import known_campaigns, known_exhibits, known_trials
 
-    return [*known_trials(), *known_campaigns()]
+    return [*known_trials(), *known_campaigns(), *known_exhibits()]
 
 
 def complete_matrices() -> list[str]:

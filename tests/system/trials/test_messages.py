@@ -197,7 +197,7 @@ def test_each_trial_about_messages_does_what_it_says(run_trial, need, trial, ver
     [
         ("message-first-batch", "KAFKA-15591"),
         ("message-late-commit", "KAFKA-17754"),
-        ("message-late-produce", "KAFKA-14402"),
+        ("kafka-14402", "KAFKA-14402"),
     ],
 )
 def test_each_trial_about_a_known_defect_shows_it_and_no_other_violation(run_trial, need, trial, defect):
@@ -214,7 +214,7 @@ def test_a_produce_request_that_comes_after_its_transaction_is_refused_by_newer_
     need("java")
     need("namespaces")
     need("iptables")
-    done = run_trial("message-late-produce", "--engine", "local", "--set", 'variant.kafka_version="4.4.0"', seeds=(1,))
+    done = run_trial("kafka-14402", "--engine", "local", "--set", 'variant.kafka_version="4.4.0"', seeds=(1,))
     assert done.verdict.verdict is Verdict.HELD, done.verdict.sentence
     answered = rows_of(done, "what is answered to one producer is recorded")["error"]
     assert error_codes()["INVALID_PRODUCER_EPOCH"] in answered

@@ -136,7 +136,7 @@ def test_an_override_names_an_entry_of_a_list_by_its_number():
     assert document["steps"][1] == {"do": {"parameters": {"version": "4.2.1"}, "targets": ["node:broker-2"]}}
     assert document["steps"][2] == {"expect": [{"node": "broker-2"}]}
     assert document["workloads"] == [{"base": {"transaction.records": 4}}, {}]
-    trial = load_trial("half-upgrade", {"steps.1.do.parameters.version": "4.2.1"})
+    trial = load_trial("kafka-20322", {"steps.1.do.parameters.version": "4.2.1"})
     assert [step.do.parameters["version"] for step in trial.steps if step.do is not None] == ["4.2.1"]
 
 
@@ -155,7 +155,7 @@ def test_an_override_names_an_entry_of_a_list_by_its_number():
 )
 def test_an_override_of_an_entry_that_is_not_there_is_refused(key, why):
     with pytest.raises(BadInput, match=why):
-        load_trial("half-upgrade", {key: "x"})
+        load_trial("kafka-20322", {key: "x"})
 
 
 def test_a_plan_of_another_version_is_refused():
