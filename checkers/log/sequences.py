@@ -14,6 +14,9 @@ from prozess.harness.schema import MISSING, NONE
 _NUMBERS = 1 << 31
 """A sequence that reaches the greatest int32 continues at 0. [DefaultRecordBatch.incrementSequence]"""
 _AHEAD = _NUMBERS // 2
+_FEW = 16_384
+"""Up to so many batches of copies are looked at together: of a small partition a call costs more than its rows. Of a large
+one each copy is looked at by itself, so that memory is that of one."""
 Columns = Mapping[str, np.ndarray]
 
 
@@ -38,9 +41,11 @@ def out_of_sequence(history: PartitionHistory) -> KernelResult:
     """
     if history.compacted:
         return KernelResult(no_witnesses(), count=0, judged=0)
+    starts = {node: copy.log_start for node, copy in sorted(history.copies.items())}
+    together = [starts] if len(history.replicas["node"]) <= _FEW else [{node: start} for node, start in starts.items()]
     found, judged = list[Columns](), 0
-    for node, copy in sorted(history.copies.items()):
-        pairs = _pairs(history.replicas, node, copy.log_start)
+    for some in together:
+        pairs = _pairs(history.replicas, some)
         judged += len(pairs["case"])
         found.append({name: values[pairs["case"] > 0] for name, values in pairs.items()})
     if not any(len(one["case"]) for one in found):
@@ -59,14 +64,22 @@ def out_of_sequence(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(min(count, WITNESSES_MAX), witnesses), count, judged, unread_copies(history))
 
 
-def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray]:
-    """Returns every batch of one copy that follows another one of its producer. `case` is 0 where it does so in sequence."""
-    rows = np.flatnonzero((replicas["node"] == node) & (replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
-    rows = rows[replicas["last_offset"][rows] >= log_start]
-    # All batches of one producer after another, each in the order of the log.
-    rows = rows[np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows]))]
+def _pairs(replicas: Columns, log_starts: Mapping[int, int]) -> dict[str, np.ndarray]:
+    """Returns every batch of a copy that follows another one of its producer there. `case` is 0 where it does so in sequence.
+
+    `log_starts`: node → where its copy begins; copies of other nodes are left out."""
+    rows = np.flatnonzero((replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
+    node = replicas["node"][rows]
+    starts = np.full(len(rows), np.iinfo(np.int64).max)
+    for one, log_start in log_starts.items():
+        starts[node == one] = log_start
+    kept = replicas["last_offset"][rows] >= starts
+    rows, node = rows[kept], node[kept]
+    # All batches of one producer in one copy after another, each in the order of the log.
+    order = np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows], node))
+    rows, node = rows[order], node[order]
     producer, epoch = replicas["producer_id"][rows], replicas["producer_epoch"][rows]
-    new = differs_from_previous(producer)
+    new = differs_from_previous(producer) | differs_from_previous(node)
     control = (replicas["attributes"][rows] & CONTROL) != 0
     slot = np.arange(len(rows))
     # A running maximum of indices carries the latest one on: where the producer of each row begins, and below, its last
@@ -100,7 +113,7 @@ def _pairs(replicas: Columns, node: int, log_start: int) -> dict[str, np.ndarray
         "sequence": base,
         "other_sequence": np.where(case == SequenceCase.OLD_EPOCH, NONE, wanted),
         "other_offset": np.where(follows, replicas["last_offset"][other], NONE),
-        "reader": np.full(len(one), node),
+        "reader": node[chosen],
         "end_ns": replicas["read_ns"][one],
     }
 

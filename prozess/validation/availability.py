@@ -26,7 +26,14 @@ def _denied(*facts: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name, _ in rules_resting_on(*facts)))
 
 
-WIPED = ("wiped", "wiped of either", "wiped after the read", "wiped before", "wiped since the other")
+WIPED = (
+    "wiped",
+    "wiped of either",
+    "wiped after the read",
+    "wiped after it was there",
+    "wiped before",
+    "wiped since the other",
+)
 """Facts of a topic whose last copies were destroyed."""
 
 

@@ -328,6 +328,11 @@ FACTS: Mapping[str, Fact] = {
         "every replica that could become leader lost its data after a consumer had read the record",
         could=lambda h: possibly(h.destroyed),
     ),
+    "wiped after it was there": Fact(
+        "every replica that could become leader lost its data after a consumer had read the record, or after it was "
+        "acknowledged: what was fetched before may be given later; unknown if nobody knows how a send of before ended",
+        could=lambda h: possibly(h.destroyed),
+    ),
     "wiped before": Fact(
         "every replica that could become leader lost its data between the two reads",
         could=lambda h: possibly(h.destroyed),

@@ -376,6 +376,23 @@ def wiped_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return _wiped_when(envelope, lambda w: seen_ns <= w.destroyed_ns + envelope.error_ns, len(witnesses))
 
 
+def wiped_after_it_was_there(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Had every replica that could lead lost its data at some time after the record was in the log?
+
+    It was there when a consumer read it, and when a broker acknowledged it: consumers fetch in advance, so a record that was
+    fetched before may be given long after. Unknown where a send began before, and nobody knows when it ended: it may have
+    been appended, and fetched, before or after. Example: power is lost at 3 s. A record that was acknowledged at 2 s and
+    given at 9 s was there; of one that was acknowledged at 5 s and given at 9 s nothing says so."""
+    outcome, error_ns = witnesses["outcome"], envelope.error_ns
+    begun_ns, seen_ns = witnesses["begin_ns"], or_never(witnesses["seen_ns"])
+    acknowledged = (outcome == Outcome.OK) & (envelope.acks != "0")
+    there_ns = np.minimum(seen_ns, np.where(acknowledged, or_never(witnesses["end_ns"]), FOREVER))
+    certain = _wiped_when(envelope, lambda w: there_ns <= w.destroyed_ns + error_ns, len(witnesses))
+    in_doubt = ~acknowledged & (outcome != Outcome.FAIL) & (begun_ns != MISSING)
+    perhaps = _wiped_when(envelope, lambda w: in_doubt & (begun_ns <= w.destroyed_ns + error_ns), len(witnesses))
+    return np.where((certain == TRUE) | (perhaps == FALSE), certain, UNKNOWN).astype(np.int8)
+
+
 def wiped_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Every copy that could lead was destroyed between the witness's two reads. Before the first: the position was one of the
     log that was written anew."""

@@ -340,7 +340,7 @@ _DIRTY_READ = Guarantee(
     source=HW_SOURCE,
     rules=(
         topic_deleted("dirty-read", "topic deleted after the read"),
-        *hard("dirty-read", unclean="cutoff after the read", wiped="wiped after the read"),
+        *hard("dirty-read", unclean="cutoff after the read", wiped="wiped after it was there"),
         Rule(
             id="dirty-read/KAFKA-14704",
             effect=RuleEffect.DEFECT,

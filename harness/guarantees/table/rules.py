@@ -249,6 +249,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "wiped": (LOG, FAULT, EFFECT),
     "wiped of either": (LOG, FAULT, EFFECT),
     "wiped after the read": (LOG, FAULT, EFFECT),
+    "wiped after it was there": (LOG, FAULT, EFFECT),
     "wiped before": (LOG, FAULT, EFFECT),
     "cutoff": (LOG, LOGS),
     "cutoff of a missing record": (LOG, LOGS),

@@ -47,10 +47,15 @@ _KNOWN_ENDS = (
         "a known defect of librdkafka, librdkafka#4736, fixed in part in 2.5.0, and confluent-kafka-dotnet#2519, open: an "
         "idempotent producer may end with this error after a partition fell below min.insync.replicas",
     ),
+    (
+        re.compile(r"The instance ID is still used by another member in the consumer group"),
+        "a known defect of Kafka, apache/kafka#23542, open: a static member of the consumer protocol that joins again under "
+        "its own member id, because the answer to its join was lost or its session ended, is refused like another one",
+    ),
 )
 """For fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
 rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
-record is due by its own count of retries]"""
+record is due by its own count of retries; GroupMetadataManager, throwIfInstanceIdIsUnreleased]"""
 _ENDED_BY_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
 """With this error a broker informs an idempotent producer that what it had acknowledged is gone: its next sequence follows on
 nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data may have been lost"; KIP-360]"""

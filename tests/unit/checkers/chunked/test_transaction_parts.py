@@ -90,15 +90,18 @@ def found_in_parts(history, shares, rng):
     return in_order(found, CHECKERS, [history.cell])
 
 
-@pytest.mark.parametrize(("near", "bytes_max"), [(256, 600_000_000), (0, 0), (2, 600_000_000), (256, 400)])
-def test_transactions_are_the_same_wherever_their_partitions_are_cut(monkeypatch, near, bytes_max):
-    monkeypatch.setattr(gathering, "NEAR", near)
-    monkeypatch.setattr(gathering, "EDGE_BYTES_MAX", bytes_max)
+LIMITS = ((256, 600_000_000), (0, 0), (2, 600_000_000), (256, 400))
+"""How near edges must be in time, and how many bytes of them a cell may have."""
+
+
+def test_transactions_are_the_same_wherever_their_partitions_are_cut(monkeypatch):
     found: Counter[str] = Counter()
 
-    @settings(QUICK, max_examples=examples(300))
-    @given(SEEDS)
-    def check(seed):
+    @settings(QUICK, max_examples=examples(len(LIMITS) * 300) if ALL else 100)
+    @given(SEEDS, st.sampled_from(LIMITS))
+    def check(seed, limits):
+        monkeypatch.setattr(gathering, "NEAR", limits[0])
+        monkeypatch.setattr(gathering, "EDGE_BYTES_MAX", limits[1])
         rng = random.Random(seed)
         history = of_transactions(rng)
         whole = in_order(check_cell(history, CHECKERS.cell), CHECKERS, [history.cell])

@@ -13,7 +13,13 @@ from prozess.harness.guarantees.evidence.envelope import AppendedBatches, Envelo
 from prozess.harness.guarantees.evidence.ground_truth import fault_records, timelines
 from prozess.harness.guarantees.facts.retention import forgot, log_start_passed
 from prozess.harness.guarantees.facts.stale_leaders import leader_hampered, out_of_sync_at_the_end
-from prozess.harness.guarantees.facts.truncation import committed, in_uncommitted_tail, wiped, wiped_after_read
+from prozess.harness.guarantees.facts.truncation import (
+    committed,
+    in_uncommitted_tail,
+    wiped,
+    wiped_after_it_was_there,
+    wiped_after_read,
+)
 from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.logic import all_true, any_true, negate
 from prozess.harness.plan.catalogue import NATURES
@@ -303,6 +309,23 @@ def test_the_only_copy_wiped_excuses_what_was_written_before_and_nothing_after()
     assert one(wiped(env, witnesses(begin_s=9, end_s=9.1))) == NOT_SO
     assert one(wiped_after_read(env, witnesses(seen_s=4.5))) == SO
     assert one(wiped_after_read(env, witnesses(seen_s=9.5))) == NOT_SO
+
+
+def test_what_was_fetched_before_a_wipe_may_be_given_after_it_if_it_was_acknowledged_before():
+    rows = [state(-10, 0, 1, 0, (1,)), state(5.5, 0, NONE, 1, (1,)), state(8, 0, 1, 2, (1,))]
+    env = envelope(rows, fault(0, "wipe", [1], 5, 7), acks="all")
+
+    def there(**columns):
+        return one(wiped_after_it_was_there(env, witnesses(seen_s=9.5, **columns)))
+
+    assert there() == SO
+    assert there(end_s=9.1) == NOT_SO, "it may have been appended afterwards"
+    assert there(begin_s=9, end_s=9.1) == NOT_SO
+    assert there(outcome=Outcome.INFO, end_s=None) == UNKNOWN
+    assert there(outcome=Outcome.INFO, begin_s=9, end_s=None) == NOT_SO
+    assert one(wiped_after_it_was_there(env, witnesses(seen_s=4.5, outcome=Outcome.INFO, end_s=None))) == SO
+    unasked = envelope(rows, fault(0, "wipe", [1], 5, 7), acks="0")
+    assert one(wiped_after_it_was_there(unasked, witnesses(seen_s=9.5))) == UNKNOWN, "nobody acknowledged it"
 
 
 def test_one_of_three_wiped_excuses_nothing_while_an_intact_copy_is_in_sync():

@@ -98,6 +98,7 @@ SEEN: Mapping[str, Seen] = {
     "wiped": Seen(**BY_WIPE),
     "wiped of either": Seen(**BY_WIPE, columns={"other_s": 20}),
     "wiped after the read": Seen(**BY_WIPE, columns={"seen_s": 4.5}),
+    "wiped after it was there": Seen(**BY_WIPE, columns={"seen_s": 4.5}),
     "wiped before": Seen(**BY_WIPE, columns={"end_s": 9}),
     "cutoff": Seen(**UNCLEANLY),
     "cutoff of a missing record": Seen(**UNCLEANLY),

@@ -106,7 +106,14 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
     excuses |= {"cutoff of a missing record", "unclean between the answers", "unclean since the other"}
     excuses |= {"unclean after the step", "a clock may have been ahead", "that broker may have been out"}
     excuses |= {"wiped since the other", "offsets may have expired"}
-    excuses |= {"wiped", "wiped of either", "wiped after the read", "wiped before", "out of sync at the end"}
+    excuses |= {
+        "wiped",
+        "wiped of either",
+        "wiped after the read",
+        "wiped after it was there",
+        "wiped before",
+        "out of sync at the end",
+    }
     excuses |= {
         "read_uncommitted",
         "read_uncommitted inside",
