@@ -71,8 +71,8 @@ def _pairs(replicas: Columns, log_starts: Mapping[int, int]) -> dict[str, np.nda
     rows = np.flatnonzero((replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
     node = replicas["node"][rows]
     starts = np.full(len(rows), np.iinfo(np.int64).max)
-    for one, log_start in log_starts.items():
-        starts[node == one] = log_start
+    for owner, log_start in log_starts.items():
+        starts[node == owner] = log_start
     kept = replicas["last_offset"][rows] >= starts
     rows, node = rows[kept], node[kept]
     # All batches of one producer in one copy after another, each in the order of the log.
