@@ -369,7 +369,7 @@ class StoryWriter:
         if partition not in self._history.files["sends"].row_ranges or self._history.rows_of(partition) > ROWS_MAX:
             return None
         sent = self._table("sends", partition)
-        subjects = _subjects(witness, sent)
+        subjects = [each for each in _subjects(witness, sent) if each.client in self._roles]
         events = [*sends(sent, subjects, self._unanswered, self.name), *self._of_log(witness, subjects)]
         times_s = [t for t in (witness.begin_s, witness.end_s, witness.seen_s) if t is not None]
         times_s += [event.at_s for event in events if event.main and event.kind in ("sent", "acknowledged")]
@@ -384,12 +384,13 @@ class StoryWriter:
         events = _fewer(events, min(times_s), max(times_s))
         events += _faults(self._faults, self._history.plan.steps, begin_s, max(end_s, max(times_s) + LEADERS_AFTER_S))
         events.sort(key=lambda event: event.at_s)
-        if subjects:
-            what = f"#{subjects[0].sequence} of {self.name(subjects[0].client)}"
-        else:
-            what = self.name(_known(witness.reader))
         where = partition_name(self._history.plan, partition)
-        return Story(f"{what} in {where}", _lanes(events), events, self._logs.around(min(times_s), max(times_s), where))
+        title = where  # of a witness that is about brokers or controllers, and of no client
+        if subjects:
+            title = f"#{subjects[0].sequence} of {self.name(subjects[0].client)} in {where}"
+        elif witness.reader is not None:
+            title = f"{self.name(witness.reader)} in {where}"
+        return Story(title, _lanes(events), events, self._logs.around(min(times_s), max(times_s), where))
 
     def application_stories(self, witness: ApplicationWitness) -> Story | None:
         """Reports the story of a record of the application under test: of its send, if a recorded client sent it."""

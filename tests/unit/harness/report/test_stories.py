@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from prozess.harness.report import stories
-from prozess.harness.report.stories import EVENTS_MAX, Event, Story, Subject, _fewer, brokers_of
+from prozess.harness.report.server_logs import ServerLogs
+from prozess.harness.report.stories import EVENTS_MAX, Event, Story, StoryWriter, Subject, _fewer, brokers_of
 from prozess.harness.report.words import ROWS_LEAST, rows_each, seen_groups, tallies
 from prozess.harness.schema import MISSING, NONE, TABLES
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, WitnessShown
 from tests.support.cells.partitions import FAIL, INFO, OK, PRODUCER, PRODUCER_ACKS_0, READER, read_row, send_row
+from tests.support.small_runs import START_NS, make_small
 
 S = 1_000_000_000
 AUDITOR = 99
@@ -227,3 +229,23 @@ def test_what_was_done_to_messages_is_told_with_the_api_and_its_error():
         "an EndTxn request of producer 5: sent on after it was held",
         "the answer to a Fetch request, NOT_LEADER_OR_FOLLOWER: answered with an error",
     ]
+
+
+def test_a_witness_about_a_controller_is_the_story_of_its_partition_and_of_no_client(tmp_path):
+    small = make_small(tmp_path / "run")
+    small.send(1, [{"partition": 0, "sequence": 3, "begin_ns": START_NS, "end_ns": START_NS + 1, "log_offset": 0}])
+    writer = StoryWriter(small.history(), (), ServerLogs(small.run, ()))
+    shared = {
+        "partition": 0,
+        "topic": "t",
+        "number": 0,
+        "begin_s": 0.0,
+        "end_s": 1.0,
+        "effect": "forbidden",
+        "rule": "r",
+    }
+    stale = writer.story_of(WitnessShown(client=3001, sequence=3, **shared))
+    lost = writer.story_of(WitnessShown(client=1, sequence=3, **shared))
+    assert stale is not None
+    assert lost is not None
+    assert lost.title == f"#3 of producer 1 in {stale.title}"
