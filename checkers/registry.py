@@ -32,6 +32,7 @@ from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.log.time_lookups import mistimed
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
+from prozess.checkers.progress.admin_register import not_linearizable
 from prozess.checkers.progress.fairness import starved
 from prozess.checkers.progress.leaders import leaderless
 from prozess.checkers.progress.stability import unstable
@@ -160,6 +161,7 @@ _OWN: dict[str, Checker] = {
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),
         CellChecker(anomaly="stuck", kernel=stuck, traits=_SENT_TO, by_partition=ByPartition(in_pieces=True)),
         CellChecker(anomaly="unanswered", kernel=unanswered, reads_rows=False),
+        CellChecker(anomaly="not-linearizable", kernel=not_linearizable, reads_rows=False),
         CellChecker(
             anomaly="late",
             kernel=late,

@@ -358,6 +358,23 @@ SNAPSHOTS = table(
     ("offset_delta", "i4", "records", "last offset minus first offset of that batch"),
     ("coordinator_epoch", "i4", "epoch", "of the coordinator that wrote its last marker; NONE"),
 )
+ADMIN_OPERATIONS = table(
+    "admin_operations",
+    "What administrators of the trial set and found, beside its clients: one row per topic, setting and call.",
+    ("invoked_ns", "i8", "ns", "before the call was made"),
+    ("completed_ns", "i8", "ns", "when its answer was there (an upper bound); MISSING: never"),
+    (
+        "value",
+        "i8",
+        "id",
+        "set or found: of a setting its value; of a topic the upper 63 bits of its id; 0: there is none; NONE: not known",
+    ),
+    ("topic", "i4", "id", "number of the administrators' topic"),
+    ("setting", "i4", "AdminSetting", "of which of its settings"),
+    ("operation", "i4", "AdminOperation", ""),
+    ("node", "i4", "node id", "whose copy of the metadata was asked; NONE: the active controller decided"),
+    ("outcome", "i4", "Outcome", "INFO: it may have taken effect or not, then or later"),
+)
 METRICS = table(
     "metrics",
     "Samples of metrics; a missing answer is a row with `absent` = 1.",
@@ -420,6 +437,7 @@ CELLS = table(
 
 
 __all__ = [
+    "ADMIN_OPERATIONS",
     "ASSIGNMENTS",
     "CELLS",
     "CLIENTS",
@@ -450,6 +468,8 @@ __all__ = [
     "TABLES",
     "TRANSACTIONS",
     "WITHHELD",
+    "AdminOperation",
+    "AdminSetting",
     "Column",
     "FaultPhase",
     "Isolation",
@@ -661,6 +681,24 @@ class RemoteState(IntEnum):
 
 
 @unique
+class AdminOperation(IntEnum):
+    """Says what a row of `admin_operations` is of the register of its topic and setting."""
+
+    SET = 1
+    FOUND = 2
+
+
+@unique
+class AdminSetting(IntEnum):
+    """Says what of a topic a row of `admin_operations` is about."""
+
+    TOPIC = 0
+    """Which topic has the name, if any."""
+    RETENTION = 1
+    """Its retention.ms."""
+
+
+@unique
 class MetadataKind(IntEnum):
     """Says what a row of `metadata` states."""
 
@@ -736,7 +774,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
-        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS,
-        CELLS,
+        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, ADMIN_OPERATIONS, METRICS, HEARTBEATS,
+        CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

@@ -67,6 +67,7 @@ from prozess.harness.plan.expectations import (
 from prozess.harness.plan.schedule import (
     Acked,
     AddPartitions,
+    AlterTopics,
     Behind,
     Between,
     ClientAction,
@@ -131,6 +132,7 @@ Action = (
     | DeleteRecords
     | DeleteTopics
     | MakeTopics
+    | AlterTopics
 )
 """What a step does."""
 WorkloadName = Literal[
@@ -327,6 +329,8 @@ delete_topics = _builder(DeleteTopics, "delete_topics")
 """Deletes topics, under the clients that use them."""
 make_topics = _builder(MakeTopics, "make_topics")
 """Makes deleted topics again: other topics with the same names."""
+alter_topics = _builder(AlterTopics, "alter_topics")
+"""Sets retention, segments or the cleanup policy of topics for good, under the clients that use them."""
 
 
 def fault(name: FaultName | str, *targets: str, **parameters: object) -> FaultAction:
@@ -444,6 +448,7 @@ def trial(  # noqa: PLR0913 - the keys of a trial file
     settle_s: float = 1.0,
     metrics: bool = True,
     time_lookups: bool = False,
+    administrators: int = 0,
     alerts: Sequence[AlertSpec] = (),
     expects: Literal["held", "violated"] = "held",
     scenarios: Sequence[str] = (),
@@ -470,6 +475,7 @@ def trial(  # noqa: PLR0913 - the keys of a trial file
         "settle_s": settle_s,
         "metrics": metrics,
         "time_lookups": time_lookups,
+        "administrators": administrators,
         "alerts": list(alerts),
         "expects": expects,
         "scenarios": list(scenarios),

@@ -24,6 +24,7 @@ from prozess.checkers.groups.assignments import (
     spans_of,
 )
 from prozess.checkers.groups.coordinator import Commits
+from prozess.checkers.log.leadership import ground_truth
 from prozess.checkers.lookup import UNREADABLE, Lookup, ascends, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log, grouped_by_client
@@ -31,7 +32,7 @@ from prozess.harness.columns import rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
+from prozess.harness.schema import MISSING, NONE, Isolation, MetadataKind, Outcome
 
 # What a group's retry topic says of the records whose processing failed: which were handed on, by whom, and how often.
 #
@@ -193,7 +194,8 @@ def unprocessed(history: CellHistory) -> KernelResult:
     one that names another record than the log has at its offset has not processed that one: MISTAKEN (`other_*`),
     wherever the group has committed. Witness: the record; `reader` is the member that it was last delivered to, at
     `seen_ns`; `case`: CRASHED, RELEASED (what that member then did), RESET (a later reset decided a position beyond it,
-    before anything beyond it was committed), LEFT_BEHIND (sent to the retry topic, which never acknowledged it), else
+    before anything beyond it was committed), OF_ANOTHER_TOPIC (nobody was given it, for the group began beyond it with what
+    a member had committed for the topic before), LEFT_BEHIND (sent to the retry topic, which never acknowledged it), else
     NO_CAUSE. What the retry topic has is judged there. Groups that commit nothing are not judged.
     O(n log n).
 
@@ -231,6 +233,8 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     member, seen_ns = _last_delivered(partition, members, offset)
     assert len(slot) == len(offset) == len(member), "an entry for each record that is owed"
     case = _why_not(history, commits, members, offset, member, seen_ns)
+    foreign = (member < 0) & (offset < _committed_for_another(history, partition, members))
+    case[foreign & (case == GroupCase.NO_CAUSE)] = GroupCase.OF_ANOTHER_TOPIC
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
     instead = done.instead(slot)
@@ -351,6 +355,32 @@ def _jumped_over(
         # and nothing beyond it been committed by then.
         over |= (offset < at) & ((member < 0) | ((seen_ns <= moment) & (offset >= reached)))
     return over
+
+
+def _committed_for_another(history: CellHistory, partition: PartitionHistory, members: Members) -> int:
+    """Returns the first offset from which the group was to go on in a topic that was made again, if a member was committing
+    just that one when the topic was made, or later; -1 if not. A topic begins empty, so the offset is of the one before.
+
+    Example: the topic is made at 13 s, a commit of 377 that was under way then ends at 13.2 s, and the coordinator gives 377
+    to the first member that asks: -1 if the commit had ended at 12.9 s."""
+    positions, commits = history.tables["positions"], history.tables["commits"]
+    if not history.cell.life:
+        return -1
+    rows = rows_of(positions, partition.partition)
+    rows = rows[
+        (members.row(positions["client"][rows]) >= 0)
+        & (positions["event"][rows] == AT_ASSIGNMENT)
+        & (positions["log_offset"][rows] > 0)
+    ]
+    truth = ground_truth(partition.metadata)
+    made = truth[partition.metadata["kind"][truth] == MetadataKind.PARTITION.value]
+    if not len(rows) or not len(made):
+        return -1
+    first = rows[np.lexsort((positions["log_offset"][rows], positions["time_ns"][rows]))[0]]
+    made_ns, began = int(partition.metadata["time_ns"][made].min()), int(positions["log_offset"][first])
+    ended = (commits["completed_ns"] >= made_ns) | (commits["completed_ns"] == MISSING)
+    asked = (commits["invoked_ns"] < positions["time_ns"][first]) & (members.row(commits["client"]) >= 0)
+    return began if bool((ended & asked & (commits["log_offset"] == began)).any()) else -1
 
 
 def group_start(history: CellHistory, partition: int) -> int:

@@ -30,6 +30,8 @@ from prozess.harness.schema import (
     RECORDER_CLIENT,
     SHARING,
     TABLES,
+    AdminOperation,
+    AdminSetting,
     FaultPhase,
     Isolation,
     MetadataKind,
@@ -63,6 +65,8 @@ _CODES: Mapping[str, type[IntEnum]] = {
         Tristate,
         StepOutcome,
         RemoteState,
+        AdminOperation,
+        AdminSetting,
     )
 }
 _RANGES: Mapping[str, tuple[int, int]] = {
@@ -99,6 +103,7 @@ _NEVER_NONE: Mapping[str, Sequence[str]] = {
     "messages": ("time_ns", "step", "server", "api", "version", "answer"),
     "steps": ("step",),
     "metadata": ("time_ns",),
+    "admin_operations": ("invoked_ns", "topic"),
     "replicas": ("base_offset", "last_offset", "records", "size", "read_ns"),
     "metrics": ("time_ns",),
     "heartbeats": ("time_ns",),
@@ -115,6 +120,7 @@ _INTERVALS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("acquired_ns", "renewed_ns"),
     ],
     "commits": [("invoked_ns", "completed_ns")],
+    "admin_operations": [("invoked_ns", "completed_ns")],
     "assignments": [("started_ns", "done_ns")],
     "withheld": [("begun_ns", "ended_ns")],
     "steps": [("awaited_ns", "fired_ns"), ("fired_ns", "done_ns")],

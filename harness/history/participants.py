@@ -13,7 +13,7 @@ from prozess.harness.config.configuration import TIER_INTERVAL_MS
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.interfaces.checking import CopyFacts, Retention
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
-from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.plan.schedule import AlterTopics, FaultAction
 from prozess.harness.schema import (
     MISSING,
     NONE,
@@ -177,14 +177,16 @@ def retention_of(plan: Plan) -> Mapping[int, Retention]:
     found: dict[int, Retention] = {}
     for cell in plan.cells:
         properties = cell.topic.kafka_properties()
-        numbers = {key: properties.get(key, "") for key in ("retention.ms", "retention.bytes")}
-        if "delete" not in properties["cleanup.policy"]:
+        altered = [step.do.properties for step in plan.steps if isinstance(step.do, AlterTopics)
+                   and cell in plan.cells_matching(step.do.cells)]  # fmt: skip
+        if not any("delete" in one.get("cleanup.policy", "") for one in (properties, *altered)):
             continue
-        if not all(value.removeprefix("-").isdecimal() for value in numbers.values() if value):
+        # The least of the values that a topic had is what it promises all the time.
+        least = [_least(name, default, properties, altered) for name, default in _LIMITS]
+        if least[0] is None or least[1] is None:
             continue
-        time_ms, size = int(numbers["retention.ms"] or RETENTION_DEFAULT_MS), int(numbers["retention.bytes"] or -1)
-        rule = Retention((time_ms if time_ms >= 0 else _FOREVER_MS) * 1_000_000, size if size >= 0 else None)
-        found |= dict.fromkeys(cell.partitions, rule)
+        time_ms, size = least[0], least[1]
+        found |= dict.fromkeys(cell.partitions, Retention(time_ms * 1_000_000, size if size < _FOREVER_MS else None))
     return found
 
 
@@ -195,6 +197,17 @@ def delete_delay_ns(plan: Plan) -> int:
 
 
 _FOREVER_MS = 10**12
+_LIMITS = (("retention.ms", str(RETENTION_DEFAULT_MS)), ("retention.bytes", "-1"))
+"""What limits a log, each with its default."""
+
+
+def _least(name: str, default: str, properties: Mapping[str, str], altered: Sequence[Mapping[str, str]]) -> int | None:
+    """Returns the least value that a property ever had, _FOREVER_MS for a negative one, which limits nothing. None: one is
+    no number."""
+    values = [properties.get(name) or default, *(one[name] for one in altered if name in one)]
+    if not all(value.removeprefix("-").isdecimal() for value in values):
+        return None
+    return min(int(value) if int(value) >= 0 else _FOREVER_MS for value in values)
 
 
 def ended_partitions(plan: Plan, metadata: Mapping[str, np.ndarray]) -> frozenset[int]:

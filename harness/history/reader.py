@@ -244,6 +244,7 @@ class History:
         tables["observations"] = self._of_partitions("observations", numbers)
         tables["asked"] = self._asked
         tables["calls"], tables["own_heartbeats"] = self._calls, self._own_heartbeats
+        tables["admin_operations"] = self._small("admin_operations")
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)

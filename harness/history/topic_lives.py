@@ -10,7 +10,9 @@ topics apart (KIP-516), and the audit read the last one. A row gets the id of th
   last one, or somebody received it after that one was made.
 * A consumer may have been given a record late, out of its buffer: that is certain, and counts, where the record had been
   acknowledged at that very offset before the next topic was made.
-* An assignment, and a span of reading, is of the name: of each topic that has it while it holds.
+* An assignment, and a span of reading, is of the name: of each topic that has it while it holds. With group.protocol=consumer
+  the coordinator assigns ids of topics (KIP-848): a partition that is taken away soon after the next topic was made was of
+  the one before, and may have been given to somebody else in the next one by then.
 * Everything else goes by its time.
 
 A record that the audit read in the last topic although it had been acknowledged before that topic was made is of an earlier
@@ -30,6 +32,8 @@ from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, 
 
 DEPOSED_NS = 1_000_000_000
 """How long after its deletion a topic may still have taken records: brokers are informed of it by then."""
+TAKEN_BACK_NS = 10_000_000_000
+"""How long after a topic was made a member may learn that it has lost the one before: by a heartbeat, or the one after."""
 FOREVER = np.iinfo(np.int64).max
 TIME_OF = {
     "processed": "started_ns", "commits": "invoked_ns", "assignments": "started_ns", "positions": "time_ns",
@@ -106,6 +110,13 @@ class TopicLives:
     def __init__(self, plan: Plan, rows_of: RowsOf, *, error_ns: int) -> None:
         """`error_ns`: how far times of the controllers' log may be off from all others."""
         self._rows_of, self._error_ns = rows_of, error_ns
+        ids = {
+            cell.cell
+            for cell in plan.cells
+            if cell.group is not None and cell.group.configuration.protocol == "consumer"
+        }
+        self._by_id = frozenset(client.client for client in plan.clients if client.cell in ids)
+        """Members whose coordinator assigns ids of topics."""
         self._audits = frozenset(client.client for client in plan.clients if client.role == "audit")
         named: dict[tuple[str, int], list[int]] = {}
         for planned in plan.partitions:
@@ -124,7 +135,7 @@ class TopicLives:
         if not self.topics or "partition" not in (rows.dtype.names or ()):
             return rows
         if table.name in CARRIED:
-            rows = self._carried(table.name, rows)
+            rows = self._carried(table.name, rows, by_id=client in self._by_id)
         changed = rows.copy()
         for partition, topics in self.topics.items():
             chosen = np.flatnonzero(rows["partition"] == partition)
@@ -148,7 +159,7 @@ class TopicLives:
             life = topics.at(mine[TIME_OF[table]])
         changed["partition"][chosen] = topics.dense[life]
 
-    def _carried(self, table: str, rows: np.ndarray) -> np.ndarray:
+    def _carried(self, table: str, rows: np.ndarray, *, by_id: bool) -> np.ndarray:
         """Returns the rows of a client in order, and behind each event that still held when a topic was made a row of that
         moment: assignments and spans are of the name, so of each topic that has it while they hold. The position in the new
         topic is its beginning. Loops run over topics, and a client has a few events in each."""
@@ -159,6 +170,14 @@ class TopicLives:
             for created_ns in topics.created_ns[1:].tolist():
                 before = mine[rows[time][mine] < created_ns]
                 if not len(before) or rows["event"][before[-1]] in ENDS[table]:
+                    continue
+                after = mine[len(before) : len(before) + 1]
+                if (
+                    by_id
+                    and len(after)
+                    and rows["event"][after[0]] in ENDS[table]
+                    and rows[time][after[0]] < created_ns + TAKEN_BACK_NS
+                ):
                     continue
                 row = rows[before[-1] : before[-1] + 1].copy()
                 for column in ("started_ns", "done_ns", "time_ns"):

@@ -341,6 +341,9 @@ class GroupCase(IntEnum):
     GAVE_UP = 19
     """`orphaned`: the last owner lives and had lost the partition, less than a session before. It may have come back under a
     new id, while the coordinator still waits for the old one."""
+    OF_ANOTHER_TOPIC = 20
+    """`unprocessed`: the first position that the group had in this topic, which was made again, is an offset that a member
+    was committing for the topic before, and that commit ended after this topic was made."""
 
 
 # Cases of the anomalies of share groups. Kernels find them, and rules judge them.
@@ -416,6 +419,28 @@ class ProgressCase(IntEnum):
     """A broker did not answer an administrator's call."""
     CONTROLLER_CALL = 8
     """No broker answered one that the active controller answers."""
+
+
+# Cases of `not-linearizable`. The kernel finds them, and rules judge them.
+
+
+ADMIN_LAG_NS = 10 * NS_PER_S
+"""How far a server's copy of the metadata may be behind what administrators were answered. KIP-631 gives no bound: a copy is
+fetched every moment, and a broker that sends no heartbeats is fenced after broker.session.timeout.ms, 9 s by default."""
+
+
+@unique
+class AdminCase(IntEnum):
+    """Says how an answer to an administrator contradicts the others, as the `case` of witnesses of `not-linearizable`."""
+
+    STALE = 1
+    """Another value had been there meanwhile."""
+    AGAIN = 2
+    """The same, but the call that set the value was not answered before: it may have been carried out twice."""
+    EARLY = 3
+    """The value was found before the call was made that set it."""
+    UNSET = 4
+    """Nobody ever set the value."""
 
 
 # Cases of `remote-gap` and `remote-conflict`. The kernels find them, and rules judge them.

@@ -62,6 +62,20 @@ def check_steps(plan: Plan) -> None:
     check_expectations(plan, nodes)
 
 
+def check_administrators(plan: Plan) -> None:
+    """Raises BadInput if administrators are to work on a cluster of which their answers cannot be judged."""
+    if plan.administrators and plan.variant.metadata_mode == "zookeeper":
+        raise BadInput(
+            f"administrators = {plan.administrators}: their calls are judged where controllers decide (KIP-500), and the "
+            'variant has metadata_mode = "zookeeper". Choose another mode, or remove the key.'
+        )
+    if plan.administrators and (plan.attach is not None or plan.ssh is not None):
+        raise BadInput(
+            f"administrators = {plan.administrators}: topics are not made and deleted on the backend {plan.backend} without "
+            'end. Use backend = "local" or "compose", or remove the key.'
+        )
+
+
 def _check_messages(plan: Plan, step: Step) -> None:
     """Refuses a match that names what the plan does not have, and links on which Kafka's protocol is not spoken, or not in
     the clear."""

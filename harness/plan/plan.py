@@ -308,6 +308,7 @@ class Plan(Frozen):
     controls: tuple[Control, ...]
     metrics: bool = True
     time_lookups: bool = False
+    administrators: int = 0
     alerts: tuple[AlertSpec, ...] = ()
     left_out: dict[str, str] = Field(default_factory=dict)
     """Label → why, for the faults of mixes and lists that could not be made where it was planned to run. Nothing is

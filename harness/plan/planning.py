@@ -22,7 +22,7 @@ from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.axes import Combination, expand
 from prozess.harness.plan.cell_work import work_with
-from prozess.harness.plan.checks import check_steps, why_nobody
+from prozess.harness.plan.checks import check_administrators, check_steps, why_nobody
 from prozess.harness.plan.plan import (
     ISOLATION_LEVELS,
     SENTINEL_CLIENT,
@@ -49,7 +49,7 @@ from prozess.harness.plan.schedule import (
     parse_target,
     selects,
 )
-from prozess.harness.plan.topic_lives import check_lives, topics_made_again, with_later_topics
+from prozess.harness.plan.topic_lives import check_altered, check_lives, topics_made_again, with_later_topics
 from prozess.harness.plan.trial import Trial, WorkloadSpec
 from prozess.harness.plan.workloads.registry import KINDS
 
@@ -83,6 +83,7 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
         controls=_controls(trial, layout.cells),
         metrics=trial.metrics,
         time_lookups=trial.time_lookups,
+        administrators=trial.administrators,
         alerts=trial.alerts,
         compose=trial.compose,
         ssh=trial.ssh,
@@ -90,6 +91,8 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
     )
     check_steps(plan)
     check_lives(plan)
+    check_altered(plan)
+    check_administrators(plan)
     return plan
 
 

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from prozess.harness.config.configuration import INT_MAX, Count, Limit, Pause
+from prozess.harness.config.configuration import INT_MAX, Count, Limit, Pause, Text
 from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.plan.expectations import Expectations
 from prozess.harness.plan.expectations import Selector as Selector
@@ -294,6 +294,26 @@ class MakeTopics(Frozen):
     """What is set otherwise than for the one before, as in `base`: `topic.key` = value."""
 
 
+ALTERABLE = ("retention.ms", "retention.bytes", "segment.ms", "segment.bytes", "cleanup.policy")
+"""What `alter_topics` may set. The fault `configure` changes other properties, and takes the change back."""
+
+
+class AlterTopics(Frozen):
+    """Sets properties of the topics of the selected cells for good, under the clients that use them (KIP-339), and returns
+    once Kafka reports them. A verdict allows what any value that a topic had allows."""
+
+    kind: Literal["alter_topics"] = "alter_topics"
+    properties: Annotated[dict[str, Text], Field(min_length=1)]
+    """Property → value: retention.ms, retention.bytes, segment.ms, segment.bytes or cleanup.policy."""
+    cells: Selector = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _alterable(self) -> "AlterTopics":
+        if other := next((name for name in self.properties if name not in ALTERABLE), None):
+            raise ValueError(f"{other} is not one of {', '.join(ALTERABLE)}. Use the fault configure for it.")
+        return self
+
+
 def _ordered_range(value: tuple[float, float]) -> tuple[float, float]:
     if value[0] > value[1]:
         raise ValueError("the first number must not be greater than the second")
@@ -415,13 +435,15 @@ Action = Annotated[
     | AddPartitions
     | DeleteRecords
     | DeleteTopics
-    | MakeTopics,
+    | MakeTopics
+    | AlterTopics,
     Field(discriminator="kind"),
 ]
 
 OfCells = (
     Acked | Settled | LeaderMoved | Offline | IsrIs | Behind
     | Send | Inspect | TakeOver | AddPartitions | DeleteRecords | DeleteTopics | MakeTopics
+    | AlterTopics
 )  # fmt: skip
 """The conditions and actions that select cells."""
 ClientCommand = PauseSends | ResumeSends | Send | ClientAction | StallAction | TakeOver

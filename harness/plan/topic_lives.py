@@ -10,7 +10,7 @@ from prozess.harness.config.configuration import TopicConfiguration, Variant
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.axes import Combination, with_topic
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
-from prozess.harness.plan.schedule import DeleteTopics, MakeTopics, Step, selects
+from prozess.harness.plan.schedule import AlterTopics, DeleteTopics, MakeTopics, Step, selects
 from prozess.harness.plan.workloads.registry import KINDS
 
 NextTopic = tuple[TopicConfiguration, int]
@@ -65,6 +65,27 @@ def check_lives(plan: Plan) -> None:
                 raise BadInput(
                     f"Step {step.name!r}: cell {cell.name} has a second topic, or late partitions, and cannot be made again. "
                     "Remove topics.late_partitions and topics.late_topic_partitions, or select other cells."
+                )
+
+
+def check_altered(plan: Plan) -> None:
+    """Raises BadInput if a step alters topics so that the plan no longer says by which rules they are judged."""
+    for step in plan.steps:
+        if not isinstance(step.do, AlterTopics):
+            continue
+        policy = step.do.properties.get("cleanup.policy")
+        for cell in plan.cells_matching(step.do.cells):
+            stated = cell.topic.kafka_properties()
+            if policy is not None and ("compact" in policy) != ("compact" in stated["cleanup.policy"]):
+                raise BadInput(
+                    f"Step {step.name!r}: cell {cell.name} has cleanup.policy = {stated['cleanup.policy']}, and would have "
+                    f"{policy}: a topic is judged as compacted or not, all the time. Add or take away delete only."
+                )
+            limits = [name for name in step.do.properties if name.startswith("retention.")]
+            if limits and not any(stated.get(name, "-1") != "-1" for name in ("retention.ms", "retention.bytes")):
+                raise BadInput(
+                    f"Step {step.name!r}: cell {cell.name} states no retention, and losses would count as if there was none. "
+                    f"Set topic.properties.{limits[0]} in [base] or [axes], too."
                 )
 
 

@@ -169,6 +169,8 @@ class Trial(Frozen):
     """True means that metrics of servers and clients are sampled while the trial runs."""
     time_lookups: bool = False
     """True means that leaders are asked for the first record since some time, again and again. It needs `metrics`."""
+    administrators: Annotated[int, Field(ge=0, le=16)] = 0
+    """How many administrators make, delete, alter and describe topics of their own beside the clients, all the time."""
     alerts: tuple[AlertSpec, ...] = ()
     """Alerts of yours that the recorded metrics are to fire, or not."""
     ssh: SshOptions | None = None

@@ -452,7 +452,7 @@ _OF_BROKERS = (
     "offset-conflict", "corrupt", "dirty-read", "invisible", "diverged", "remote-gap", "remote-conflict", "remote-left",
     "uncopied", "watermark-regression", "log-start-regression",
     "epoch-regression", "expired-early", "undeleted", "mistimed",
-    "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered",
+    "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered", "not-linearizable",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

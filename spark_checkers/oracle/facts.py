@@ -44,7 +44,7 @@ FACTS = {
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "records_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
         "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
-        "admin_call_ns bigint, lock_ns bigint, deliveries_max int, share_session_ns bigint"
+        "admin_call_ns bigint, lock_ns bigint, deliveries_max int, share_session_ns bigint, life int"
     ),
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
@@ -73,7 +73,8 @@ it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader
 leader. `acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which
 `fact_calls`, calls of administrators, are answered. `lock_ns`, `deliveries_max`: how long a member of a share group may
 hold a record, and how often it is delivered;
-`share_session_ns`: how long one that is silent keeps its partitions. `fact_asked`: when a client was asked, or
+`share_session_ns`: how long one that is silent keeps its partitions. `life`: how many topics had its name before.
+`fact_asked`: when a client was asked, or
 within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
 drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
 `fact_readers`: those that read and do nothing else. `fact_recipients`: planned clients that count as one to whom records
@@ -198,6 +199,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             bounds.acknowledgement_ns,
             bounds.admin_call_ns,
             *of_locks,
+            cell.life,
         )
     )
 

@@ -183,6 +183,30 @@ left anti join commits c
     and c.log_offset <= b.log_offset
     and case when c.outcome = {OK} then c.completed_ns else {FOREVER} end > b.since_ns
 
+--- view of_another
+-- Where a group began in a topic that was made again, by what a member was committing for the one before.
+select b.partition, b.began
+from (
+    select p.partition, f.world, min_by(p.log_offset, struct(p.time_ns, p.log_offset)) as began, min(p.time_ns) as asked_ns
+    from positions p
+    join fact_partitions f on f.partition = p.partition
+    join fact_cells c on c.world = f.world and c.cell = f.cell and c.life > 0
+    left semi join member m on m.world = f.world and m.client = p.client
+    where p.event = {ASSIGNED} and p.log_offset > 0
+    group by p.partition, f.world
+) b
+join (
+    select partition, min(time_ns) as made_ns from metadata
+    where source = {TRUTH} and kind = {MetadataKind.PARTITION} group by partition
+) t on t.partition = b.partition
+left semi join (
+    select c.*, m.world
+    from commits c
+    join fact_partitions f on f.partition = c.partition
+    join member m on m.world = f.world and m.client = c.client
+) c on c.world = b.world and c.log_offset = b.began and c.invoked_ns < b.asked_ns
+    and (c.completed_ns >= t.made_ns or c.completed_ns = {MISSING})
+
 --- anomaly unprocessed
 with given_last as (
     select * from (
@@ -227,12 +251,14 @@ select o.partition, o.sender as client, o.sequence, o.log_offset, coalesce(g.cli
             when bool_or(o.log_offset < r.log_offset
                          and (g.client is null or (g.read_ns <= r.time_ns and o.log_offset >= r.reached)))
                 then {GroupCase.RESET}
+            when g.client is null and o.log_offset < max(x.began) then {GroupCase.OF_ANOTHER_TOPIC}
             when max(q.started_ns) >= g.read_ns then {GroupCase.RELEASED}
             when g.crashed then {GroupCase.CRASHED}
             else {GroupCase.NO_CAUSE} end as case
 from left_over o
 left join given_last g on g.partition = o.partition and g.log_offset = o.log_offset
 left join reset r on r.partition = o.partition
+left join of_another x on x.partition = o.partition
 left join release q on q.partition = o.partition and q.client = g.client
 left join tried_last t on t.partition = o.partition and t.log_offset = o.log_offset
 left join never_arrived n on n.partition = o.retried_in and n.client = t.client

@@ -177,3 +177,69 @@ from (
     from stretch w
     join longest l on l.partition = w.partition and l.client = w.client and l.begin_ns = w.begin_ns
 )
+
+--- view administered
+-- What each administrator's call shows: its value was there at some moment from `from_ns` to `to_ns`. That a name has no topic
+-- is true again and again, so each such answer has a name of its own.
+select world, topic, setting, value, node, row, invoked_ns, operation = {AdminOperation.FOUND} as found,
+       outcome = {OK} as done, if(value = 0, -2 - row, value) as name,
+       if(node != {NONE} and operation = {AdminOperation.FOUND}, {ADMIN_LAG_NS}L, 0L) as lag_ns,
+       invoked_ns - if(node != {NONE} and operation = {AdminOperation.FOUND}, {ADMIN_LAG_NS}L, 0L) as from_ns,
+       if(outcome = {OK}, completed_ns, {FAR}L) as to_ns
+from admin_operations
+
+--- view administered_values
+-- When each value was certainly there, and when it was set. A call without an answer may have made the topic that nobody made.
+with made as (
+    select world, topic, setting, min(invoked_ns) as made_ns
+    from administered where not found and value = {NONE} group by world, topic, setting
+),
+named as (
+    select world, topic, setting, name, min(to_ns) as first_end, max(from_ns) as last_begin,
+           min(if(found, null, invoked_ns)) as set_ns, max(if(found, null, to_ns)) as set_until
+    from administered group by world, topic, setting, name
+)
+select n.world, n.topic, n.setting, n.name, n.first_end, least(n.last_begin, n.first_end) as low,
+       coalesce(n.set_ns, if(n.name > 0 and m.made_ns <= n.first_end, m.made_ns, null)) as set_ns,
+       coalesce(n.set_until, {FAR}L) as set_until
+from named n left join made m on m.world = n.world and m.topic = n.topic and m.setting = n.setting
+
+--- anomaly not-linearizable
+with other as (
+    select * from administered_values
+    where name != {NONE} and first_end < {FAR}L and (set_ns is not null or name < {NONE})
+),
+answers as (
+    select a.world, a.topic, a.setting, a.name, a.value, a.row, a.node, a.invoked_ns, a.to_ns, a.lag_ns,
+           max(struct(w.low as low, -w.first_end as ends)) as last
+    from administered a
+    left join other w on w.world = a.world and w.topic = a.topic and w.setting = a.setting and w.first_end < a.from_ns
+    where a.found and a.done and a.value != 0
+    group by a.world, a.topic, a.setting, a.name, a.value, a.row, a.node, a.invoked_ns, a.to_ns, a.lag_ns
+),
+known as (
+    select a.*, case when v.set_ns is null then {AdminCase.UNSET} when a.to_ns < v.set_ns then {AdminCase.EARLY}
+                     when a.last.low > v.first_end and v.set_until >= a.last.low then {AdminCase.AGAIN}
+                     when a.last.low > v.first_end then {AdminCase.STALE} end as case
+    from answers a
+    join administered_values v on v.world = a.world and v.topic = a.topic and v.setting = a.setting and v.name = a.name
+    where a.name > {NONE}
+),
+nameless as (
+    select a.*, {AdminCase.STALE} as case from (
+        select a.row, a.world, max(if(v.name > 0, v.first_end, null)) as until_ns
+        from answers a
+        left join administered_values v on v.world = a.world and v.topic = a.topic and v.setting = a.setting
+            and v.set_ns <= a.to_ns
+        where a.name = {NONE} group by a.row, a.world
+    ) t join answers a on a.row = t.row and a.world = t.world
+    where a.last.low > coalesce(t.until_ns, -{FAR}L) and not exists (
+        select 1 from administered u where u.world = a.world and u.topic = a.topic and u.setting = a.setting
+            and not u.found and u.value = {NONE} and u.invoked_ns <= a.to_ns
+    )
+)
+select p.partition, f.value as sequence, if(f.node < {FIRST_CONTROLLER_ID}, f.node, {NONE}) as reader,
+       if(f.case in ({AdminCase.UNSET}, {AdminCase.EARLY}), f.invoked_ns, -f.last.ends) as begin_ns, f.invoked_ns as end_ns,
+       f.case
+from (select * from known where case is not null union all select * from nameless) f
+join (select world, cell, min(partition) as partition from fact_partitions group by world, cell) p on p.world = f.world

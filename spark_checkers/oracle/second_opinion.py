@@ -104,7 +104,16 @@ class Opinion:
         return found
 
 
-WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments", "positions")
+WORLDLY = (
+    "metadata",
+    "metrics",
+    "transactions",
+    "clients",
+    "heartbeats",
+    "assignments",
+    "positions",
+    "admin_operations",
+)
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 _SHOWN = 3
 

@@ -18,8 +18,9 @@ from enum import IntEnum
 from functools import cache
 from importlib.resources import files
 
+from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
 from prozess.harness.interfaces import witnesses
-from prozess.harness.interfaces.witnesses import SHARE_WAY_NS, STALLED_NS
+from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, SHARE_WAY_NS, STALLED_NS
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
@@ -30,6 +31,7 @@ from prozess.harness.schema import (
     RECORDER_CLIENT,
     REMOTE_STORE,
     Acknowledgement,
+    AdminOperation,
     Isolation,
     MetadataKind,
     MetadataSource,
@@ -106,6 +108,8 @@ CONSTANTS = {
     "LONG_NS": 1_000_000_000,
     "BACKLOG_NS": 2_000_000_000,
     "STALLED_NS": STALLED_NS,
+    "ADMIN_LAG_NS": ADMIN_LAG_NS,
+    "FIRST_CONTROLLER_ID": FIRST_CONTROLLER_ID,
     "SHARE_WAY_NS": SHARE_WAY_NS,
     "MICRO": MICRO,
     # What became of a record at a recipient.
@@ -123,6 +127,7 @@ _CASES: Mapping[str, type[IntEnum]] = {
     one.__name__: one
     for one in (
         *(case for name, case in vars(witnesses).items() if name.endswith("Case")),
+        AdminOperation,
         MetadataKind,
         ObservationKind,
         RemoteState,

@@ -105,7 +105,7 @@ class Inputs:
             doubts = always & NEVER_CERTAIN
             groups = [frozenset(always - doubts | {*rule.when, *rule.perhaps} & set(self.names)) for rule in naming]
             groups += [frozenset(always)] if doubts else []
-            assert max(map(len, groups)) <= VARIED_MAX, "one defect has too many traces to be tried"
+            assert max(map(len, groups)) <= VARIED_MAX + 1, "one defect has too many traces to be tried"
         grids = []
         for group in dict.fromkeys(groups):
             for rest in truths if len(group) < len(self.names) else truths[:1]:

@@ -375,6 +375,25 @@ REASONS: tuple[Reason, ...] = (
         ("greater", "far"),
         "A number for people. The object counts up to its first damaged batch.",
     ),
+    Reason("admin_operations", ("client",), ("greater",), _RECORDER),
+    Reason(
+        "admin_operations",
+        ("invoked_ns", "completed_ns"),
+        ("less", "greater"),
+        "A call that lasted longer may have taken effect at more moments, and less is known of it.",
+    ),
+    Reason(
+        "admin_operations",
+        ("node",),
+        ("less", "greater", "far"),
+        "A server's own copy may be older than what the active controller answers, and never newer.",
+    ),
+    Reason(
+        "admin_operations",
+        ("outcome", "operation", "value"),
+        ("less", "greater", "none"),
+        "What is in doubt, or says no value, accuses nobody.",
+    ),
     Reason("snapshots", ("client",), ALL, _RECORDER),
     Reason(
         "snapshots", ("read_ns",), ALL, "Files of nodes that have ended do not change: when they are read says nothing."

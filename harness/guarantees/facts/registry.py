@@ -70,6 +70,15 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "commits first": Fact(
         "the group commits offsets before it processes the records", lambda c: yes_if(c.commits_first)
     ),
+    "commits by name": Fact(
+        "members are of librdkafka, or of Java before 4.2, or brokers are: OffsetCommit has names of topics then (KIP-848)",
+        lambda c: yes_if(c.commits_by_name),
+    ),
+    "committed for the topic before": Fact(
+        "the first position of the group in the topic, which was made again, is one that a member was committing for the "
+        "topic before",
+        could=lambda h: possibly(h.topic_deleted),
+    ),
     "ends of partitions are stored": Fact(
         "members set enable.partition.eof, and commit by themselves what the batch API of librdkafka 2.2.0 to 2.13.1 stored, "
         "which takes the end of a partition for a record",
@@ -431,6 +440,10 @@ FACTS: Mapping[str, Fact] = {
     "partition held up": Fact(
         "between the beginning and the end of the wait there was no stretch, as long as its bound, that was free of faults, "
         "and in which the partition was there, and had the same leader all the time and every replica in sync",
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "may have been carried out later": Fact(
+        "the call that set the value ended only after the other value was there, or never",
         could=lambda _: Tristate.UNKNOWN,
     ),
     "whoever waited stood still": Fact(

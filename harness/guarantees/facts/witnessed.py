@@ -104,6 +104,7 @@ from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, any_tr
 from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.interfaces.witnesses import (
     STALLED_NS,
+    AdminCase,
     CopyCase,
     EpochCase,
     GapCase,
@@ -229,6 +230,8 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "held up": held_up,
     "call held up": call_held_up,
     "partition held up": held_up_there,
+    "committed for the topic before": explained_by(GroupCase.OF_ANOTHER_TOPIC),
+    "may have been carried out later": explained_by(AdminCase.AGAIN),
     "whoever waited stood still": lambda _, witnesses: doubt_unless(
         as_truth(witnesses["case"] == ProgressCase.STOOD_STILL), known=False
     ),

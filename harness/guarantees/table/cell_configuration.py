@@ -37,6 +37,8 @@ class CellConfiguration:
     """The topic has a retention.ms or a retention.bytes."""
     commits_first: bool = False
     """The group commits what its members may not have processed yet."""
+    commits_by_name: bool = False
+    """Members name topics in their commits, not the ids of topics (OffsetCommit before version 10)."""
     ends_are_stored: bool = False
     """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
     crcs_unchecked: bool = False
@@ -80,6 +82,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         unclean_enabled=cell.topic.unclean_leader_election_enable,
         retention_limited=any(cell.topic.properties.get(name, "-1") != "-1" for name in _RETENTION),
         commits_first=group is not None and commits_first(group),
+        commits_by_name=group is not None and commits_by_name(group, parse_version(kafka_version)),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
         crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
         resets_to_latest=group is not None and group.auto_offset_reset == "latest",
@@ -131,6 +134,16 @@ def commits_first(group: GroupConfiguration) -> bool:
     the last poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset
     Committing"]"""
     return group.commit == "sync-before" or (group.commit == "auto" and group.client == "librdkafka")
+
+
+COMMITS_BY_ID: Version = (4, 2)
+"""The first release whose Java client sends ids of topics in its commits. [KAFKA-15283]"""
+
+
+def commits_by_name(group: GroupConfiguration, brokers: Version | None) -> bool:
+    """librdkafka 2.16 sends at most version 9 of OffsetCommit; Java and brokers know 10 since 4.2. [KAFKA-14690]"""
+    client = parse_version(group.client_version) or brokers
+    return group.client == "librdkafka" or any(v is not None and v < COMMITS_BY_ID for v in (client, brokers))
 
 
 def parse_version(text: str | None) -> Version | None:

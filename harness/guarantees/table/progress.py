@@ -105,5 +105,43 @@ _UNANSWERED = Guarantee(
         _starved("unanswered", "process", "the process that made the call"),
     ),
 )
-PROGRESS = (_HANGING, _STUCK, _UNANSWERED)
+_NOT_LINEARIZABLE = Guarantee(
+    anomaly="not-linearizable",
+    meaning="An administrator was answered what contradicts what administrators had been answered before.",
+    promise="Calls that make, delete and alter topics take effect one after the other, each between its begin and its end, "
+    "and the active controller's answers show all that was answered before. A server's own copy of the metadata is at most "
+    "10 s behind while nothing holds it up.",
+    found=(
+        "1 answer to an administrator contradicts earlier ones",
+        "{n} answers to administrators contradict earlier ones",
+    ),
+    nothing="no administrators of the trial made changes (`administrators`)",
+    nothing_is_unknown=False,
+    source="KIP-631: the active controller answers a change once it is committed by a majority of the controllers, and its "
+    "log gives changes one order; KIP-590: brokers hand changes on to it; KIP-516: a topic that is made again is another "
+    "one. The 10 s are ours: Kafka gives no number",
+    rules=(
+        Rule(
+            id="not-linearizable/carried-out-later",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("may have been carried out later",),
+            label="a call that was not yet answered",
+            reason="the call that set the value was not answered before the other one took effect, and may have been carried "
+            "out then, or twice",
+            source="KIP-590: a broker sends a request again to the next controller if the connection to the last one broke "
+            "(NodeToControllerChannelManager), and a controller that died may have carried it out",
+        ),
+        Rule(
+            id="not-linearizable/held-up",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("call held up",),
+            label="an unsettled cluster",
+            reason="at no time since that other value was there was there, for 10 s, neither a fault nor a change of leader "
+            "nor a replica out of sync; so the copy may have been behind",
+            source="KIP-631: brokers and controllers fetch the metadata log, and one that is held up or cut off goes on "
+            "answering from the copy that it has",
+        ),
+    ),
+)
+PROGRESS = (_HANGING, _STUCK, _UNANSWERED, _NOT_LINEARIZABLE)
 """These guarantees, in the order in which reports list them."""

@@ -524,7 +524,10 @@ def _cells_text(plan: Plan, control: Control) -> str:
 # something of it was found. A caller that chooses (`--decide`) gets exactly what was chosen.
 
 
-_OF_CONTROLLERS = ("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered")
+_OF_CONTROLLERS = (
+    *("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered"),
+    "not-linearizable",
+)
 NEEDS_NODES = (
     *(*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "remote-left", "uncopied"),
     *("snapshot-conflict", "out-of-sequence"),

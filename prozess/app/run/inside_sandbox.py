@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from prozess.app.run.admin_calls import AdminCalls
+from prozess.app.run.admin_register import AdminRegister
 from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.app.run.cluster_state import (
@@ -96,6 +97,7 @@ class RunStage:
             at_exit.enter_context(MetadataSamples(self.plan, self.cluster, self.recorder, self.clock))
             at_exit.enter_context(MetricsSampler(self.plan, self.cluster, self.recorder, self.clock))
             at_exit.enter_context(AdminCalls(self.plan, self.cluster, self.recorder, self.clock))
+            at_exit.enter_context(AdminRegister(self.plan, self.cluster, self.recorder, self.clock))
             self._warm_up()
             done = self._follow_schedule()
             self._recover(done)

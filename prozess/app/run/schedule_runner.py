@@ -14,6 +14,7 @@ from prozess.harness.plan.plan import Cell, Plan, PlannedPartition
 from prozess.harness.plan.schedule import (
     Acked,
     AddPartitions,
+    AlterTopics,
     Behind,
     Condition,
     DeleteRecords,
@@ -382,6 +383,22 @@ class ScheduleRunner:
         seconds = step.after.seconds if isinstance(step.after, Elapsed) else 0.0
         return wait_s + (seconds if isinstance(seconds, int | float) else 0.0)
 
+    def _change_topics(
+        self, number: int, action: AddPartitions | DeleteRecords | DeleteTopics | MakeTopics | AlterTopics
+    ) -> None:
+        topics, cells, clock = self._actors.topics, self._cells(action.cells), self._clock
+        match action:
+            case AddPartitions():
+                topics.add_partitions(cells)
+            case DeleteRecords():
+                topics.delete_records(cells, keep=action.keep, step=number, clock=clock)
+            case DeleteTopics():
+                topics.delete(cells, avoid=self._context.unhealed(), clock=clock)
+            case MakeTopics():
+                topics.make(cells, clock=clock)
+            case AlterTopics():
+                topics.alter(cells, action.properties, clock=clock)
+
     def _do(self, number: int, step: Step) -> None:
         match step.do:
             case None:
@@ -392,16 +409,8 @@ class ScheduleRunner:
                 self._nemesis.heal(step.do.step)
             case Inspect():
                 self._actors.inspector.inspect(self._context.partitions_of(step.do.cells), step=number)
-            case AddPartitions():
-                self._actors.topics.add_partitions(self._cells(step.do.cells))
-            case DeleteRecords():
-                cells, clock = self._cells(step.do.cells), self._clock
-                self._actors.topics.delete_records(cells, keep=step.do.keep, step=number, clock=clock)
-            case DeleteTopics():
-                avoid = self._context.unhealed()
-                self._actors.topics.delete(self._cells(step.do.cells), avoid=avoid, clock=self._clock)
-            case MakeTopics():
-                self._actors.topics.make(self._cells(step.do.cells), clock=self._clock)
+            case AddPartitions() | DeleteRecords() | DeleteTopics() | MakeTopics() | AlterTopics():
+                self._change_topics(number, step.do)
             case Mix() | Each():
                 raise AssertionError("the plan has made steps of every mix and list")
             case _:

@@ -96,6 +96,24 @@ class TrialTopics:
                 step=step,
             )
 
+    def alter(self, cells: Sequence[Cell], properties: Mapping[str, str], *, clock: Clock) -> None:
+        """Sets properties of the topics of these cells, and returns once Kafka reports them. Asks again where no controller
+        answers. NotReady, with what was seen last."""
+        names = sorted({cell.topic_name for cell in cells} - self._gone.keys())
+        wanted = ", ".join(f"{name} = {value}" for name, value in properties.items())
+        for name in names:
+            self._until_done(
+                lambda name=name: self._is_altered(name, properties),  # type: ignore[misc] # called before the next one
+                f"{wanted} of topic {name}",
+                clock,
+                "Kafka reports other values",
+            )
+
+    def _is_altered(self, name: str, properties: Mapping[str, str]) -> bool:
+        self._admin.alter_configs(f"topic:{name}", properties, timeout_s=CALL_S)
+        now = self._admin.describe_configs(topics=[name], timeout_s=CALL_S)[f"topic:{name}"]
+        return all(now.get(key) == value for key, value in properties.items())
+
     def delete(self, cells: Sequence[Cell], *, avoid: Collection[int], clock: Clock) -> None:
         """Deletes the topics of these cells by their ids, and returns once no broker that answers knows them. Asks again
         where no controller answers. NotReady, with what was seen last. `avoid`: brokers that a fault holds, which may know

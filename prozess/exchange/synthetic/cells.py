@@ -420,7 +420,10 @@ _COUNTED = (
     "share-start-regression",
 )
 """Anomalies that are counted by partition, and have no position."""
-_OF_CELLS = ("two-controllers", "stale-controller", "unanswered", "hanging", "orphaned", "unstable", "starved")
+_OF_CELLS = (
+    *("two-controllers", "stale-controller", "unanswered", "not-linearizable", "hanging", "orphaned", "unstable"),
+    "starved",
+)
 _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
 _IN_BATCHES = {
     kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)

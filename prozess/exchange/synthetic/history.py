@@ -404,6 +404,7 @@ def _write_others(
             *shared,
         ],
     )
+    _write_all(run, "admin_operations", [waits.admin_operations(options.planted.get("not-linearizable", 0))])
     _write_all(run, "metrics", [waits.quorum_answers(two, stale)])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])

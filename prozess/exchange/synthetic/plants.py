@@ -71,6 +71,7 @@ PLANTS: Mapping[str, Plantable] = {
     "two-controllers": Plantable("log", every_cell=True),
     "stale-controller": Plantable("log", every_cell=True),
     "unanswered": Plantable("log", every_cell=True),
+    "not-linearizable": Plantable("log", every_cell=True),
     "leaderless": Plantable("log"),
     "stuck": Plantable("log"),
     "torn": Plantable("transactions"),

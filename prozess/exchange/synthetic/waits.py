@@ -28,6 +28,8 @@ from prozess.harness.schema import (
     MISSING,
     NONE,
     RECORDER_CLIENT,
+    AdminOperation,
+    AdminSetting,
     MetadataKind,
     MetadataSource,
     ObservationKind,
@@ -92,6 +94,47 @@ def admin_calls(unanswered: int) -> Columns:
         "kind": ObservationKind.ADMIN_ANSWERED,
         "node": np.append(first, node),
     }
+
+
+def admin_operations(contradicted: int) -> Columns:
+    """Returns what administrators set and found: a value that each call found, and those that the active controller found
+    again, as is planted, after another one had been set."""
+    turn = np.arange(UNCONTRADICTED + contradicted)
+    earlier, contradicts = FIRST_VALUE + 2 * turn, turn >= UNCONTRADICTED
+    value = np.stack([earlier, earlier + contradicts, earlier], axis=1)
+    begun_ns = turn[:, None] * STEP_NS + np.arange(3) * 2 * ADMIN_NS
+    kept = np.stack([turn >= 0, contradicts, turn >= 0], axis=1)
+    length = int(kept.sum())
+    return {
+        "client": np.full(length, NONE),
+        "invoked_ns": begun_ns[kept],
+        "completed_ns": begun_ns[kept] + ADMIN_NS,
+        "value": value[kept],
+        "topic": 0,
+        "setting": AdminSetting.RETENTION,
+        "operation": np.broadcast_to([AdminOperation.SET, AdminOperation.SET, AdminOperation.FOUND], kept.shape)[kept],
+        "node": NONE,
+        "outcome": Outcome.OK,
+    }
+
+
+FIRST_VALUE = 3_600_000
+"""The first value that administrators set."""
+UNCONTRADICTED = 6
+"""The number of values that are found as they were set."""
+ADMIN_NS = STEP_NS // 10
+"""How long each of their calls takes."""
+
+
+def contradictions(cell: GeneratedCell, contradicted: int) -> np.ndarray:
+    """Returns the witnesses of `not-linearizable`, which each cell shows."""
+    turn = UNCONTRADICTED + np.arange(contradicted)
+    columns: dict[str, np.ndarray | int] = {
+        "partition": cell.partitions[0].partition,
+        "sequence": FIRST_VALUE + 2 * turn,
+        "begin_ns": turn * STEP_NS + 3 * ADMIN_NS,
+    }
+    return make_witnesses(contradicted, columns)
 
 
 def late_calls(cell: GeneratedCell, unanswered: int) -> np.ndarray:

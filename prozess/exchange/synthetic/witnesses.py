@@ -86,6 +86,7 @@ def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], planted: Ma
         found["two-controllers"].append(_two_controllers(cell, two))
         found["stale-controller"].append(waits.stale_controllers(cell, two, stale))
         found["unanswered"].append(waits.late_calls(cell, unanswered))
+        found["not-linearizable"].append(waits.contradictions(cell, planted.get("not-linearizable", 0)))
         if cell.kind == "transactions":
             found["hanging"].append(waits.hung(cell))
         for partition in cell.partitions:

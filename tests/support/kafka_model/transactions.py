@@ -15,6 +15,7 @@ from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import (
+    ADMIN_OPERATIONS,
     CLIENTS,
     HEARTBEATS,
     MISSING,
@@ -22,8 +23,10 @@ from prozess.harness.schema import (
     OBSERVATIONS,
     RECORDER_CLIENT,
     TRANSACTIONS,
+    AdminOperation,
     Isolation,
     ObservationKind,
+    Outcome,
     Role,
 )
 from tests.support.cells.partitions import (
@@ -103,6 +106,7 @@ class TransactionalCell:
         self.beats = {PRODUCER: [0], PRODUCER_2: [0]}
         """When the heart of each client beat."""
         self.calls: list[dict[str, int]] = []
+        self.operations: list[dict[str, int]] = []
         self.own_beats: list[int] = []
         """Calls of administrators, and when the heart of whoever made them beat."""
         self.init(PRODUCER)
@@ -219,6 +223,7 @@ class TransactionalCell:
         }
         own = [{"client": RECORDER_CLIENT, "time_ns": time_ns} for time_ns in self.own_beats]
         tables |= {"calls": columns_of(OBSERVATIONS, self.calls), "own_heartbeats": columns_of(HEARTBEATS, own)}
+        tables["admin_operations"] = columns_of(ADMIN_OPERATIONS, self.operations)
         partitions = {p: self._partition(p) for p in (A, B)}
         return CellHistory(cell=CELL, partitions=partitions, tables=tables, clients=())
 
@@ -371,6 +376,24 @@ def unanswered(cell: TransactionalCell) -> dict[str, int] | None:
     return {"unanswered": 1} if enough else None
 
 
+def not_linearizable(cell: TransactionalCell) -> dict[str, int] | None:
+    """The active controller answers what was there before another value was set, or before it was: which is no anomaly."""
+    topic, late = len(cell.operations), cell.rng.random() < 0.8
+    for operation, value in (
+        (AdminOperation.SET, 1),
+        (AdminOperation.SET, 2),
+        (AdminOperation.FOUND, 1 if late else 2),
+    ):
+        begun_ns = cell.tick()
+        cell.operations.append(
+            {
+                **{"invoked_ns": begun_ns, "completed_ns": cell.tick(), "value": value, "topic": topic, "setting": 1},
+                **{"operation": int(operation), "node": NONE, "outcome": int(Outcome.OK)},
+            }
+        )
+    return {"not-linearizable": 1} if late else None
+
+
 SPOILERS: dict[str, Callable[[TransactionalCell], dict[str, int] | None]] = {
     "torn": torn,
     "lost-transaction": lost_transaction,
@@ -380,4 +403,5 @@ SPOILERS: dict[str, Callable[[TransactionalCell], dict[str, int] | None]] = {
     "zombie-write": zombie_write,
     "hanging": hanging,
     "unanswered": unanswered,
+    "not-linearizable": not_linearizable,
 }

@@ -61,7 +61,7 @@ FAMILIES = tuple(
     for names in (
         ("groups.processing", "groups.coordinator", "progress.stability", "progress.fairness"),
         ("reading.lateness",),
-        ("progress.transactions", "progress.acknowledgements", "progress.admin_calls"),
+        ("progress.transactions", "progress.acknowledgements", "progress.admin_calls", "progress.admin_register"),
         ("transactions.isolation", "transactions.exactly_once"),
         (
             "share.given_up",

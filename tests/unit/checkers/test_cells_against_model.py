@@ -18,7 +18,10 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 SEEDS = st.integers(0, 2**32)
-OF_TRANSACTIONS = ("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read", "hanging", "unanswered")
+OF_TRANSACTIONS = (
+    *("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read", "hanging", "unanswered"),
+    "not-linearizable",
+)
 AT_READ_UNCOMMITTED = 1
 
 

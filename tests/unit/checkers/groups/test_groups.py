@@ -1,5 +1,7 @@
 """Kernels of consumer groups: each with the smallest bad history, and the one next to it that is good."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,9 @@ from prozess.checkers.groups.coordinator import commit_ahead, commit_regression,
 from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.schema import MISSING, NONE, Outcome, Role
+from tests.support.cells.evidence import state
 from tests.support.cells.groups import LOST, REVOKE, A, B, S, cases, cell, client, commit, event, read, seen, span, step
+from tests.support.cells.partitions import PARTITION, table
 from tests.support.examples import examples
 
 READER = 99
@@ -42,6 +46,24 @@ def test_a_step_that_names_another_record_than_the_log_has_there_did_not_process
     assert unprocessed(cell(commits=[commit(A, 2, 2)], processed=again)).count == 0, "one of the two is right"
     begun = [right[0], step(A, 1, 1.2, sequence=3, done=False)]
     assert cases(unprocessed(cell(commits=[commit(A, 2, 2)], processed=begun))) == [GroupCase.NO_CAUSE]
+
+
+def test_a_position_that_a_member_was_committing_for_the_topic_before_is_of_that_topic():
+    def made_at(at_s, *, life=1, **facts):
+        given = cell(positions=[span(A, at_s, 0), span(B, 14, 3)], processed=[step(B, 3, 15)], **facts)
+        made = table("metadata", [state(at_s, PARTITION, 1, 0, (1,))])
+        partition = replace(given.partitions[PARTITION], metadata=made)
+        return replace(given, cell=given.cell.model_copy(update={"life": life}), partitions={PARTITION: partition})
+
+    late = {"commits": [commit(A, 3, 12.9, took_s=0.4), commit(B, 4, 16)]}
+    assert cases(unprocessed(made_at(13, **late))) == [GroupCase.OF_ANOTHER_TOPIC] * 3
+    assert cases(unprocessed(made_at(13, life=0, **late))) == [GroupCase.NO_CAUSE] * 3, "its name had no topic before"
+    early = {"commits": [commit(A, 3, 12.5, took_s=0.4), commit(B, 4, 16)]}
+    assert cases(unprocessed(made_at(13, **early))) == [GroupCase.NO_CAUSE] * 3, "answered before the topic was made"
+    another = {"commits": [commit(A, 2, 12.9, took_s=0.4), commit(B, 4, 16)]}
+    assert cases(unprocessed(made_at(13, **another))) == [GroupCase.NO_CAUSE] * 3, "another offset"
+    given = {**late, "reads": [read(A, 1, 13.5)]}
+    assert cases(unprocessed(made_at(13, **given))).count(GroupCase.OF_ANOTHER_TOPIC) == 2, "one was given to a member"
 
 
 def test_a_mistaken_step_counts_wherever_the_group_has_committed():

@@ -9,6 +9,13 @@ from uuid import UUID
 
 import pytest
 
+from prozess.clusters.protocol.administrator import (
+    Described,
+    MadeTopic,
+    alter_request,
+    describe_request,
+    make_request,
+)
 from prozess.clusters.protocol.client import CLIENT_ID, Request
 from prozess.clusters.protocol.login import authenticate_request, handshake_request
 from prozess.clusters.protocol.readiness import FoundCoordinator, find_coordinator_request, offset_fetch_request
@@ -319,6 +326,60 @@ CASES: dict[str, tuple[Request[Any], dict[str, Any], Any]] = {
             ],
         },
         PartitionAnswers(Refusal(0), {("a", 2): Refusal(84)}),
+    ),
+    "create_topics.v7": (
+        make_request("ü", 3_600_001, only_try=True),
+        {
+            "throttle_time": AT_ONCE,
+            "topics": [
+                {
+                    "name": "ü",
+                    "topic_id": TOPIC_ID,
+                    "error_code": 36,
+                    "error_message": "there",
+                    "topic_config_error_code": 0,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "configs": [],
+                }
+            ],
+        },
+        MadeTopic(36, TOPIC_ID),
+    ),
+    "incremental_alter_configs.v1": (
+        alter_request("ü", {"retention.ms": "3600001"}),
+        {
+            "throttle_time": AT_ONCE,
+            "responses": [{"error_code": 41, "error_message": None, "resource_type": 2, "resource_name": "ü"}],
+        },
+        41,
+    ),
+    "describe_configs.v4": (
+        describe_request("ü", "retention.ms"),
+        {
+            "throttle_time": AT_ONCE,
+            "results": [
+                {
+                    "error_code": 0,
+                    "error_message": None,
+                    "resource_type": 2,
+                    "resource_name": "ü",
+                    "configs": [
+                        {
+                            "name": "retention.ms",
+                            "value": "3600001",
+                            "read_only": False,
+                            "config_source": 1,
+                            "is_sensitive": False,
+                            "synonyms": [],
+                            "config_type": 5,
+                            "documentation": None,
+                        }
+                    ],
+                }
+            ],
+        },
+        Described(0, 3_600_001),
     ),
     "find_coordinator.v1": (
         find_coordinator_request("g"),

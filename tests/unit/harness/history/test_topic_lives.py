@@ -196,3 +196,23 @@ def test_an_assignment_holds_for_each_topic_of_its_name_until_it_is_taken_away(e
     if [event for _, event in events] == [1] and events[0][0] < MADE_S:
         assert found["partition"].tolist() == [FIRST, SECOND]
         assert found["done_ns"].tolist() == [S, MADE_S * S]
+
+
+@pytest.mark.parametrize(("revoked_s", "protocol", "expected"), [
+    (MADE_S + 1, "consumer", [FIRST, SECOND]),
+    (MADE_S + 1, "classic-eager", [FIRST, SECOND, SECOND]),
+    (MADE_S + 20, "consumer", [FIRST, SECOND, SECOND]),
+])  # fmt: skip
+def test_an_assignment_by_id_is_not_of_the_next_topic_if_it_is_taken_back_at_once(revoked_s, protocol, expected):
+    steps = [
+        {"name": "gone", "do": {"kind": "delete_topics"}},
+        {"name": "back", "do": {"kind": "make_topics"}},
+    ]
+    trial = {"name": "x", "title": "t", "workload": "group", "topics": {"partitions": 1}, "steps": steps}
+    plan = make_plan(parse_trial(trial | {"base": {"group.protocol": protocol}}, source="x"), seed=1)
+    member = next(c.client for c in plan.clients if c.role == "member")
+    recorded = {"metadata": [(RECORDER_CLIENT, METADATA)], "sends": [], "reads": []}
+    made = TopicLives(plan, lambda table: recorded[table], error_ns=ERROR_NS)
+    events = [(1, 1), (revoked_s, 2)]
+    held = rows("assignments", *({"partition": FIRST, "started_ns": at, "done_ns": at, "event": e} for at, e in events))
+    assert made.rekeyed(TABLES["assignments"], member, held)["partition"].tolist() == expected

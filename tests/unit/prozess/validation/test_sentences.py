@@ -72,7 +72,7 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, unreported, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
         "log-start-regression, expired-early, undeleted, mistimed, epoch-regression, "
-        "under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered; "
+        "under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered, not-linearizable; "
         "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
         "defect: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a "
         "new partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka "

@@ -26,6 +26,7 @@ from tests.support.cells.evidence import UNCLEAN, evidence, fault, findings, ns,
 from tests.support.cells.partitions import history, table
 from tests.support.metadata_logs import TOPIC_ID, by_hand, partition, record_value, topic
 from tests.unit.harness.guarantees.evidence.test_envelope import NOT_SO, SO, UNKNOWN, envelope, one
+from tests.unit.harness.history.test_topic_lives import DELETED_S, FIRST, MADE_S, PRODUCER, SECOND, lives, send
 
 ONE, OTHER = {"topic_id_high": 7, "topic_id_low": -1}, {"topic_id_high": 8, "topic_id_low": 5}
 DELETED = state(5, 0, NONE, 3, ()) | ONE | {"kind": MetadataKind.DELETED}
@@ -94,6 +95,29 @@ def test_an_unclean_election_of_one_topic_excuses_nothing_in_the_other():
     assert fact(10) == NOT_SO
     assert fact(25) == NOT_SO
     assert fact(25, leader_epoch=0) == NOT_SO, "epochs of the next topic begin at 0 again"
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "life", "excused"),
+    [
+        (4, 4.1, FIRST, {SO}),
+        (9.9, 11.9, FIRST, {SO}),
+        (11, 11.9, FIRST, {SO, UNKNOWN}),
+        (9.9, 12.5, SECOND, {NOT_SO, UNKNOWN}),
+        (12.1, 12.2, SECOND, {NOT_SO}),
+        (30, 30.1, SECOND, {NOT_SO}),
+    ],
+)
+def test_of_planned_topics_only_what_was_acknowledged_to_the_one_that_ended_may_be_gone(begin_s, end_s, life, excused):
+    of_first = [
+        state(0, 0, 1, 3, (1, 2, 3)) | ONE,
+        state(DELETED_S, 0, NONE, 3, ()) | ONE | {"kind": MetadataKind.DELETED},
+    ]
+    of_second = [state(MADE_S, 0, 2, 0, (1, 2, 3)) | OTHER]
+    rows = lives(sends=[send(0, begin_s, end_s, 5)])("sends", PRODUCER)
+    assert rows["partition"].tolist() == [life]
+    made = envelope(of_first if life == FIRST else of_second, acks="all", topics_may_go=True)
+    assert one(topic_deleted(made, sent(begin_s, end_s))) in excused
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from prozess.harness.guarantees.table.rules import (
 )
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import (
+    AdminCase,
     CopyCase,
     EpochCase,
     GapCase,
@@ -183,6 +184,9 @@ SEEN: Mapping[str, Seen] = {
     "call held up": Seen(
         STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60, "reader": 1}
     ),
+    "may have been carried out later": Seen(
+        STABLE, columns={"case": int(AdminCase.AGAIN), "begin_s": 0, "end_s": 80, "other_s": 10, "reader": 1}
+    ),
     "partition held up": Seen(
         STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 70, "other_s": 60}
     ),
@@ -197,6 +201,8 @@ SEEN: Mapping[str, Seen] = {
     "last stable offset stood still": of_case(StallCase.STABLE_OFFSET),
     "no copy": of_case(CopyCase.MISSING),
     "a copy too many": of_case(CopyCase.REPEATED),
+    "committed for the topic before": of_case(GroupCase.OF_ANOTHER_TOPIC),
+    "commits by name": Seen(configuration={"commits_by_name": True}),
     "left behind": of_case(GroupCase.LEFT_BEHIND),
     "sent again": of_case(GroupCase.SENT_AGAIN),
     "member was gone": of_case(GroupCase.CRASHED),

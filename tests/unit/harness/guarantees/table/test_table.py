@@ -151,6 +151,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
         "held up",
         "call held up",
         "partition held up",
+        "may have been carried out later",
         "whoever waited stood still",
         "group was troubled",
     }

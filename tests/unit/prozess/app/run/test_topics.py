@@ -4,7 +4,8 @@ import pytest
 
 from prozess.app.run.schedule_runner import Context
 from prozess.app.run.trial_topics import TrialTopics
-from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.harness.errors import BadInput, ClusterFailed, NotReady
+from prozess.harness.history.participants import retention_of
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import ObservationKind
@@ -15,7 +16,7 @@ class Scripted:
     """Admin, workload and recorder: notes what it is asked."""
 
     def __init__(self):
-        self.calls, self.rows = [], []
+        self.calls, self.rows, self.refusals = [], [], 0
 
     def create_topics(self, topics, *, timeout_s):
         self.calls.append(("create", {t.name: t.assignment for t in topics}))
@@ -30,6 +31,15 @@ class Scripted:
         self.calls.append(("delete", tuple(partitions), keep))
         return {name: 100 + number for number, name in enumerate(partitions)}
 
+    def alter_configs(self, resource, properties, *, timeout_s):
+        self.calls.append(("alter", resource, dict(properties)))
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise ClusterFailed("no controller")
+
+    def describe_configs(self, *, topics, timeout_s):
+        return {f"topic:{name}": {"retention.ms": "5000", "segment.ms": "1"} for name in topics}
+
     def begin(self, partitions):
         self.calls.append(("begin", partitions))
 
@@ -37,7 +47,7 @@ class Scripted:
         self.rows.append((table, columns))
 
 
-def plan_of(kind="group", steps=(), **topics):
+def plan_of(kind="group", steps=(), base=None, **topics):
     document = {
         "name": "x",
         "title": "t",
@@ -45,6 +55,7 @@ def plan_of(kind="group", steps=(), **topics):
         "topics": {"partitions": 2} | topics,
         "axes": {"producer.acks": ["1", "all"]},
         "steps": list(steps),
+        **({"base": base} if base else {}),
     }
     return make_plan(parse_trial(document, source="x"), seed=1)
 
@@ -86,6 +97,43 @@ def test_where_logs_begin_after_a_deletion_is_recorded():
     told = [(row["partition"], row["value"], row["kind"], row["step"]) for _, row in scripted.rows]
     start = int(ObservationKind.LOG_START)
     assert told == [(0, 100, start, 3), (1, 101, start, 3), (3, 102, start, 3), (4, 103, start, 3)]
+
+
+def test_a_topic_is_altered_again_until_a_controller_takes_it_and_kafka_reports_it():
+    plan, scripted = plan_of(), Scripted()
+    scripted.refusals = 1
+    topics = TrialTopics(plan, scripted, scripted, scripted)
+    topics.alter(plan.cells[:1], {"retention.ms": "5000"}, clock=FakeClock(5))
+    assert scripted.calls == [("alter", "topic:cell-000", {"retention.ms": "5000"})] * 2
+    with pytest.raises(NotReady, match=r"retention.ms = 7 of topic cell-000.*reports other values"):
+        topics.alter(plan.cells[:1], {"retention.ms": "7"}, clock=FakeClock(5))
+
+
+def test_a_step_alters_what_decides_of_retention_and_nothing_else():
+    def altered(properties, base=None):
+        step = {"name": "less", "do": {"kind": "alter_topics", "properties": properties}}
+        return plan_of(steps=[step], base=base or {"topic.properties.retention.ms": "60000"})
+
+    assert (
+        altered({"retention.ms": "5000", "cleanup.policy": "delete"}).steps[0].do.properties["retention.ms"] == "5000"
+    )
+    with pytest.raises(BadInput, match=r"min.insync.replicas is not one of .* configure"):
+        altered({"min.insync.replicas": "1"})
+    with pytest.raises(BadInput, match="judged as compacted or not, all the time"):
+        altered({"cleanup.policy": "compact,delete"})
+    with pytest.raises(BadInput, match="states no retention"):
+        altered({"retention.bytes": "5000"}, base={"producer.linger_ms": 1})
+
+
+def test_of_all_values_that_a_topic_had_the_least_limits_what_retention_may_take():
+    def limits(*altered):
+        steps = [{"name": str(n), "do": {"kind": "alter_topics", "properties": p}} for n, p in enumerate(altered)]
+        found = retention_of(plan_of(steps=steps, base={"topic.properties.retention.ms": "60000"}))
+        return found[0].time_ns // 1_000_000, found[0].size_bytes
+
+    assert limits() == (60_000, None)
+    assert limits({"retention.ms": "5000"}, {"retention.ms": "-1"}) == (5_000, None)
+    assert limits({"retention.bytes": "7"}, {"retention.bytes": "-1"}, {"segment.ms": "1"}) == (60_000, 7)
 
 
 def test_topics_grow_only_where_they_can_and_where_there_is_something_to_add():
