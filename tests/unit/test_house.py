@@ -29,18 +29,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_620,
-    "clusters": 21_410,
-    "harness": 38_700,
+    "checkers": 12_820,
+    "clusters": 21_500,
+    "harness": 38_780,
     "nemesis": 5_060,
     "prozess": 1_050,
     "prozess/app": 7_100,
     "prozess/campaigns": 7_300,
-    "prozess/exchange": 7_590,
+    "prozess/exchange": 7_690,
     "prozess/testing": 7_240,
     "prozess/validation": 11_660,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_480,
+    "spark_checkers": 5_590,
     "workloads": 12_530,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
