@@ -183,7 +183,7 @@ from outcomes o join cells c on c.run = o.run and c.cell = o.cell
 where o.anomaly = 'lost' and o.outcome <> 'not judged'
 group by all order by lost desc""",
     "What is each setting worth? (`prozess matrix`)": """\
-select setting, value, o.anomaly, count_if(o.outcome = 'held') as held, count_if(o.outcome = 'shown') as shown,
+select setting, value, o.anomaly, count_if(o.outcome = 'held') as held, count_if(o.outcome = 'permitted') as permitted,
        count_if(o.outcome = 'violated') as violated, count_if(o.outcome = 'unknown') as unknown,
        sum(o.permitted) as permitted_records, sum(o.forbidden) as forbidden_records
 from outcomes o join cells c on c.run = o.run and c.cell = o.cell lateral view explode(c.axes) as setting, value

@@ -13,8 +13,8 @@ GROUPED_FROM = 40
 _SHOWN = {
     AnomalyOutcome.VIOLATED: "forbidden",
     AnomalyOutcome.UNKNOWN: "unknown",
-    AnomalyOutcome.SHOWN: "permitted",
     AnomalyOutcome.PERMITTED: "permitted",
+    AnomalyOutcome.POSSIBLE: "permitted",
 }
 _WORST_FIRST = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_JUDGED)
 Kind = tuple[Verdict, frozenset[tuple[str, str]]]
@@ -38,7 +38,7 @@ class CellGroup:
     @property
     def seen(self) -> str:
         """Returns what was seen in all of its cells together, the worst first: `lost 960 in 48 of 96 (permitted)`."""
-        order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN]
+        order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.PERMITTED]
         counts: dict[tuple[AnomalyOutcome, str], list[int]] = defaultdict(list)
         for cell in self.cells:
             for anomaly in cell.anomalies.values():

@@ -20,6 +20,7 @@ from prozess.harness.printable import number_of, printable
 from prozess.harness.report.server_complaints import SHOWN_MAX, ServerComplaints, complaint_words
 from prozess.harness.report.tables import deliveries, delivery_lines, hanging_lines, impact_lines, read_hanging
 from prozess.harness.report.words import (
+    OUTCOME_LEGEND,
     REACHED,
     SIGNS,
     VERDICT_SIGNS,
@@ -35,10 +36,11 @@ from prozess.harness.report.words import (
     reproduce,
     seen_in,
     short,
+    verdict_words,
 )
 from prozess.harness.run_directory import RunDirectory, write_whole
 from prozess.harness.schema import MISSING, NONE, ObservationKind
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
 OF_APPLICATION_MAX = 5
 """The number of witnesses of what an application did; verdict.json has more."""
@@ -69,10 +71,11 @@ def write_summary(
         out += ["|" + "---|" * (len(matrix.axes) + 3)]
         out += [
             "| "
-            + " | ".join([str(c.cell), *(as_text(c.axes[axis]) for axis in matrix.axes), c.verdict, seen_in(c)])
+            + " | ".join([str(c.cell), *(as_text(c.axes[axis]) for axis in matrix.axes), _verdict(c), seen_in(c)])
             + " |"
             for c in matrix.cells
         ]
+    out += ["", f"{OUTCOME_LEGEND}."]
     if verdict.expectations:
         out += [
             "",
@@ -99,7 +102,7 @@ def write_summary(
         shown: set[str] = set()
         for cell in verdict.cells:
             anomaly = cell.anomalies.get(name)
-            if anomaly is None or anomaly.outcome not in (AnomalyOutcome.VIOLATED, AnomalyOutcome.SHOWN):
+            if anomaly is None or anomaly.outcome not in (AnomalyOutcome.VIOLATED, AnomalyOutcome.PERMITTED):
                 continue
             line = f"- {SIGNS[anomaly.outcome]} {brief(anomaly)}: {anomaly.reason}"
             if line not in shown:
@@ -121,6 +124,11 @@ def write_summary(
     path = run.path / "summary.md"
     write_whole(path, "\n".join(map(_without_html, map(printable, out))))
     return path
+
+
+def _verdict(cell: CellVerdict) -> str:
+    sign, words, _ = verdict_words(cell.verdict, (cell,))
+    return f"{sign} {words}"
 
 
 def _application_lines(verdict: TrialVerdict) -> list[str]:
@@ -324,7 +332,7 @@ def _rows(table: Columns, step: int, partition: int, node: int) -> np.ndarray:
 _VERDICTS = {
     AnomalyOutcome.VIOLATED: Verdict.VIOLATED,
     AnomalyOutcome.UNKNOWN: Verdict.UNKNOWN,
-    AnomalyOutcome.SHOWN: Verdict.HELD,
+    AnomalyOutcome.PERMITTED: Verdict.HELD,
 }
 """For what an application did."""
 
@@ -382,7 +390,7 @@ def _outcome(case: ElementTree.Element, anomaly: CellAnomaly) -> None:
             ElementTree.SubElement(case, "error", message=anomaly.reason or "the evidence does not say")
         case AnomalyOutcome.NOT_JUDGED:
             ElementTree.SubElement(case, "skipped", message=anomaly.reason or "it does not apply here")
-        case AnomalyOutcome.SHOWN:
+        case AnomalyOutcome.PERMITTED:
             ElementTree.SubElement(
                 case, "system-out"
             ).text = f"permitted, and seen {number_of(anomaly.count, 'time')}: {anomaly.reason}"

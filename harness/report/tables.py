@@ -26,11 +26,11 @@ FOLDED_FROM = 60
 """A longer table shows quiet windows that follow one another as one row."""
 _WORDS = {
     AnomalyOutcome.HELD: "within",
-    AnomalyOutcome.SHOWN: "beyond, permitted",
+    AnomalyOutcome.PERMITTED: "beyond, permitted",
     AnomalyOutcome.UNKNOWN: "beyond, unknown",
     AnomalyOutcome.VIOLATED: "beyond",
 }
-OUTCOMES = (AnomalyOutcome.HELD, AnomalyOutcome.SHOWN, AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN)
+OUTCOMES = (AnomalyOutcome.HELD, AnomalyOutcome.PERMITTED, AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN)
 """What a window may come to, as reports have them."""
 
 
@@ -50,7 +50,7 @@ class DeliveryWindow:
     p99_ms: float | None
     max_ms: float | None
     outcome: AnomalyOutcome
-    """HELD: within the bound; SHOWN: not, and excepted; else UNKNOWN or VIOLATED."""
+    """HELD: within the bound; PERMITTED: not, and excepted; else UNKNOWN or VIOLATED."""
     faults: tuple[str, ...]
     """Steps whose faults were at work in it; of one beyond the bound, before its deadlines, or over for less than the
     recovery."""
@@ -200,7 +200,7 @@ def _outcome(beyond: int, judged: WindowJudged | None) -> AnomalyOutcome:
         return AnomalyOutcome.VIOLATED
     if judged is None or judged.permitted < beyond:
         return AnomalyOutcome.UNKNOWN
-    return AnomalyOutcome.SHOWN
+    return AnomalyOutcome.PERMITTED
 
 
 def _ms(time_ns: int) -> float | None:
@@ -233,7 +233,7 @@ def _greatest(windows: Sequence[DeliveryWindow], column: str) -> float | None:
 
 def windows_words(one: Deliveries) -> str:
     """Returns how many windows held, in a sentence for a person."""
-    within, excepted = one.count(AnomalyOutcome.HELD), one.count(AnomalyOutcome.SHOWN)
+    within, excepted = one.count(AnomalyOutcome.HELD), one.count(AnomalyOutcome.PERMITTED)
     beyond, unknown = one.count(AnomalyOutcome.VIOLATED), one.count(AnomalyOutcome.UNKNOWN)
     lines = [f"{within} of {number_of(len(one.windows), 'window')} within the bound"]
     lines += [f"{excepted} beyond it and permitted"] if excepted else []

@@ -34,7 +34,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, TrialVerdict, Verdict
 
 _STYLES = {Verdict.HELD: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_JUDGED: "dim"}
-_SHOWN_STYLE = "dark_orange"
+_PERMITTED_STYLE = "dark_orange"
 
 # Headings of narrow columns; everything else keeps Kafka's spelling.
 _BRIEF = {
@@ -44,7 +44,7 @@ _BRIEF = {
     "replication.factor": "replicas",
 }
 _VERDICT_AND_SEEN = 14 + 3 + 20
-"""Columns that these need: "● as permitted", a gap, and words of what was seen."""
+"""Columns that these need: "● permitted", a gap, and words of what was seen."""
 
 
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
@@ -120,7 +120,7 @@ def _grouped(matrix: CellMatrix[CellVerdict]) -> Table:
 def _styled(verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
     """Returns the verdict of cells, with its sign and colour."""
     sign, words, colour = verdict_words(verdict, cells)
-    style = _SHOWN_STYLE if colour == AnomalyOutcome.SHOWN else _STYLES[verdict]
+    style = _PERMITTED_STYLE if colour == AnomalyOutcome.PERMITTED else _STYLES[verdict]
     return f"[{style}]{sign} {words}[/{style}]"
 
 

@@ -32,16 +32,18 @@ from prozess.harness.verdict import (
 SIGNS = {
     AnomalyOutcome.HELD: "✓",
     AnomalyOutcome.VIOLATED: "✗",
-    AnomalyOutcome.SHOWN: "●",
-    AnomalyOutcome.PERMITTED: "○",
+    AnomalyOutcome.PERMITTED: "●",
+    AnomalyOutcome.POSSIBLE: "○",
     AnomalyOutcome.UNKNOWN: "?",
     AnomalyOutcome.NOT_JUDGED: "–",
 }
+EXPECTED = "expected with these settings"
+"""What a report says beside what was permitted and seen, so that nobody takes it for a failure."""
 MEANINGS = {
     AnomalyOutcome.HELD: "forbidden, and not seen",
     AnomalyOutcome.VIOLATED: "forbidden, and seen",
-    AnomalyOutcome.SHOWN: "permitted, and seen: this is what the configuration costs",
-    AnomalyOutcome.PERMITTED: "permitted, and not seen",
+    AnomalyOutcome.PERMITTED: f"permitted, and seen: {EXPECTED}",
+    AnomalyOutcome.POSSIBLE: "permitted, and not seen",
     AnomalyOutcome.UNKNOWN: "the evidence does not say",
     AnomalyOutcome.NOT_JUDGED: "it does not apply here, or does not decide the verdict",
 }
@@ -49,6 +51,14 @@ NAMED_MAX = 2
 """At most this many nodes of a fault are named in a chart."""
 REACHED = {True: "✓ yes", False: "? no", None: "? not known"}
 """Whether an expectation came true → how a report says it."""
+OUTCOME_LEGEND = "; ".join(f"{SIGNS[outcome]} *{outcome}*: {MEANINGS[outcome]}" for outcome in AnomalyOutcome)
+"""Every outcome with its sign and its meaning, in Markdown."""
+VERDICT_MEANINGS = {
+    Verdict.HELD: "nothing was seen that is forbidden",
+    Verdict.VIOLATED: "something was seen that is forbidden",
+    Verdict.UNKNOWN: "the evidence does not suffice",
+}
+"""What the verdict of a trial means, beside its badge."""
 VERDICT_SIGNS = {Verdict.HELD: "✓", Verdict.VIOLATED: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_JUDGED: "–"}
 
 
@@ -96,18 +106,18 @@ def verdict_words(verdict: Verdict, cells: Iterable[CellVerdict]) -> tuple[str, 
     """Returns (sign, words, outcome or verdict that gives the colour) of the verdict of cells, as tables show it.
 
     Cells that held kept what was promised of them, which may have been little: a cell that lost what its configuration lets
-    it lose is "● as permitted", and never has the sign of one that kept everything.
+    it lose is "● permitted", and never has the sign of one that kept everything.
     """
     if verdict is not Verdict.HELD:
         return VERDICT_SIGNS[verdict], str(verdict), str(verdict)
-    if any(anomaly.outcome is AnomalyOutcome.SHOWN for cell in cells for anomaly in cell.anomalies.values()):
-        return SIGNS[AnomalyOutcome.SHOWN], "as permitted", str(AnomalyOutcome.SHOWN)
-    return VERDICT_SIGNS[verdict], "as promised", str(verdict)
+    if any(anomaly.outcome is AnomalyOutcome.PERMITTED for cell in cells for anomaly in cell.anomalies.values()):
+        return SIGNS[AnomalyOutcome.PERMITTED], str(AnomalyOutcome.PERMITTED), str(AnomalyOutcome.PERMITTED)
+    return VERDICT_SIGNS[verdict], str(verdict), str(verdict)
 
 
 def seen_in(cell: CellVerdict) -> str:
     """Returns what was seen in a cell, worst first: `lost 200 (permitted)`."""
-    order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN]
+    order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.PERMITTED]
     seen = sorted((a for a in cell.anomalies.values() if a.outcome in order), key=lambda a: order.index(a.outcome))
     unjudged = [a for a in cell.anomalies.values() if a.left_out and a.seen]
     return ", ".join(brief(anomaly) for anomaly in [*seen, *unjudged]) or "nothing"
@@ -154,10 +164,15 @@ def _left(
     return f"{library}, {who} by its own defaults: {listed}"
 
 
+def css_class(text: str) -> str:
+    """Returns the class that colours an outcome or a verdict: `not-judged`, `possible`."""
+    return text.partition(",")[0].replace(" ", "-")
+
+
 def brief(anomaly: CellAnomaly) -> str:
     """Describes one anomaly in a few words: `lost 200 (permitted)`."""
     match anomaly.outcome:
-        case AnomalyOutcome.SHOWN:
+        case AnomalyOutcome.PERMITTED:
             return f"{anomaly.anomaly} {anomaly.seen:,} (permitted)"
         case AnomalyOutcome.VIOLATED:
             known = "".join(f"; known defect {label} ×{count:,}" for label, count in anomaly.known.items())
@@ -267,7 +282,7 @@ TABLES_EACH = 15
 ROWS_MAX = 400
 """Witnesses in all tables together, about; verdict.json has more."""
 ROWS_LEAST = 3
-_WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+_WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.PERMITTED)
 _LABELS = {rule.id: rule.label for guarantee in TABLE.values() for rule in guarantee.rules}
 """Rule → what makes it apply, in a few words; empty = nothing does."""
 

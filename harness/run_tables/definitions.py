@@ -179,8 +179,7 @@ OUTCOMES = ManyRunsTable(
         ("cell", INTEGER, "number of the cell"),
         ("workload", TEXT, "workload of the cell"),
         ("anomaly", TEXT, "name of the anomaly"),
-        ("outcome", TEXT, "`held`, `violated`, `shown` (permitted and seen), `permitted` (and not seen), `unknown` or `not "
-         "judged`"),
+        ("outcome", TEXT, "`held`, `violated`, `permitted` (and seen), `possible, not seen`, `unknown` or `not judged`"),
         ("verdict", TEXT, "`held`, `violated`, `unknown` or `not judged`"),
         ("count", INTEGER, "witnesses in all"),
         ("forbidden", INTEGER, "witnesses that nothing permits"),

@@ -53,15 +53,6 @@ _NATURE = {
 }
 """What a kind of fault may do to a node (`FaultNature`), in words that follow "may"."""
 _WORDS: dict[str, tuple[str, str]] = {
-    "as promised": (
-        "in the table of cells: nothing that the guarantees speak of happened in this cell.",
-        "prozess's guarantee table, docs/guarantees.md",
-    ),
-    "as permitted": (
-        "in the table of cells: nothing happened in this cell that its configuration forbids, and something that it permits "
-        "did. The column `seen` says what, and that is what the configuration costs.",
-        "prozess's guarantee table, docs/guarantees.md",
-    ),
     "cell": (
         "one combination of settings of topic, producer and consumer in a trial. It has its own partitions, and a "
         "verdict.",
@@ -163,7 +154,6 @@ _OTHER_NAMES = {
     "enable.idempotence": "idempotence",
     "unclean.leader.election.enable": "unclean",
     "replication.factor": "replicas",
-    "promised": "as promised",
     "controls": "control",
     "witnesses": "witness",
     "cells": "cell",

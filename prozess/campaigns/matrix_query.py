@@ -34,8 +34,9 @@ from prozess.campaigns.matrix_results import (
 from prozess.harness.run_tables.definitions import RUN_TABLES
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-_OUTCOMES = ("held", "shown", "permitted", "violated", "unknown")
-_SUMS = (*_OUTCOMES, "proven", "witnesses_permitted", "witnesses_forbidden")
+_OUTCOMES = {str(outcome): outcome.name.lower() for outcome in WORSE if outcome is not AnomalyOutcome.NOT_JUDGED}
+"""Outcome → the field of CellTally that counts it."""
+_SUMS = (*_OUTCOMES.values(), "proven", "witnesses_permitted", "witnesses_forbidden")
 _ROW_BITS = 40
 """A rank and a row in one number, the rank in front: the smallest is the first of the worst."""
 _PROBLEMS = pa.array(["violated", "unknown"])
@@ -192,7 +193,7 @@ class _MatrixQuery:
         first_worst = pc.bit_wise_or(pc.shift_left(rank.cast(pa.int64()), _ROW_BITS), row)
         is_held = pc.equal(outcome, "held")
         return pa.table(
-            {name: pc.equal(outcome, name).cast(pa.int64()) for name in _OUTCOMES}
+            {field: pc.equal(outcome, name).cast(pa.int64()) for name, field in _OUTCOMES.items()}
             | {
                 "proven": pc.and_(is_held, of["proven"].fill_null(False)).cast(pa.int64()),
                 "witnesses_permitted": of["permitted"],

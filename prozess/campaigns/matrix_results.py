@@ -18,14 +18,14 @@ from prozess.harness.console import console
 from prozess.harness.exit_codes import ExitCode
 from prozess.harness.printable import number_of, printable
 from prozess.harness.report.html import environment
-from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
+from prozess.harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, css_class, short
 from prozess.harness.run_directory import write_whole
 from prozess.harness.values import Frozen
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-WORTH_A_LOOK = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+WORTH_A_LOOK = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.PERMITTED)
 """The outcomes that pages name, the worst first."""
-WORSE = (*WORTH_A_LOOK, AnomalyOutcome.PERMITTED, AnomalyOutcome.HELD, AnomalyOutcome.NOT_JUDGED)
+WORSE = (*WORTH_A_LOOK, AnomalyOutcome.POSSIBLE, AnomalyOutcome.HELD, AnomalyOutcome.NOT_JUDGED)
 _MUCH = 10
 """A change is reported if so many times as many permitted records were seen as before."""
 
@@ -36,8 +36,8 @@ class CellTally(Frozen):
     held: int = 0
     proven: int = 0
     """The held cells in which a control showed, under the same faults, that a violation would have been seen."""
-    shown: int = 0
     permitted: int = 0
+    possible: int = 0
     violated: int = 0
     unknown: int = 0
     witnesses_permitted: int = 0
@@ -47,11 +47,11 @@ class CellTally(Frozen):
 
     @property
     def worst(self) -> AnomalyOutcome:
-        """The worst outcome: violated before unknown before seen before held."""
+        """The worst outcome: violated before unknown before permitted before held."""
         for outcome in (*WORTH_A_LOOK, AnomalyOutcome.HELD):
             if getattr(self, outcome.name.lower()):
                 return outcome
-        return AnomalyOutcome.PERMITTED if self.permitted else AnomalyOutcome.NOT_JUDGED
+        return AnomalyOutcome.POSSIBLE if self.possible else AnomalyOutcome.NOT_JUDGED
 
     def __add__(self, other: "CellTally") -> "CellTally":
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
@@ -190,8 +190,8 @@ def _words(tally: CellTally) -> str:
         return f"violated in {number_of(tally.violated, 'cell')}, {tally.witnesses_forbidden:,} records{known}"
     if tally.worst is AnomalyOutcome.UNKNOWN:
         return f"unknown in {number_of(tally.unknown, 'cell')}"
-    if tally.worst is AnomalyOutcome.SHOWN:
-        return f"permitted, and seen {tally.witnesses_permitted:,} times"
+    if tally.worst is AnomalyOutcome.PERMITTED:
+        return f"permitted in {number_of(tally.permitted, 'cell')}, {tally.witnesses_permitted:,} records"
     return str(tally.worst)
 
 
@@ -232,7 +232,7 @@ def show_difference(difference: Difference) -> None:
 
 _PROBLEMS, _LONG = 20, 300
 """Limits of the terminal output: entries of each kind, and letters of a reason. The page has all."""
-LEGEND = "✓ held  ● permitted and seen (cells: records)  ○ permitted, not seen  ✗ violated  ? unknown"
+LEGEND = "✗ violated  ? unknown  ● permitted (cells: records)  ✓ held  ○ possible, not seen"
 
 
 def show_results(results: Results) -> None:
@@ -296,14 +296,14 @@ def guarantee_columns(results: Results) -> list[str]:
 def _show_guarantees(out: Console, results: Results) -> None:
     table = Table(box=None, pad_edge=False, title="Guarantees, in cells", title_justify="left")
     table.add_column("guarantee against", min_width=max(map(len, results.guarantees)))
-    for column in ("✗ violated", "? unknown", "● seen", "records", "✓ held", "proven", "○ not seen"):
+    for column in ("✗ violated", "? unknown", "● permitted", "records", "✓ held", "proven", "○ possible, not seen"):
         table.add_column(column, justify="right")
     table.add_column("controls")
     for name, tally in results.guarantees.items():
-        bad = (tally.violated, tally.unknown, tally.shown, tally.witnesses_permitted)
+        bad = (tally.violated, tally.unknown, tally.permitted, tally.witnesses_permitted)
         table.add_row(
             name,
-            *(f"{n:,}" if n else "" for n in (*bad, tally.held, tally.proven, tally.permitted)),
+            *(f"{n:,}" if n else "" for n in (*bad, tally.held, tally.proven, tally.possible)),
             controls(results, name),
             style="bold" if tally.violated else "",
         )
@@ -325,11 +325,11 @@ def brief(tally: CellTally | None) -> str:
     match tally.worst:
         case AnomalyOutcome.VIOLATED:
             return f"{sign} {tally.violated}: {tally.witnesses_forbidden:,}"
-        case AnomalyOutcome.SHOWN:
-            return f"{sign} {tally.shown}: {tally.witnesses_permitted:,}"
+        case AnomalyOutcome.PERMITTED:
+            return f"{sign} {tally.permitted}: {tally.witnesses_permitted:,}"
         case AnomalyOutcome.UNKNOWN:
             return f"{sign} {tally.unknown}" + (
-                f" ● {tally.shown}: {tally.witnesses_permitted:,}" if tally.shown else ""
+                f" ● {tally.permitted}: {tally.witnesses_permitted:,}" if tally.permitted else ""
             )
         case _:
             return sign
@@ -339,7 +339,7 @@ def _show_settings(out: Console, results: Results) -> None:
     columns = [
         name
         for name in guarantee_columns(results)
-        if results.guarantees[name].violated or results.guarantees[name].shown
+        if results.guarantees[name].violated or results.guarantees[name].permitted
     ]
     if not columns:
         return
@@ -405,6 +405,7 @@ def write_page(path: Path, results: Results) -> list[Path]:
             controls=controls,
             signs=SIGNS,
             meanings=MEANINGS,
+            css=css_class,
             verdict_signs=VERDICT_SIGNS,
             has_report=lambda run: run is not None and (path / "runs" / run / "report.html").exists(),
             short=lambda axis: short(axis) or axis,

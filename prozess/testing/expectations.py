@@ -562,4 +562,4 @@ def application_verdict(
 def _outcome(found: ApplicationFinding, forbid: Collection[str]) -> AnomalyOutcome:
     if found.unknown:
         return AnomalyOutcome.UNKNOWN
-    return AnomalyOutcome.VIOLATED if found.fails or found.anomaly in forbid else AnomalyOutcome.SHOWN
+    return AnomalyOutcome.VIOLATED if found.fails or found.anomaly in forbid else AnomalyOutcome.PERMITTED

@@ -52,7 +52,7 @@ def outcome_of(judged: Judged, plan: Plan, *, forbid: Sequence[str]) -> VerdictO
         f"{cell.name}: {brief(anomaly)}"
         for cell in verdict.cells
         for anomaly in cell.anomalies.values()
-        if anomaly.outcome is AnomalyOutcome.SHOWN
+        if anomaly.outcome is AnomalyOutcome.PERMITTED
     ) + tuple(f"{one.where}: {one.anomaly} {one.count}: {one.reason}" for one in judged.found if one not in failing)
     of_application = set(verdict.application.doubts()) if verdict.application is not None else set()
     unknown = [reason for reason in verdict.unknown_reasons if reason not in of_application]

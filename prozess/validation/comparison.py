@@ -364,8 +364,8 @@ def _why_undone(step: Step, done: Mapping[str, str], effective: Mapping[str, boo
 _ORDER = (
     AnomalyOutcome.VIOLATED,
     AnomalyOutcome.UNKNOWN,
-    AnomalyOutcome.SHOWN,
     AnomalyOutcome.PERMITTED,
+    AnomalyOutcome.POSSIBLE,
     AnomalyOutcome.HELD,
     AnomalyOutcome.NOT_JUDGED,
 )

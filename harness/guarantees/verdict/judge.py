@@ -71,8 +71,8 @@ from prozess.harness.verdict import (
 
 _VERDICTS = {
     AnomalyOutcome.HELD: Verdict.HELD,
+    AnomalyOutcome.POSSIBLE: Verdict.HELD,
     AnomalyOutcome.PERMITTED: Verdict.HELD,
-    AnomalyOutcome.SHOWN: Verdict.HELD,
     AnomalyOutcome.VIOLATED: Verdict.VIOLATED,
     AnomalyOutcome.UNKNOWN: Verdict.UNKNOWN,
     AnomalyOutcome.NOT_JUDGED: Verdict.NOT_JUDGED,
@@ -265,10 +265,10 @@ def _judge_cell(
                 rule,
                 gap,
                 change=_change(plan, cell, evidence, tally, envelopes, guarantee, rule)
-                if rule and outcome is AnomalyOutcome.SHOWN
+                if rule and outcome is AnomalyOutcome.PERMITTED
                 else "",
             )
-            + (_cause(tally, envelopes) if guarantee.by_resending and outcome is AnomalyOutcome.SHOWN else ""),
+            + (_cause(tally, envelopes) if guarantee.by_resending and outcome is AnomalyOutcome.PERMITTED else ""),
             why=gap,
             source=rule.source if rule and outcome is not AnomalyOutcome.VIOLATED else guarantee.source,
             defects=tuple(dict.fromkeys(r.defect for r, _ in tally.defects(guarantee))),
@@ -457,12 +457,12 @@ def _decide(
     if hidden is not None:
         return AnomalyOutcome.UNKNOWN, None, hidden
     if tally.permitted:
-        return AnomalyOutcome.SHOWN, tally.leading(guarantee, Judgement.PERMITTED), None
+        return AnomalyOutcome.PERMITTED, tally.leading(guarantee, Judgement.PERMITTED), None
     if not tally.judged:
         return AnomalyOutcome.NOT_JUDGED, None, None
     if doubt is not None:
         return AnomalyOutcome.UNKNOWN, None, doubt
-    return (AnomalyOutcome.PERMITTED, possible, None) if possible else (AnomalyOutcome.HELD, None, None)
+    return (AnomalyOutcome.POSSIBLE, possible, None) if possible else (AnomalyOutcome.HELD, None, None)
 
 
 # Controls.

@@ -57,11 +57,11 @@ def outcome_reason(
         case AnomalyOutcome.VIOLATED:
             which = "this" if tally.forbidden == tally.applicable else f"{tally.forbidden:,} of these"
             return f"{found}; neither this configuration nor what happened permits {which}.{_defects(guarantee, tally)}"
-        case AnomalyOutcome.SHOWN:
+        case AnomalyOutcome.PERMITTED:
             assert rule is not None
             seen = _capital(counted(rule.found or guarantee.found, tally.permitted))
             return f"{seen}: {rule.reason}; {change} {guarantee.undone}."
-        case AnomalyOutcome.PERMITTED:
+        case AnomalyOutcome.POSSIBLE:
             assert rule is not None
             return f"Not seen, though it would have been permitted: {rule.reason}."
         case AnomalyOutcome.UNKNOWN if tally.unknown:
@@ -95,7 +95,7 @@ def _defects(guarantee: Guarantee, tally: Tally) -> str:
 def at_risk(cells: Sequence[CellVerdict]) -> dict[str, str]:
     """Returns what some cells' configurations permitted under these faults although nothing of it was seen: "not seen",
     if any."""
-    anomalies = {name: _in(cells, name, AnomalyOutcome.PERMITTED) for name in TABLE}
+    anomalies = {name: _in(cells, name, AnomalyOutcome.POSSIBLE) for name in TABLE}
     texts = [f"{name} in {number_of(len(found), 'cell')}" for name, found in anomalies.items() if found]
     return {"not seen": "though possible: " + ", ".join(texts)} if texts else {}
 

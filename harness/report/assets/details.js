@@ -5,7 +5,7 @@
   const { partitions, changes, windows, clients } = data;
   const timeline = prozess.timeline;
   const places = (array, wanted) => array.flatMap((value, place) => (wanted(value, place) ? [place] : []));
-  const slug = (text) => text.replaceAll(" ", "-");
+  const slug = (text) => text.split(",")[0].replaceAll(" ", "-");
   const badge = (word) => element("b", { class: slug(word) }, `${data.signs[word]} ${word}`);
   const brokers = (mask) => places([...Array(31)], (_, bit) => mask & (1 << bit)).join(" ") || "none";
 

@@ -2,7 +2,7 @@
 (() => {
   const { data, element, set } = prozess;
   const form = document.querySelector("#filters"), counted = document.querySelector("#filtered");
-  const WORST = ["violated", "unknown", "shown", "held", "permitted", "not judged"];
+  const WORST = ["violated", "unknown", "permitted", "held", "possible, not seen", "not judged"];
   const tables = [...document.querySelectorAll("table.matrix")].map((table) => {
     const body = table.tBodies[0];
     const headings = [...table.tHead.rows[0].cells];

@@ -198,7 +198,7 @@ def _cells(one: Sequence[CellVerdict], other: Sequence[CellVerdict]) -> Iterator
                 yield _pair(f"{name}: {anomaly}", *lines)
 
 
-_ONLY_LUCK = {AnomalyOutcome.SHOWN, AnomalyOutcome.PERMITTED}
+_ONLY_LUCK = {AnomalyOutcome.PERMITTED, AnomalyOutcome.POSSIBLE}
 """What is permitted is seen in one run and not in another, and says nothing about either."""
 
 

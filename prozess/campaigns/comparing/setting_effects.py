@@ -29,7 +29,7 @@ RUNS_MIN = 3
 SURE = 0.95
 CONTRAST_MIN = 0.05
 """A smaller interaction is not named."""
-_LOOKED = ("held", "shown", "violated", "permitted")
+_LOOKED = ("held", "permitted", "violated", "possible, not seen")
 _CELL_BITS = 32
 
 

@@ -118,7 +118,7 @@ def test_cells_are_filtered_by_verdict_guarantee_axis_and_text_and_the_address_k
     page.click("[name=clear]")
     assert len(shown_cells(page)) == 250
     page.select_option("[name=g]", "lost")
-    page.select_option("[name=o]", "shown")
+    page.select_option("[name=o]", "permitted")
     assert len(shown_cells(page)) == 125
     page.fill("[name=q]", "ZSTD linger_ms_50")
     assert len(shown_cells(page)) == 5

@@ -102,7 +102,7 @@ def test_with_the_offsets_in_the_transaction_every_record_is_copied_once(finishe
 def test_weaker_ways_are_permitted_what_they_cost_and_nothing_else(finished):
     for cell in finished[1].cells[1:3]:
         judged = cell.anomalies["not-exactly-once"]
-        assert judged.outcome in (AnomalyOutcome.SHOWN, AnomalyOutcome.PERMITTED), (cell.name, judged)
+        assert judged.outcome in (AnomalyOutcome.PERMITTED, AnomalyOutcome.POSSIBLE), (cell.name, judged)
         assert judged.forbidden == 0
 
 

@@ -24,7 +24,7 @@ from prozess.harness.report.charts import (
     timeline_panels,
 )
 from prozess.harness.report.reports import report_run
-from prozess.harness.report.words import brief, matrices, seen_in
+from prozess.harness.report.words import MEANINGS, SIGNS, brief, matrices, seen_in
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import METADATA, MISSING, SENDS, MetadataKind, MetadataSource, Outcome
 from prozess.harness.verdict import (
@@ -64,7 +64,7 @@ def verdict(plan):
         effect="permitted", rule="lost-2", faults=("kill it",),
     )  # fmt: skip
     lost = CellAnomaly(
-        anomaly="lost", outcome=AnomalyOutcome.SHOWN, verdict=Verdict.HELD, count=1200, permitted=1200,
+        anomaly="lost", outcome=AnomalyOutcome.PERMITTED, verdict=Verdict.HELD, count=1200, permitted=1200,
         reason="acks=1 waits for the leader only", source="Kafka docs: acks", witnesses=(witness,),
     )  # fmt: skip
     held = CellAnomaly(anomaly="lost", outcome=AnomalyOutcome.VIOLATED, verdict=Verdict.VIOLATED, count=2, forbidden=2)
@@ -199,8 +199,9 @@ def test_junit_has_a_case_per_cell_and_anomaly_and_unknown_is_an_error(run):
 def test_the_summary_shows_each_cell_and_the_command_that_repeats_it(run):
     report_run(run)
     text = (run.path / "summary.md").read_text()
-    assert "| 1 | unknown | skipped unknown, lost 1,200 (permitted) |" in text
-    assert "| all | violated | lost 2 (forbidden) |" in text
+    assert "| 1 | ? unknown | skipped unknown, lost 1,200 (permitted) |" in text
+    assert all(f"{SIGNS[outcome]} *{outcome}*: {meaning}" in text for outcome, meaning in MEANINGS.items())
+    assert "| all | ✗ violated | lost 2 (forbidden) |" in text
     assert f"prozess replay {run.path}" in text
 
 

@@ -168,10 +168,10 @@ def cell(number, outcome, rule, count=1):
 
 def test_cells_with_the_same_outcome_by_the_same_rule_are_told_together_the_worst_first():
     cells = (
-        cell(0, AnomalyOutcome.SHOWN, "lost/a", 3),
+        cell(0, AnomalyOutcome.PERMITTED, "lost/a", 3),
         cell(1, AnomalyOutcome.VIOLATED, "lost/forbidden"),
-        cell(2, AnomalyOutcome.SHOWN, "lost/a", 4),
-        cell(3, AnomalyOutcome.SHOWN, "lost/b"),
+        cell(2, AnomalyOutcome.PERMITTED, "lost/a", 4),
+        cell(3, AnomalyOutcome.PERMITTED, "lost/b"),
         cell(4, AnomalyOutcome.HELD, "", 0),
     )
     verdict = TrialVerdict(verdict=Verdict.HELD, sentence="", trial="t", title="", seed=1, cells=cells)
@@ -182,13 +182,13 @@ def test_cells_with_the_same_outcome_by_the_same_rule_are_told_together_the_wors
         ("lost/b", [3], 1),
     ]
     tally = tallies(verdict)["lost"]
-    assert (tally.cells[AnomalyOutcome.SHOWN], tally.seen, tally.quiet) == (3, 9, False)
+    assert (tally.cells[AnomalyOutcome.PERMITTED], tally.seen, tally.quiet) == (3, 9, False)
 
 
 def test_a_group_of_anomalies_is_named_with_what_permits_it():
     cells = (
-        cell(0, AnomalyOutcome.SHOWN, "lost/acks-0"),
-        cell(1, AnomalyOutcome.SHOWN, "lost/acks-1"),
+        cell(0, AnomalyOutcome.PERMITTED, "lost/acks-0"),
+        cell(1, AnomalyOutcome.PERMITTED, "lost/acks-1"),
         cell(2, AnomalyOutcome.VIOLATED, "lost/forbidden"),
     )
     verdict = TrialVerdict(verdict=Verdict.HELD, sentence="", trial="t", title="", seed=1, cells=cells)

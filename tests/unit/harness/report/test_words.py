@@ -64,7 +64,7 @@ def test_guarantees_are_listed_by_outcome_and_then_by_harm():
         anomaly("torn", AnomalyOutcome.HELD),
         anomaly("invisible", AnomalyOutcome.NOT_JUDGED),
         anomaly("lost", AnomalyOutcome.VIOLATED, forbidden=1),
-        anomaly("duplicate", AnomalyOutcome.SHOWN, permitted=4),
+        anomaly("duplicate", AnomalyOutcome.PERMITTED, permitted=4),
     )
     found = tallies(verdict)
     assert list(found) == ["lost", "late", "duplicate", "invisible", "torn"]

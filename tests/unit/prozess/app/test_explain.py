@@ -75,8 +75,6 @@ def test_a_ticket_that_nothing_names_is_refused_with_near_ones():
         "silent",
         "permitted",
         "acks",
-        "as promised",
-        "as permitted",
         "min.insync",
         "enable.idempotence",
         "nemesis",

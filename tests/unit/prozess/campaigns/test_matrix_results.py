@@ -16,7 +16,7 @@ from tests.support.campaigns import a_campaign, begun_in, store
 
 
 def anomaly(name, outcome, count=0, **more):
-    of = {"violated": "forbidden", "shown": "permitted", "unknown": "unknown"}.get(outcome)
+    of = {"violated": "forbidden", "permitted": "permitted", "unknown": "unknown"}.get(outcome)
     verdict = {"violated": Verdict.VIOLATED, "unknown": Verdict.UNKNOWN}.get(outcome, Verdict.HELD)
     counts = {"count": count} | ({of: count} if of else {})
     return CellAnomaly(anomaly=name, outcome=AnomalyOutcome(outcome), verdict=verdict, **counts, **more)
@@ -74,17 +74,17 @@ def gathered(lines, verdicts):
             return gather_results("m", "M", lines, ids, read)
 
 
-GOOD = {"1": [anomaly("lost", "shown", 7)], "all": [anomaly("lost", "held", proven=True)]}
-CALM = {"1": [anomaly("lost", "permitted")], "all": [anomaly("lost", "held")]}
-BAD = {"1": [anomaly("lost", "shown", 5)], "all": [anomaly("lost", "violated", 3, reason="Gone.")]}
+GOOD = {"1": [anomaly("lost", "permitted", 7)], "all": [anomaly("lost", "held", proven=True)]}
+CALM = {"1": [anomaly("lost", "possible, not seen")], "all": [anomaly("lost", "held")]}
+BAD = {"1": [anomaly("lost", "permitted", 5)], "all": [anomaly("lost", "violated", 3, reason="Gone.")]}
 
 
 def test_outcomes_are_counted_by_guarantee_by_setting_and_by_configuration():
     told = results(verdict(GOOD, fired=(0,)), verdict(CALM))
-    assert told.guarantees["lost"] == CellTally(held=2, proven=1, shown=1, permitted=1, witnesses_permitted=7)
-    assert told.settings["producer.acks"]["1"]["lost"] == CellTally(shown=1, permitted=1, witnesses_permitted=7)
+    assert told.guarantees["lost"] == CellTally(held=2, proven=1, permitted=1, possible=1, witnesses_permitted=7)
+    assert told.settings["producer.acks"]["1"]["lost"] == CellTally(permitted=1, possible=1, witnesses_permitted=7)
     assert told.settings["producer.acks"]["all"]["lost"] == CellTally(held=2, proven=1)
-    assert told.settings["schedule"]["s1"]["lost"] == CellTally(held=1, permitted=1)
+    assert told.settings["schedule"]["s1"]["lost"] == CellTally(held=1, possible=1)
     assert "topic.replication_factor" not in told.settings
     assert [c.key for c in told.configurations] == ["log producer.acks=1", "log producer.acks=all"]
     assert told.configurations[0].runs == {"lost": "run-0"}
@@ -130,7 +130,9 @@ def test_what_is_judged_no_more_is_a_regression_and_so_is_a_trial_without_a_verd
 def test_losses_that_are_permitted_come_and_go_without_being_a_regression():
     difference = compare(results(verdict(GOOD, fired=(0,))), results(verdict(CALM, fired=(0,))))
     assert difference.regressions == ()
-    assert [(c.before, c.after) for c in difference.changes] == [("permitted, and seen 7 times", "permitted")]
+    assert [(c.before, c.after) for c in difference.changes] == [
+        ("permitted in 1 cell, 7 records", "possible, not seen")
+    ]
 
 
 def test_a_result_compared_with_itself_has_no_changes():
@@ -153,10 +155,10 @@ def test_a_sentence_names_known_defects_where_nothing_else_broke_a_promise():
 
 def test_a_sentence_says_what_came_of_all_trials_and_what_was_violated_in_how_many_cells():
     broken = verdict({"all": [anomaly("duplicate", "violated", 3), anomaly("lost", "unknown")], "1": []})
-    told = results(broken, verdict({"1": [anomaly("lost", "shown", 5)]}))
+    told = results(broken, verdict({"1": [anomaly("lost", "permitted", 5)]}))
     assert overall(told) is Verdict.VIOLATED
     assert sentence(told) == ("1 of 2 trials held, 1 violated. Violated: duplicate in 1 cell. Unknown in up to 1 cell.")
-    held = results(verdict({"1": [anomaly("lost", "shown", 5)]}))
+    held = results(verdict({"1": [anomaly("lost", "permitted", 5)]}))
     assert overall(held) is Verdict.HELD
     assert sentence(held) == "1 of 1 trial held."
 

@@ -59,7 +59,7 @@ def run_of(tmp_path):
         found = {"forbidden": forbidden, "permitted": lost, "count": forbidden + lost, "known": {}}
         if verdict == "by a defect":
             verdict, found = "violated", found | {"defects": ("KAFKA-1",), "known": {"KAFKA-1": forbidden}}
-        outcome = "violated" if forbidden else "shown"
+        outcome = "violated" if forbidden else "permitted"
         anomaly = CellAnomaly(anomaly="lost", outcome=outcome, verdict=verdict, **found)
         cell = CellVerdict(cell=0, name="c", workload="log", axes={}, verdict=verdict, anomalies={"lost": anomaly})
         judged = TrialVerdict(

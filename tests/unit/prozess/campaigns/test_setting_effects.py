@@ -56,7 +56,7 @@ def matrix(loses, *, runs=4, version=lambda run: "4.4.0"):
         for cell, axes in enumerate(combinations):
             lost = loses(run, axes)
             cells.append((f"run-{run}", cell, axes, version(run)))
-            outcomes.append((f"run-{run}", cell, "lost", "shown" if lost else "held", 9 * lost))
+            outcomes.append((f"run-{run}", cell, "lost", "permitted" if lost else "held", 9 * lost))
     return tables(cells, outcomes)
 
 
@@ -119,14 +119,14 @@ def test_what_is_unknown_is_neither_seen_nor_not_seen():
     assert np.isnan(seen[0, 0])
     assert seen[1, 0] == 0
     assert effects(observe(tables(cells, unknown))) == [], "nothing that both cells have can be compared"
-    shown = observe(tables(cells, [*unknown, ("r", 0, "unreported", "shown", 3)])).seen
+    shown = observe(tables(cells, [*unknown, ("r", 0, "unreported", "permitted", 3)])).seen
     assert shown[0, 0] == 1, "what was seen was seen, whatever else is unknown"
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("1a"), st.sampled_from("12"), st.booleans()), max_size=40))
 def test_the_change_is_that_which_loops_find(drawn):
     cells = [(f"run-{run}", cell, {ACKS: acks, ISR: isr}, "4.4.0") for cell, (run, acks, isr, _) in enumerate(drawn)]
-    outcomes = [(f"run-{run}", cell, "lost", "shown", int(lost)) for cell, (run, *_, lost) in enumerate(drawn)]
+    outcomes = [(f"run-{run}", cell, "lost", "permitted", int(lost)) for cell, (run, *_, lost) in enumerate(drawn)]
     for effect in effects(observe(tables(cells, outcomes))):
         if effect.setting != ACKS or effect.basis != "cells alike in all else":
             continue

@@ -341,7 +341,7 @@ class Machine(TrialEngine):
 
 def test_the_same_anomaly_counts_only_in_the_same_class_of_cell_with_its_fault_effective():
     assert comes_back(verdict(), WANTED)
-    assert not comes_back(verdict("shown"), WANTED)
+    assert not comes_back(verdict("permitted"), WANTED)
     assert not comes_back(verdict(effective=False), WANTED)
     assert not comes_back(verdict(axes={"producer.acks": "1"}), WANTED)
     assert comes_back(verdict(effective=None), WANTED), "whether it had its effect is not known, the violation is"

@@ -125,8 +125,8 @@ def compared(outcome, *, judged=True):
 @pytest.mark.parametrize(
     ("outcome", "code"),
     [
-        (AnomalyOutcome.SHOWN, ExitCode.HELD),
         (AnomalyOutcome.PERMITTED, ExitCode.HELD),
+        (AnomalyOutcome.POSSIBLE, ExitCode.HELD),
         (AnomalyOutcome.VIOLATED, ExitCode.VIOLATED),
         (AnomalyOutcome.UNKNOWN, ExitCode.UNKNOWN),
     ],
@@ -136,7 +136,7 @@ def test_what_was_seen_decides_and_unknown_never_passes(outcome, code):
 
 
 def test_counts_of_several_runs_are_added():
-    assert compared(AnomalyOutcome.SHOWN).seen("lost").count == 6
+    assert compared(AnomalyOutcome.PERMITTED).seen("lost").count == 6
 
 
 def test_a_run_without_a_verdict_is_unknown():
@@ -156,7 +156,7 @@ def test_what_was_seen_outside_of_a_promise_is_not_told_as_if_it_were_absent_so_
     assert observed(ComparisonLine("stalled", (), AnomalySummary(outcome, count))) == said
 
 
-@pytest.mark.parametrize("outcome", [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN])
+@pytest.mark.parametrize("outcome", [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.PERMITTED])
 def test_what_the_trials_own_consumer_showed_decides_nothing_where_nobody_gave_one(outcome):
     found = predicted({"acks": "all"}, client="librdkafka")
     whole = dict.fromkeys(found.judged, AnomalySummary(AnomalyOutcome.HELD))
@@ -166,7 +166,7 @@ def test_what_the_trials_own_consumer_showed_decides_nothing_where_nobody_gave_o
     assert said_of(line) == "not judged: you gave no consumer"
     assert observed(line).startswith("– with a consumer that is not yours: ")
     given_one = predicted({"acks": "all"}, consumer={"group.id": "g"})
-    if outcome is not AnomalyOutcome.SHOWN:
+    if outcome is not AnomalyOutcome.PERMITTED:
         whole = dict.fromkeys(given_one.judged, AnomalySummary(AnomalyOutcome.HELD))
         decided = Comparison(given_one, (Observed(whole | {"stalled": AnomalySummary(outcome, 2)}),)).exit_code
         assert decided is not ExitCode.HELD

@@ -245,7 +245,7 @@ def verdict_of(made, *, count=0, effective=True, rule="lost/acks-1"):
     )
     lost = CellAnomaly(
         anomaly="lost",
-        outcome=AnomalyOutcome.SHOWN if count else AnomalyOutcome.PERMITTED,
+        outcome=AnomalyOutcome.PERMITTED if count else AnomalyOutcome.POSSIBLE,
         verdict=Verdict.HELD,
         permitted=count,
         count=count,
@@ -573,7 +573,7 @@ def test_what_another_guarantee_judges_is_not_counted_as_what_the_configuration_
 
 def compared(outcome, attempts=(), *, not_proven=frozenset()):
     promised = {g.anomaly: AnomalySummary(AnomalyOutcome.HELD) for g in MANY.promised}
-    weak = {w.guarantee.anomaly: AnomalySummary(AnomalyOutcome.PERMITTED) for w in MANY.weaknesses}
+    weak = {w.guarantee.anomaly: AnomalySummary(AnomalyOutcome.POSSIBLE) for w in MANY.weaknesses}
     first = next(iter(promised))
     seen = promised | weak | {first: AnomalySummary(outcome, 1)}
     run = Observed(seen, faults=("a", "b"), not_proven=not_proven)

@@ -391,7 +391,7 @@ def test_what_the_configuration_permits_fails_only_a_test_that_forbids_it(record
     judged = recording.conclude()
     verdict = judged.verdict
     cell = verdict.cells[0]
-    lost = cell.anomalies["lost"].model_copy(update={"outcome": AnomalyOutcome.SHOWN, "count": 2, "permitted": 2})
+    lost = cell.anomalies["lost"].model_copy(update={"outcome": AnomalyOutcome.PERMITTED, "count": 2, "permitted": 2})
     shown = cell.model_copy(update={"anomalies": {**cell.anomalies, "lost": lost}})
     seen = replace(judged, verdict=verdict.model_copy(update={"cells": (shown,)}))
     tolerant = outcome_of(seen, recording.plan(), forbid=())

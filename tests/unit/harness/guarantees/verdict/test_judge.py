@@ -49,14 +49,14 @@ def test_smoke_holds_acks_1_loses_and_the_control_proves_acks_all():
         "Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."
     )
     shown = of(verdict, ACKS_1)
-    assert (shown.outcome, shown.permitted, shown.count) == (AnomalyOutcome.SHOWN, 1600, 1600)
+    assert (shown.outcome, shown.permitted, shown.count) == (AnomalyOutcome.PERMITTED, 1600, 1600)
     assert shown.reason == (
         "1,600 acknowledged records are gone: a producer with acks=1 waits for the leader only, and the leader may fail "
         "before the followers have the record; acks=all would have kept them."
     )
     held = of(verdict, ACKS_ALL)
     assert (held.outcome, held.proven) == (AnomalyOutcome.HELD, True)
-    assert of(verdict, ACKS_0).outcome is AnomalyOutcome.PERMITTED
+    assert of(verdict, ACKS_0).outcome is AnomalyOutcome.POSSIBLE
     lost, *_ = verdict.controls
     assert (lost.anomaly, lost.fired_in, lost.count, lost.required) == ("lost", (ACKS_1,), 1600, True)
     assert verdict.unknown_reasons == ()
@@ -141,19 +141,19 @@ def test_losing_an_acks_1_record_long_after_the_acknowledgement_violates():
         return of(judge(made, findings(made, lost_in(0)), given), 0).outcome
 
     assert outcome(19.2) is AnomalyOutcome.VIOLATED
-    assert outcome(18.9) is AnomalyOutcome.SHOWN
+    assert outcome(18.9) is AnomalyOutcome.PERMITTED
 
 
 def test_a_leader_that_died_soon_after_could_not_shrink_the_isr_however_late_the_election():
     late = smoke_verdict(lost_in(ACKS_1), metadata=failover(3, at_s=40))
-    assert of(late, ACKS_1).outcome is AnomalyOutcome.SHOWN
+    assert of(late, ACKS_1).outcome is AnomalyOutcome.PERMITTED
 
 
 def test_an_election_from_elr_permits_losing_what_acks_1_acknowledged_long_before():
     made = plan({"producer.acks": ["1"]}, base={"topic.min_insync_replicas": 2}, steps=KILL)
     rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(40, 0, 2, 1, (2,))]
     verdict = judge(made, findings(made, lost_in(0)), evidence(made, metadata=rows, faults=KILLED))
-    assert of(verdict, 0).outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 0).outcome is AnomalyOutcome.PERMITTED
 
 
 def test_acks_1_without_any_leader_change_has_no_excuse():
@@ -186,7 +186,7 @@ def test_an_unclean_election_permits_losing_reading_and_rewinding_what_it_cut_of
     }
     verdict = judge(made, findings(made, found), evidence(made, metadata=UNCLEAN, faults=KILLED))
     for anomaly in ("lost", "dirty-read", "offset-conflict", "rewound", "skipped"):
-        assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.SHOWN, anomaly
+        assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.PERMITTED, anomaly
         assert {w.rule for w in of(verdict, 0, anomaly).witnesses} == {f"{anomaly}/unclean"}
     assert verdict.verdict is Verdict.HELD
     assert "100 acknowledged or read records are gone (unclean elections)" in verdict.sentence
@@ -219,7 +219,7 @@ def test_an_unclean_election_that_was_asked_for_excuses_its_own_partition_and_no
     found = {("unclean", p): result(witnesses(partition=p, **elected)) for p in (0, 1)}
     asked = fault(0, "elect-unclean", [2], 6, 6.5)
     verdict = judge(made, findings(made, found), evidence(made, metadata=metadata, faults=asked))
-    assert of(verdict, 0, "unclean").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 0, "unclean").outcome is AnomalyOutcome.PERMITTED
     assert of(verdict, 1, "unclean").outcome is AnomalyOutcome.VIOLATED
 
 
@@ -250,7 +250,7 @@ def test_without_idempotence_a_retry_may_stand_twice_and_with_it_never():
     made = plan({"producer.enable_idempotence": [False, True]})
     found = {("duplicate", p): result(witnesses(5, partition=p, other_offset=200)) for p in (0, 1)}
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2)))
-    assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.PERMITTED
     assert of(verdict, 0, "duplicate").reason.endswith(
         "In 0 of 5 cases a fault or a leader change happened during the send."
     )
@@ -301,7 +301,7 @@ def test_librdkafka_resends_after_a_change_of_leader_even_without_retries_and_ja
     found = seen_five_times(0) | seen_five_times(1)
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2, at_s=4.05)))
     for name in ("duplicate", "reordered"):
-        assert of(verdict, 0, name).outcome is AnomalyOutcome.SHOWN
+        assert of(verdict, 0, name).outcome is AnomalyOutcome.PERMITTED
         assert of(verdict, 1, name).outcome is AnomalyOutcome.VIOLATED
     later = judge(made, findings(made, found), evidence(made, metadata=failover(2, at_s=5)))
     for name in ("duplicate", "reordered"):
@@ -313,7 +313,7 @@ def test_a_send_that_was_given_up_may_arrive_late_and_only_idempotence_forbids_i
     late = {("reordered", p): result(witnesses(1, outcome=Outcome.INFO)) for p in (0, 1)}
     rows = [state(-10, p, 1, 0, (1, 2, 3)) for p in range(2)]
     verdict = judge(made, findings(made, late), evidence(made, metadata=rows))
-    assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.PERMITTED
     assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.VIOLATED
 
 
@@ -323,9 +323,9 @@ def test_without_idempotence_and_retries_the_order_is_kept_until_the_leader_chan
     stable = [state(-10, p, 1, 0, (1, 2, 3)) for p in (0, 1)]
     calm = judge(made, findings(made, found), evidence(made, metadata=stable))
     assert of(calm, 0, "reordered").outcome is AnomalyOutcome.VIOLATED
-    assert of(calm, 1, "reordered").outcome is AnomalyOutcome.SHOWN
+    assert of(calm, 1, "reordered").outcome is AnomalyOutcome.PERMITTED
     moved = judge(made, findings(made, found), evidence(made, metadata=failover(2, at_s=4.05)))
-    assert of(moved, 0, "reordered").outcome is AnomalyOutcome.SHOWN, "librdkafka's limit is one per connection"
+    assert of(moved, 0, "reordered").outcome is AnomalyOutcome.PERMITTED, "librdkafka's limit is one per connection"
 
 
 def test_wiping_the_only_copy_permits_the_loss():
@@ -333,7 +333,7 @@ def test_wiping_the_only_copy_permits_the_loss():
     rows = [state(-10, 0, 1, 0, (1,)), state(5.5, 0, -1, 1, (1,)), state(8, 0, 1, 2, (1,))]
     natures = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}
     wiped = evidence(made, metadata=rows, faults=fault(0, "wipe", [1], 5, 7), natures=natures)
-    assert of(judge(made, findings(made, lost_in(0)), wiped), 0).outcome is AnomalyOutcome.SHOWN
+    assert of(judge(made, findings(made, lost_in(0)), wiped), 0).outcome is AnomalyOutcome.PERMITTED
     killed = evidence(made, metadata=rows, faults=fault(0, "kill", [1], 5, 7))
     assert of(judge(made, findings(made, lost_in(0)), killed), 0).outcome is AnomalyOutcome.VIOLATED
 

@@ -88,7 +88,7 @@ def test_a_step_that_timed_out_makes_what_was_not_seen_unknown_and_leaves_what_w
     verdict = smoke_verdict(lost_in(ACKS_1), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
     assert verdict.verdict is Verdict.UNKNOWN
     assert verdict.unknown_reasons == ("step 'freeze the followers' timed out",)
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.PERMITTED
     assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
     broken = smoke_verdict(lost_in(ACKS_ALL), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
     assert broken.verdict is Verdict.VIOLATED
@@ -102,7 +102,7 @@ def test_a_cluster_that_was_not_whole_again_makes_what_was_not_seen_unknown_and_
     assert verdict.verdict is Verdict.UNKNOWN
     assert verdict.unknown_reasons == (f"the cluster was not whole again after healing: {lacking}",)
     assert verdict.sentence.startswith("Unknown: the cluster was not whole again after healing: waited 90 s")
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.PERMITTED
     assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
     assert lacking in of(verdict, ACKS_ALL).reason
     broken = smoke_verdict(lost_in(ACKS_ALL), not_whole=[lacking])
@@ -116,7 +116,7 @@ def test_a_stage_that_ran_into_a_limit_of_its_own_is_named_first_and_never_held(
     assert verdict.verdict is Verdict.UNKNOWN
     assert verdict.unknown_reasons[0] == limits[0]
     assert verdict.sentence.startswith(f"Unknown: {limits[0]}")
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.PERMITTED
     broken = smoke_verdict(lost_in(ACKS_ALL), limits=[*limits, "the drain ran into its limit"])
     assert broken.verdict is Verdict.VIOLATED
     assert broken.sentence.startswith(f"Violated ({limits[0]} (and 1 more limit)): ")
@@ -177,7 +177,7 @@ def test_what_may_be_a_second_copy_is_unknown_where_no_record_may_be_out_of_orde
     assert REORDERED_OR_COPY_CASE == REORDERED_OR_COPY
     assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.UNKNOWN
     assert "may be a second copy" in of(verdict, 0, "reordered").reason
-    assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.PERMITTED
 
 
 def test_a_check_without_result_is_unknown():
