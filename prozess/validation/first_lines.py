@@ -2,9 +2,10 @@
 
 Anyone who reads ten lines knows whether to go on. Everything else follows behind a heading (`terminal.prediction_lines`)."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
-from prozess.harness.printable import first_of_many, number_of
+from prozess.harness.printable import number_of
 from prozess.validation.prediction import Prediction, Weakness, change_in_words
 from prozess.validation.terminal import blame
 
@@ -14,6 +15,26 @@ CAUSES_MAX = 2
 DUTY = "you must"
 OF_LOSS = ("lost", "lost-transaction", "torn", "unreported", "unprocessed", "skipped")
 """Anomalies by which a record is gone, or nobody works on it, or nobody knows of its loss."""
+OF_GONE = {"lost", "lost-transaction", "torn", "unreported"}
+"""Those by which a record is not in the log or not readable; by the others a consumer passes over it."""
+CAN = {
+    "lost": "acknowledged records can disappear",
+    "lost-transaction": "committed transactions can disappear",
+    "torn": "readers can see a part of a transaction",
+    "unreported": "a failed send can go unreported",
+    "unprocessed": "a group can leave records unprocessed",
+    "skipped": "consumers can skip records",
+}
+NEVER = {
+    "lost": "acknowledged records stay",
+    "lost-transaction": "committed transactions stay",
+    "torn": "readers see all of a transaction or nothing",
+    "unreported": "every failed send is reported",
+    "unprocessed": "a group processes every record",
+    "skipped": "consumers skip no record",
+}
+"""Anomaly of loss → what can happen, and what is promised, in words."""
+_OPTION = re.compile(r"--[a-z-]+")
 
 
 def first_lines(prediction: Prediction) -> list[tuple[str, str]]:
@@ -23,7 +44,7 @@ def first_lines(prediction: Prediction) -> list[tuple[str, str]]:
 
 def _lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield "verdict", _verdict(prediction)
-    yield "lost", _lost(prediction)
+    yield "losses", _lost(prediction)
     yield from _why(prediction)
     if helps := _change(prediction):
         yield "change", helps
@@ -38,28 +59,11 @@ def _lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(prediction: Prediction) -> str:
-    """What decides comes first: what was not understood, what is weak, what no file says."""
-    weak = dict.fromkeys(weakness.guarantee.anomaly for weakness in prediction.weaknesses)
-    curable = [name for name in weak if name in prediction.curable]
-    points = len(curable) + len(prediction.concerns)
-    lose = any(name in OF_LOSS for name in curable)
-    findings = ["records may be lost, and a change rules it out"] if lose else []
-    findings = findings or (
-        [f"{number_of(points, 'weak point')}, and a change rules {'it' if points == 1 else 'them'} out"]
-        if points
-        else []
-    )
-    if prediction.doubts:
-        count = len(prediction.doubts)
-        which = "1 thing was" if count == 1 else f"{count} things were"
-        return "; ".join([f"? unknown: {which} not understood, and nothing is promised", *findings])
-    if prediction.missing_settings:
-        names = {name for one in prediction.missing_settings for name in one.anomalies}
-        named = first_of_many(sorted(names))
-        verb = "depends" if len(names) == 1 else "depend"
-        return "; ".join([f"? unknown in part: {named} {verb} on settings that no file gives", *findings])
-    if findings:
-        return f"! weak: {findings[0]}"
+    """The worst comes first: what can be lost and the change that rules it out, then what is not known."""
+    findings = _findings(prediction)
+    open_points = _open_points(prediction, further=bool(findings))
+    if findings or open_points:
+        return f"{'!' if findings else '?'} {' '.join([*findings, *open_points])}"
     limits = ["except for known defects"] if prediction.defects else []
     limits += (
         [f"except what depends on a {' and a '.join(prediction.not_judged)} (none given)"]
@@ -67,6 +71,46 @@ def _verdict(prediction: Prediction) -> str:
         else []
     )
     return ", ".join(["✓ promised: no setting is weak", *limits])
+
+
+def _findings(prediction: Prediction) -> list[str]:
+    """ "Records can be lost (acks=1). acks=all rules it out." Empty: no known setting is weak."""
+    losing = [weakness for weakness in _by_loss(prediction) if weakness.guarantee.anomaly in OF_LOSS]
+    of_loss = [concern for concern in prediction.concerns if set(concern.denies) & OF_GONE]
+    if of_loss and not losing:
+        causes = ", ".join(cause.partition(" (")[0] for cause in of_loss[0].blame)
+        return [f"Records can be lost ({causes}). Better: {of_loss[0].change}."]
+    if not losing:
+        points = len({weakness.guarantee.anomaly for weakness in _by_loss(prediction)}) + len(prediction.concerns)
+        them = "it" if points == 1 else "them"
+        return [f"{number_of(points, 'weak point')}; a change of settings rules {them} out."] if points else []
+    gone = {weakness.guarantee.anomaly for weakness in losing} & OF_GONE
+    changes = list(dict.fromkeys(change for weakness in losing for change in prediction.remedy(weakness)))
+    causes = ", ".join(blame(prediction, change).partition(" (")[0] for change in changes)
+    what = "Records can be lost" if gone else "Records can be passed over"
+    verb = "rule" if len(changes) > 1 else "rules"
+    return [f"{what} ({causes}). {_listed([change_in_words(change) for change in changes])} {verb} it out."]
+
+
+def _open_points(prediction: Prediction, *, further: bool) -> list[str]:
+    """What was not understood, or what no file gives. `further`: a weakness was named before."""
+    if prediction.doubts:
+        count = len(prediction.doubts)
+        which = "1 thing was" if count == 1 else f"{count} things were"
+        return [f"No promise is made, because {which} not understood."]
+    names = {name for one in prediction.missing_settings for name in one.anomalies}
+    if not prediction.missing_settings:
+        return []
+    verb = "depends" if len(names) == 1 else "depend"
+    give = dict.fromkeys(word for one in prediction.missing_settings for word in _OPTION.findall(one.give))
+    options = f" ({next(iter(give))})" if give else ""
+    promises = number_of(len(names), "further promise" if further else "promise")
+    return [f"{promises} {verb} on settings that no file gives{options}."]
+
+
+def _listed(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _judged(prediction: Prediction) -> str:
@@ -95,13 +139,12 @@ def _lost(prediction: Prediction) -> str:
     judged = {name for names in prediction.not_judged.values() for name in names}
     unjudged = [name for name in OF_LOSS if name in judged]
     never = [name for name in OF_LOSS if name in promised and name not in defects]
-    named = [f"possible: {', '.join(may)}"] if may else []
-    named += [f"by a known defect: {', '.join(defects)}"] if defects else []
-    named += [f"unknown: {', '.join(unknown)}"] if unknown else []
-    named += [f"never: {', '.join(never)}"] if never else []
-    named += (
-        [f"not judged without a {' and a '.join(prediction.not_judged)}: {', '.join(unjudged)}"] if unjudged else []
-    )
+    named = [CAN[name] for name in may]
+    named += [f"{CAN[name]}, by a known defect" for name in defects if name not in may]
+    named += [NEVER[name] for name in never]
+    named += [f"not known: whether {', '.join(CAN[name] for name in unknown)}"] if unknown else []
+    given = " and no ".join(prediction.not_judged)
+    named += [f"not judged (you gave no {given}): whether {', '.join(CAN[name] for name in unjudged)}"] if unjudged else []
     return "; ".join(named)
 
 
@@ -160,6 +203,6 @@ def _change(prediction: Prediction) -> str:
     ]
     more, _ = prediction.smallest_change()
     rest = [change_in_words(change) for change in more if change != best]
-    further = f"; {', '.join(rest)} as well: rules out all that settings can" if rest else ""
+    further = f"; {', '.join(rest)} as well: removes every weakness that a setting can remove" if rest else ""
     what = f"rules out {', '.join(gone)}" if gone else "leaves fewer causes"
     return f"{change_in_words(best)}: {what}{further}"

@@ -119,7 +119,7 @@ def duties(parts: ConfigurationParts) -> Iterator[str]:
     yield (
         "look at every delivery report (the callback or Future of Kafka's client, on_delivery and poll() of librdkafka), and "
         f"send again or stop when it is an error: after {in_words(given_up_ms)} (delivery.timeout.ms={given_up_ms}, {where}) "
-        "the client gives a record up, and only its report says so. No setting keeps a record whose report nobody reads"
+        "the client stops sending it. If you ignore a failed delivery report, the record is lost"
     )
 
 
@@ -257,7 +257,7 @@ def _given_up(parts: ConfigurationParts) -> Iterator[Concern]:
         yield Concern(
             rule="client/gives-up",
             what=f"when a broker dies, the client gives up after {in_words(given_up_ms)} what only another leader can take, "
-            f"after about {in_words(needed_ms)} ({dead}). Whoever does not look at its delivery reports loses these records",
+            f"after about {in_words(needed_ms)} ({dead}). If you ignore the failed delivery reports, these records are lost",
             blame=(f"delivery.timeout.ms={given_up_ms} ({origin})",),
             change="delivery.timeout.ms=120000, Kafka's default, or longer",
             source=RULES["client/gives-up"],
@@ -270,9 +270,9 @@ def _given_up(parts: ConfigurationParts) -> Iterator[Concern]:
         origin = parts.origins.get("producer.retries", KAFKAS_DEFAULT)
         yield Concern(
             rule="client/gives-up",
-            what="a record that brokers refuse for a while (NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER) is given up after "
-            f"{retries} retries, within about {in_words(lasts_ms)}, although it may be sent for {in_words(given_up_ms)} "
-            "(delivery.timeout.ms). Whoever does not look at its delivery reports loses it",
+            what="a record that brokers refuse for a while (NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER) is not sent again "
+            f"after {retries} retries, within about {in_words(lasts_ms)}, although it may be sent for "
+            f"{in_words(given_up_ms)} (delivery.timeout.ms). If you ignore the failed delivery report, it is lost",
             blame=(f"retries={retries} ({origin})",),
             change="retries left at their default",
             source=RULES["client/gives-up"],

@@ -61,15 +61,24 @@ class Plain:
                     f"is beside the file's {' and '.join(parts)}: prozess cannot say which of them it belongs to",
                 )
             return reading
-        if len(wanted) > 1:
+        settings = _settings(mapping, path)
+        owner = wanted[0] if len(wanted) == 1 else _owner(settings, wanted)
+        if owner is None:
             raise BadInput(
-                f"{path} does not say whether it is for a producer, a consumer, a topic or a broker, and "
-                "prozess knows no application format like it. "
-                "Give it as --producer, --consumer, --topic or --broker; one file with mappings `producer:` and `consumer:` "
-                "may be given as all of them."
+                f"Say whose settings these are: --producer {path}, or --consumer, --topic or --broker. "
+                "Its names are those of none of them alone, nor of an application that prozess knows."
             )
-        reading.scopes[wanted[0]] = _settings(mapping, path)
+        reading.scopes[owner] = settings
         return reading
+
+
+def _owner(names: Iterable[str], wanted: Iterable[Scope]) -> Scope | None:
+    """The one part that has all of these names that Kafka knows at all: `acks` is a producer's, `bootstrap.servers` is not
+    the producer's alone. None: no part, or several."""
+    of = {scope: names_of(scope) for scope in SCOPES}
+    known = set(names) & frozenset.union(*of.values())
+    fits = [scope for scope in wanted if known and known <= of[scope]]
+    return fits[0] if len(fits) == 1 else None
 
 
 def _one_mapping(document: FileValue, path: Path) -> FileMapping:

@@ -7,7 +7,7 @@ import pytest
 from prozess.harness.guarantees.table import TABLE
 from prozess.validation.command import ValidationInput, validate
 from prozess.validation.comparison import Budget
-from prozess.validation.first_lines import LINES_MAX, OF_LOSS, first_lines
+from prozess.validation.first_lines import CAN, LINES_MAX, NEVER, OF_LOSS, first_lines
 from prozess.validation.lines import DocumentLines
 from prozess.validation.reading import json_value, yaml_documents
 from prozess.validation.terminal import HEADING
@@ -30,35 +30,65 @@ def test_every_anomaly_of_loss_is_one_of_the_table():
 def test_a_safe_configuration_is_promised_in_the_first_line():
     found = words(predicted({"acks": "all", "max.in.flight.requests.per.connection": "1"}))
     assert found["verdict"][0].startswith("✓ promised: no setting is weak")
-    assert "never: " in found["lost"][0]
+    assert found["losses"][0].startswith("acknowledged records stay; every failed send is reported")
     assert ("defects" in found) == ("known defects" in found["verdict"][0])
     assert not {"why", "change"} & set(found)
 
 
 def test_a_weak_configuration_says_what_may_be_lost_why_and_the_change_that_helps_most():
     found = words(predicted({"acks": "1"}, topic=UNCLEAN))
-    assert found["verdict"] == ["! weak: records may be lost, and a change rules it out"]
-    assert found["lost"][0].startswith("possible: lost; ")
+    assert found["verdict"] == [
+        "! Records can be lost (acks=1, unclean.leader.election.enable=true). "
+        "acks=all and unclean.leader.election.enable=false rule it out."
+    ]
+    assert found["losses"][0].startswith("acknowledged records can disappear; every failed send is reported")
     assert any(line.startswith("acks=1 (the file, acks)") for line in found["why"])
     (change,) = found["change"]
     assert "unclean.leader.election.enable=false: rules out" in change or "acks=all: rules out" in change
-    assert change.endswith(" as well: rules out all that settings can")
+    assert change.endswith(" as well: removes every weakness that a setting can remove")
 
 
 @pytest.mark.parametrize("parts", [{"topic": SAFE_TOPIC}, {"consumer": {"auto.offset.reset": "earliest"}}])
 def test_nothing_is_said_of_losses_that_no_part_was_given_for(parts):
     found = words(predicted(None, **parts))
-    assert "not judged without a producer" in found["lost"][0]
-    assert "lost" not in found["lost"][0].partition("not judged")[0].replace("lost-", "")
+    before, unjudged, after = found["losses"][0].partition("not judged (you gave no ")
+    assert unjudged
+    assert "producer" in after.partition("): whether acknowledged records can disappear")[0]
+    assert "acknowledged records" not in before
     assert "promised" not in found["verdict"][0] or "depends on a producer" in found["verdict"][0]
 
 
-def test_what_was_not_understood_decides_before_what_is_weak():
+def test_the_worst_comes_first_and_then_what_was_not_understood():
     found = words(predicted({"acks": "${ACKS}"}, topic=UNCLEAN))
     assert found["verdict"] == [
-        "? unknown: 1 thing was not understood, and nothing is promised; records may be lost, and a change rules it out"
+        "! Records can be lost (unclean.leader.election.enable=true). unclean.leader.election.enable=false rules it out. "
+        "No promise is made, because 1 thing was not understood."
     ]
     assert found["why"][0].startswith("the file, acks: acks is a placeholder")
+
+
+@pytest.mark.parametrize(
+    ("producer", "verdict"),
+    [
+        (
+            {"acks": "1"},
+            "! Records can be lost (acks=1). acks=all rules it out. "
+            "7 further promises depend on settings that no file gives (--topic).",
+        ),
+        ({"acks": "all"}, "? 9 promises depend on settings that no file gives (--topic)."),
+    ],
+)
+def test_what_can_be_lost_is_said_before_what_no_file_gives(producer, verdict):
+    assert words(predicted(producer, topic=None, broker=None))["verdict"] == [verdict]
+
+
+def test_what_one_broken_disk_takes_away_is_a_loss_and_names_its_setting():
+    (verdict,) = words(predicted({"acks": "all"}, topic=SAFE_TOPIC | {"replication.factor": "1"}))["verdict"]
+    assert verdict.startswith("! Records can be lost (replication.factor=1). Better: ")
+
+
+def test_every_anomaly_of_loss_has_words_for_what_can_happen_and_for_what_is_promised():
+    assert set(CAN) == set(NEVER) == set(OF_LOSS)
 
 
 @pytest.mark.parametrize(

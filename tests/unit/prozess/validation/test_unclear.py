@@ -12,7 +12,7 @@ from prozess.harness.exit_codes import ExitCode
 from prozess.validation.command import ValidationInput, translate, validate
 from prozess.validation.comparison import Budget, Comparison
 from prozess.validation.prediction import Prediction
-from prozess.validation.reading import is_foreign, placeholder_in
+from prozess.validation.reading import SCOPES, is_foreign, placeholder_in
 from prozess.validation.sources import read_file
 from tests.support.predictions import VERSION
 
@@ -174,9 +174,32 @@ def test_two_files_that_say_the_same_part_are_refused(tmp_path):
 
 def test_a_file_that_does_not_tell_whose_settings_it_has_is_no_application(tmp_path):
     path = tmp_path / "a.properties"
-    path.write_text(SAFE)
-    with pytest.raises(BadInput, match="does not say whether it is for a producer"):
+    path.write_text("bootstrap.servers=b:9092\n")
+    with pytest.raises(BadInput, match=f"Say whose settings these are: --producer {path}"):
         validate(ValidationInput(applications=(path,)), Budget(0), _Options(as_json=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "owner"),
+    [
+        ("bootstrap.servers=b:9092\nacks=1\n", "producer"),
+        ("bootstrap.servers=b:9092\ngroup.id=g\n", "consumer"),
+        ("retention.ms=1000\nreplication.factor=3\n", "topic"),
+        ("log.retention.ms=1000\nmin.insync.replicas=2\n", "broker"),
+    ],
+)
+def test_names_that_one_part_alone_has_say_whose_settings_a_file_has(tmp_path, text, owner):
+    path = tmp_path / "a.properties"
+    path.write_text(text)
+    assert list(read_file(path, SCOPES).scopes) == [owner]
+
+
+@pytest.mark.parametrize("text", ["bootstrap.servers=b:9092\n", "acks=1\ngroup.id=g\n", "min.insync.replicas=2\n", "x=1\n"])
+def test_a_file_that_is_of_several_parts_or_of_none_is_refused(tmp_path, text):
+    path = tmp_path / "a.properties"
+    path.write_text(text)
+    with pytest.raises(BadInput, match="Say whose settings these are"):
+        read_file(path, SCOPES)
 
 
 def test_yaml_with_several_documents_is_refused_where_no_format_says_which_counts(tmp_path):
