@@ -249,7 +249,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     if contents.unreadable:
         found.append(f"{contents.unreadable} lines of {run.journal} are not readable")
     for entry in contents.open:
-        found.append(f"step {entry.step!r}: {entry.fault} of {', '.join(entry.targets)} was not undone")
+        found.append(f"step {entry.step!r}: {entry.fault} of {', '.join(entry.targets)} was not healed")
     if contents.open and not left:
         # The run's processes are gone, and with them every fault in them.
         Journal(run.journal).mark(contents.open, UndoState.UNDONE)

@@ -167,12 +167,12 @@ def cuts(targets: Sequence[str], others: Sequence[str], direction: Direction) ->
 
 
 class Partition(Fault[PartitionParameters]):
-    """Drops what one side sends to the other, both ways or one way, or cuts the targets into a shape.
+    """Drops what one side sends to the other, both ways or one way, or separates the targets from one another in a shape.
 
     An idle partition's ISR does not shrink, however long its replicas are cut apart, because a follower with the same
     log end is in sync. Kafka notices a cut only under traffic.
 
-    The effect, per direction that is cut, is that a datagram really does not arrive. What is to stay open (the other
+    The effect, per direction that is cut, is that a datagram really does not arrive. What must stay connected (the other
     direction of a one-way cut, the rest of a shape) must be open. Where it is not, the fault is not the one that was
     asked for, and its effect is unknown.
     """

@@ -1,6 +1,6 @@
 """Writes the three pages of the guarantee table: `python -m tools.guarantees_page`.
 
-`guarantees.md` fits a screen: what each group of anomalies harms, and which settings permit it. `guarantee-rules.md` has
+`guarantees.md` has a row for each anomaly: what may permit it, and what it means. `guarantee-rules.md` has
 every rule, and `guarantee-facts.md` what the rules ask for.
 """
 
@@ -37,7 +37,7 @@ nor ruled out, the report says that the defect is possible. If the cause was see
 is *explained*, and forbidden all the same.
 - Times are widened by the clock error. What depends on a fault that was not proven to work is unknown. The same holds for \
 what depends on the controllers' log if that log says nothing about it.
-- If there is no witness, the anomaly is *held* if no rule could have permitted one, and *permitted, not seen* \
+- If there is no witness, the anomaly is *held* if no rule could have permitted one, and *possible, not seen* \
 otherwise. It is *unknown* if the evidence is incomplete, if a step of the trial did not happen, if a fault was not \
 proven to work, or if a required control showed nothing.
 - The guarantees that you choose (`--decide`) decide the verdict. If you choose none, all guarantees decide that can \
@@ -71,10 +71,14 @@ _OVERVIEW = """\
 
 <!-- Made from harness/guarantees by `python -m tools.guarantees_page`. Change the code, not this page. -->
 
-What harms most comes first. An anomaly is *forbidden* unless a rule permits it, and a rule needs proof of what happened.
+What harms most comes first. An anomaly is *forbidden* unless a rule permits it. It is excused only if the run recorded the \
+cause, such as an unclean election.
+"""
+_HARM = """
+**{harmed}**
 
-| what is harmed | anomalies | settings that may permit it |
-|---|---|---|
+| anomaly | what may permit it |
+|---|---|
 """
 _AFTER_OVERVIEW = """
 
@@ -108,11 +112,10 @@ def render() -> dict[str, str]:
 def _overview() -> str:
     parts = [_OVERVIEW]
     for harmed, anomalies in HARM.items():
-        labels = dict.fromkeys(
-            rule.label for name in anomalies for rule in TABLE[name].rules if rule.effect is RuleEffect.PERMITTED
-        )
-        names = ", ".join(f"[`{name}`](guarantee-rules.md#{name})" for name in anomalies)
-        parts.append(f"| {harmed} | {names} | {', '.join(labels)} |\n")
+        parts.append(_HARM.format(harmed=harmed[0].upper() + harmed[1:]))
+        for name in anomalies:
+            labels = dict.fromkeys(rule.label for rule in TABLE[name].rules if rule.effect is RuleEffect.PERMITTED)
+            parts.append(f"| [`{name}`](guarantee-rules.md#{name}) | {', '.join(labels) or 'nothing'} |\n")
     parts.append(_AFTER_OVERVIEW)
     for anomalies in HARM.values():
         for name in anomalies:

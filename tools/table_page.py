@@ -199,7 +199,7 @@ select o.run, o.reason, sum(o.forbidden) as records, collect_set(o.anomaly) as a
 from outcomes o join cells c on c.run = o.run and c.cell = o.cell
 where o.outcome in ('violated', 'unknown') group by o.run, o.reason order by records desc""",
     "What did a kill cost, by version?": """\
-select version, kind, count(*) as strikes, median(after_fault_median_ms) as recovery_ms, max(longest_s) as longest_s
+select version, kind, count(*) as faults, median(after_fault_median_ms) as recovery_ms, max(longest_s) as longest_s
 from impacts group by version, kind order by version, kind""",
     "How many records a second were acknowledged before the faults?": """\
 select trial, phase.acks, median(phase.per_s) as per_s

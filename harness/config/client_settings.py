@@ -436,7 +436,7 @@ def _delivery_timeout_ms(reader: SettingReader, found: Translated) -> int:
     elif reader.given("transactional.id") is not None and given is None:
         return min(timeout_ms, int(reader.number("transaction.timeout.ms")))  # rd_kafka_topic_conf_finalize
     if timeout_ms == 0 and given is not None:
-        found.doubt("delivery.timeout.ms", given, "is 0: every record is given up at once, which no trial runs")
+        found.doubt("delivery.timeout.ms", given, "is 0: every record fails at once, which no trial runs")
         return 1
     return timeout_ms
 

@@ -212,7 +212,7 @@ class TopicConfiguration(Frozen):
 class ProducerConfiguration(Frozen):
     """The settings of one producer.
 
-    `retries="max"` is the client's own maximum; otherwise it is a number. A client that gives a record up after fewer
+    `retries="max"` is the client's own maximum; otherwise it is a number. A client that stops sending a record after fewer
     retries says so earlier, and promises the same.
     """
 
@@ -500,8 +500,8 @@ class ShareConfiguration(Frozen):
     lock_duration_ms: Int = 30_000
     """How long a member may hold a record (`share.record.lock.duration.ms`)."""
     delivery_count_limit: Annotated[int, Field(ge=2, le=25)] = 5
-    """How often a record is delivered before it is given up (`share.delivery.count.limit`; before 4.3 on the brokers alone).
-    No broker takes less than 2. [Kafka documentation, group.share.min.delivery.count.limit]"""
+    """How often a record is delivered before the group archives it (`share.delivery.count.limit`; before 4.3 on the brokers
+    alone). No broker takes less than 2. [Kafka documentation, group.share.min.delivery.count.limit]"""
     session_timeout_ms: Int = 45_000
     """How long a silent member stays in the group, and keeps its partitions (`share.session.timeout.ms`)."""
     release_share: Annotated[float, Field(ge=0, le=1)] = 0

@@ -148,7 +148,7 @@ _OF_FAULTS: Mapping[str, str] = {
     "order": "the phases of the fault do not follow one another",
     "kind": "the fault is of several kinds, or of several steps",
     "effect": "an effect was seen when none was looked for",
-    "node": "the fault struck another node",
+    "node": "the fault hit another node",
 }
 _PLANNED = ("partitions", "cells")
 """The tables that are made of the plan."""

@@ -1,5 +1,5 @@
 """This module says how long what a client waits for may take, by what the configuration implies, once a cluster is whole and
-left in peace. Pure.
+that no fault touches. Pure.
 
 A request that was under way when a link or a server went ends by its timeout, and is then made again. What a client asks
 a coordinator or a leader for, that one may ask another broker for in turn: so the timeouts of both count, one after the
@@ -33,7 +33,7 @@ REBALANCE_DELAY_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long clients of a cell may have to wait in a whole cluster that is left in peace."""
+    """How long clients of a cell may have to wait in a whole cluster that no fault touches."""
 
     transaction_call_ns: int = (BROKER_REQUEST_MS + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS
     """For the return of init_transactions, of a commit and of an abort: the coordinator's request to a leader

@@ -27,6 +27,7 @@ from prozess.harness.report.words import (
     anomalies_of,
     brief,
     brief_of_application,
+    cells_line,
     clients_on_trial,
     found_line,
     matrices,
@@ -119,7 +120,7 @@ def write_summary(
         out += ["", "## What servers complained of with no fault near, and clean runs do not", ""]
         out += [f"- {as_text(complaint_words(one))}" for one in complaints.quiet[:SHOWN_MAX]]
     excluded = number_of(len(plan.excluded), "combination")
-    out += ["", f"Seed {verdict.seed}; {number_of(len(plan.cells), 'cell')}, {excluded} excluded."]
+    out += ["", f"Seed {verdict.seed}; cells: {cells_line(verdict.cells)}; {excluded} excluded."]
     out += ["", f"    {reproduce(run)}", ""]
     path = run.path / "summary.md"
     write_whole(path, "\n".join(map(_without_html, map(printable, out))))

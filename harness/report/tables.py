@@ -286,7 +286,8 @@ def impact_words(shown: ImpactShown) -> str:
     return (
         f"{text}. The table is about acks=1 and acks=all. Three numbers stand for the {AROUND_NS // NS_PER_S} s before the "
         f"fault, the time of the fault, and the {AROUND_NS // NS_PER_S} s after it; a record belongs to the time at which it "
-        "was sent. Rates count acknowledged records; latencies, from send to acknowledgement, are exact to 2 %."
+        "was sent. Rates count acknowledged records; latencies, from send to acknowledgement, are exact to 2 %. For a new "
+        "leader and for the first acknowledgement the table has the median over the partitions, and the slowest partition."
     )
 
 
@@ -332,16 +333,26 @@ def _leaders(fault: FaultImpact) -> str:
         return "–"
     new = fault.reaction.new_leader
     if new.median_ms is None:
-        return f"no new leader in {new.never:,}"
-    kept = f"; no new leader in {new.never:,}" if new.never else ""
-    return f"{new.median_ms:,.0f}, at most {new.slowest_ms:,.0f}{kept}"
+        return _without(new.never, "no new leader before the next fault")
+    return _median_and_slowest(new, "no new leader before the next fault")
 
 
 def _recovery(shown: RecoveryShown) -> str:
     if not shown.partitions or shown.median_ms is None:
-        return f"never in {shown.never:,}" if shown.never else "–"
-    never = f"; never in {shown.never:,}" if shown.never else ""
-    return f"{shown.median_ms:,.0f}, at most {shown.slowest_ms:,.0f}{never}"
+        return _without(shown.never, "none") or "–"
+    return _median_and_slowest(shown, "none")
+
+
+def _median_and_slowest(shown: RecoveryShown, nothing: str) -> str:
+    """Returns "3,902 (slowest 4,191); 13 partitions: none". `nothing`: what the others had."""
+    median, slowest = f"{shown.median_ms:,.0f}", f"{shown.slowest_ms:,.0f}"
+    return "; ".join(
+        filter(None, (median if median == slowest else f"{median} (slowest {slowest})", _without(shown.never, nothing)))
+    )
+
+
+def _without(partitions: int, nothing: str) -> str:
+    return f"{number_of(partitions, 'partition')}: {nothing}" if partitions else ""
 
 
 # Transactions that were still open when the audit was to begin, and what became of them: for a person.

@@ -19,6 +19,7 @@ from prozess.harness.report.words import (
     VERDICT_SIGNS,
     CellMatrix,
     brief_of_application,
+    cells_line,
     clients_on_trial,
     found_line,
     matrices,
@@ -56,6 +57,7 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     for one in () if verdict.application is None else verdict.application.anomalies:
         text = f"{SIGNS[one.outcome]} {brief_of_application(one)}: {one.reason}"
         out.print(f"application {escape(text)}", soft_wrap=True)
+    out.print(f"cells      {cells_line(verdict.cells)}")
     out.print(f"found      {escape(found_line(verdict))}", soft_wrap=True)
     _show_names(verdict)
     for text in verdict.not_proven:
@@ -130,7 +132,9 @@ def _show_names(verdict: TrialVerdict) -> None:
     for name, meaning in meanings_of(names_met(verdict)).items():
         out.print(f"  [bold]{name}[/bold]: {escape(meaning)}", soft_wrap=True)
     for control in verdict.controls:
-        cells = number_of(len(control.cells), "control cell")
+        acks = {cell.axes.get("producer.acks", "") for cell in verdict.cells if cell.cell in control.cells}
+        which = f" (acks={acks.pop()})" if len(acks) == 1 and acks != {""} else ""
+        cells = f"{number_of(len(control.cells), 'control cell')}{which}"
         seen = f"seen in {len(control.fired_in)} of its {cells}, {number_of(control.count, 'time')}"
         silent = f"[yellow]seen in none of its {cells}[/yellow]"
         out.print(f"control {control.anomaly}: {seen if control.fired else silent}", soft_wrap=True)
@@ -226,6 +230,11 @@ def show_trials(
     for trial in trials:
         table.add_row(trial.name, " ".join(trial.scenarios), escape(trial.title))
     out.print(table)
+    out.print(
+        "A code such as H8 names a scenario, a situation that a trial brings about: `prozess explain H8` says which, and "
+        "`prozess list --scenarios` lists all.",
+        soft_wrap=True,
+    )
     if campaigns:
         out.print(f"campaigns  {', '.join(campaigns)}: `prozess run NAME --for 8h`", soft_wrap=True)
     if matrices:

@@ -3,7 +3,7 @@ meaning without colour."""
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Generic, Protocol, TypeVar
@@ -12,7 +12,7 @@ from prozess.harness.config.configuration import GroupConfiguration, ProducerCon
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY_OF
 from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import HistoryUnreadable
-from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.harm import harm_rank
 from prozess.harness.plan import catalogue
 from prozess.harness.plan.cell_work import GroupWork
@@ -218,16 +218,38 @@ def kafka_description(run: RunDirectory, plan: Plan) -> str:
 
 
 def found_line(verdict: TrialVerdict) -> str:
-    """Returns everything that was found, by name, and how much of it no promise is about."""
+    """Returns everything that was found, by name, and how much of it was not judged, with the reason."""
     outside = Counter({name: 0 for name in verdict.findings})
+    rules: dict[str, dict[str, None]] = {}
     for cell in verdict.cells:
-        outside.update({name: anomaly.not_applicable for name, anomaly in cell.anomalies.items()})
+        for name, anomaly in cell.anomalies.items():
+            outside[name] += anomaly.not_applicable
+            of_them = (witness.rule for witness in anomaly.witnesses if witness.effect == "not applicable")
+            rules.setdefault(name, {}).update(dict.fromkeys(of_them))
     texts = (
-        f"{name} {count:,}" + (f" (no promise is about {outside[name]:,} of these)" if outside[name] else "")
+        f"{name} {count:,}" + (_not_judged(outside[name], name, rules[name]) if outside[name] else "")
         for name, count in verdict.findings.items()
         if count
     )
     return ", ".join(texts) or "nothing"
+
+
+def _not_judged(count: int, anomaly: str, rules: Collection[str]) -> str:
+    """Returns " (124 of these not judged, because …)". `rules`: of the witnesses that are shown; without any, it may be each
+    rule of the anomaly that says so."""
+    whole = (
+        [rule for rule in TABLE[anomaly].rules if rule.effect is RuleEffect.NOT_APPLICABLE] if anomaly in TABLE else []
+    )
+    reasons = [rule.reason for rule in whole if rule.id in rules] or [rule.reason for rule in whole]
+    return f" ({count:,} of these not judged{', because ' if reasons else ''}{', or '.join(reasons)})"
+
+
+def cells_line(cells: Sequence[CellVerdict]) -> str:
+    """Returns how many cells there are of each acks: "28 = 8 with acks=0 + 8 with acks=1 + 12 with acks=all"."""
+    acks = Counter(cell.axes["producer.acks"] for cell in cells if "producer.acks" in cell.axes)
+    if len(acks) < 2 or acks.total() < len(cells):
+        return f"{len(cells):,}"
+    return f"{len(cells):,} = {' + '.join(f'{count:,} with acks={value}' for value, count in sorted(acks.items()))}"
 
 
 def names_met(verdict: TrialVerdict) -> list[str]:

@@ -238,7 +238,7 @@ IMPACTS = ManyRunsTable(
         ("longest_s", NUMBER, "longest of them that ended"),
         ("apply_ms", NUMBER, "how long it took to make it"),
         ("verify_ms", NUMBER, "from then until its effect was seen"),
-        ("undo_ms", NUMBER, "from the request to heal until it was seen to be undone"),
+        ("undo_ms", NUMBER, "from the request to heal until it was seen to be healed"),
         ("led", INTEGER, "partitions that its target led"),
         ("copies", INTEGER, "partitions of which its target was in sync"),
         ("isr_left", INTEGER, "in-sync replicas of the target that left the ISR"),

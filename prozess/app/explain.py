@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from prozess.app.explain_tickets import explain_id, known_ids
 from prozess.harness import installation
+from prozess.harness.config.impairments import Capability
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.facts.registry import FACTS
@@ -38,6 +39,29 @@ _OF_A_TRIAL: dict[str, str] = {
     Verdict.UNKNOWN: "the evidence does not suffice: the audit is incomplete, a fault had no proven effect, a required "
     "control showed nothing, or a step timed out. The report's first section says which. Exit code 2: unknown never passes.",
 }
+_NEEDS = {
+    Capability.KILL: "kill a node's process",
+    Capability.STOP: "shut a node down by SIGTERM",
+    Capability.PAUSE: "freeze a node's process",
+    Capability.BLOCK: "block traffic between nodes",
+    Capability.CUT_CLIENTS: "block traffic between nodes and the trial's clients",
+    Capability.LOSE: "drop a share of the packets",
+    Capability.SHAPE: "limit the bandwidth of a link",
+    Capability.DELAY: "delay traffic",
+    Capability.MESSAGES: "hold, drop or change single messages of Kafka's protocol",
+    Capability.METHODS: "delay, pause or break calls of a server's methods",
+    Capability.RESET: "reset open connections",
+    Capability.FILL_DISK: "fill a disk that no other node uses",
+    Capability.SLOW_DISK: "slow a disk down",
+    Capability.FREEZE_DISK: "freeze a disk",
+    Capability.FAIL_DISK: "make a disk fail with EROFS or EIO",
+    Capability.CHANGE_FILES: "wipe and corrupt files of a node that is down",
+    Capability.LOSE_POWER: "end a node together with everything that it has not synced",
+    Capability.INSTALL: "start a node with another version of Kafka",
+    Capability.HARM_STORE: "keep brokers from the remote store of tiered storage",
+    Capability.SHIFT_CLOCK: "set the wall clock of one running node",
+}
+"""What a fault needs of its backend, in words that follow "a backend that can"."""
 _NATURE = {
     "stops": "stop a process, whose files stay",
     "restarts": "start a successor at once",
@@ -143,8 +167,8 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Kafka documentation, Topic Configs, min.insync.replicas",
     ),
     "unclean": (
-        "the topic's unclean.leader.election.enable: a replica that is not in sync may become the leader, and what it lacks "
-        "is lost.",
+        "the topic's unclean.leader.election.enable: a replica that is not in sync may become the leader, and records "
+        "that it does not have are lost.",
         "Kafka documentation, Topic Configs, unclean.leader.election.enable",
     ),
 }
@@ -164,14 +188,15 @@ _OTHER_NAMES = {
 _FACTUAL = "prozess counts it and shows it as a fact. No guarantee judges it."
 
 
-def explain(subject: str) -> None:
-    """Prints what `subject` means. BadInput with the nearest names if nothing has this name."""
+def explain(subject: str, *, sources: bool = False) -> None:
+    """Prints what `subject` means. BadInput with the nearest names if nothing has this name. `sources`: of an anomaly with
+    the reasons, sources and measurements behind its rules."""
     out = console()
     if (Path(subject) / "plan.json").is_file():
         _explain_run(Path(subject))
         return
     known: list[str] = []
-    for names, lines_about in _subjects():
+    for names, lines_about in _subjects(sources=sources):
         some = tuple(names())
         if subject in some:
             for line in lines_about(subject):
@@ -181,16 +206,17 @@ def explain(subject: str) -> None:
     raise BadInput(_unknown(subject, known))
 
 
-def _subjects() -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], Iterator[str]]]]:
+def _subjects(*, sources: bool) -> Iterator[tuple[Callable[[], Iterable[str]], Callable[[str], Iterator[str]]]]:
     """Yields the kinds of subjects: a function for their names, and one for the lines about a subject. The
     slowest come last: all pages are read for the ids of tickets, and facts are kernels, which are imported."""
     rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
-    yield lambda: TABLE, lambda name: _anomaly(TABLE[name])
+    yield lambda: TABLE, lambda name: _anomaly(TABLE[name], sources=sources)
     yield lambda: rules, lambda name: _rule_alone(name, rules[name])
     yield lambda: FAULTS, _fault
     yield lambda: _OUTCOMES, lambda name: _outcome(AnomalyOutcome(name))
     yield lambda: SCENARIOS, _scenario
     yield lambda: (*_WORDS, *_OTHER_NAMES), _word
+    yield lambda: FACTS, _fact_of_rules
     yield known_ids, explain_id
     yield _facts, _fact
 
@@ -200,10 +226,22 @@ def _fact(name: str) -> Iterator[str]:
     yield _FACTUAL
 
 
+def _fact_of_rules(name: str) -> Iterator[str]:
+    fact = FACTS[name]
+    of = "the configuration" if fact.of_configuration else "what happened"
+    yield f"[bold]{name}[/bold]  a fact of {of}: {escape(fact.meaning)}"
+    asking = (
+        rule.id for guarantee in TABLE.values() for rule in guarantee.rules if {name, f"not {name}"} & {*rule.when}
+    )
+    yield f"asked by   {', '.join(asking) or 'no rule'}"
+
+
 def _word(name: str) -> Iterator[str]:
     meaning, source = _WORDS[_OTHER_NAMES.get(name, name)]
     yield f"[bold]{name}[/bold]  {escape(meaning)}"
     yield f"source     {escape(source)}"
+    if name in FACTS:
+        yield from _fact_of_rules(name)
 
 
 def _scenario(number: str) -> Iterator[str]:
@@ -223,18 +261,19 @@ def _unknown(subject: str, known: list[str]) -> str:
     near = difflib.get_close_matches(subject, known, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     return (
-        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, no ticket that "
-        f"prozess knows, and not a run directory. {hint}"
+        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, no fact of a "
+        f"rule, no ticket that prozess knows, and not a run directory. {hint}"
         f"Anomalies: {', '.join(TABLE)}. Facts: {', '.join(_facts())}. Faults: {', '.join(FAULTS)}. "
         f"Words: {', '.join(_WORDS)}."
     )
 
 
-def _anomaly(guarantee: Guarantee) -> Iterator[str]:
+def _anomaly(guarantee: Guarantee, *, sources: bool) -> Iterator[str]:
     name = guarantee.anomaly
     yield f"[bold]{name}[/bold]  {escape(guarantee.meaning_in_full)}"
     yield f"promise    {escape(guarantee.promise)}"
-    yield f"source     {escape(guarantee.source)}"
+    if sources:
+        yield f"source     {escape(guarantee.source)}"
     if installation.has("numpy"):
         yield f"checked    {escape(_invariant(name))}"
     else:
@@ -242,13 +281,15 @@ def _anomaly(guarantee: Guarantee) -> Iterator[str]:
     if guarantee.workloads:
         yield f"judged in  cells of {', '.join(guarantee.workloads)}"
     for number, rule in enumerate(guarantee.rules, 1):
-        yield f"{number}. " + _rule(rule, guarantee)
+        yield f"{number}. " + (_rule(rule, guarantee) if sources else _rule_in_brief(rule))
     yield (
         f"{len(guarantee.rules) + 1}. [red]forbidden[/red] otherwise"
         if guarantee.rules
         else "[red]always forbidden[/red]"
     )
-    for control in CONTROLS:
+    if not sources:
+        yield f"`prozess explain RULE` explains a rule and its facts, `prozess explain {name} --sources` all of them."
+    for control in CONTROLS if sources else ():
         if control.anomaly == name:
             yield f"control    {control.kind}, under {' or '.join(sorted(control.faults))}: {escape(control.source)}"
 
@@ -259,6 +300,10 @@ def _rule(rule: Rule, guarantee: Guarantee) -> str:
         f"[bold]{rule.id}[/bold]: {_EFFECTS[rule.effect]} when {escape(', '.join(rule.when))}: "
         f"{escape(rule.reason)}{escape(change)} [dim]({escape(rule.source)})[/dim]"
     )
+
+
+def _rule_in_brief(rule: Rule) -> str:
+    return f"[bold]{rule.id}[/bold]: {_EFFECTS[rule.effect]} when {escape(', '.join(rule.when))}"
 
 
 def _rule_alone(name: str, guarantee: Guarantee) -> Iterator[str]:
@@ -281,7 +326,8 @@ def _fault(name: str) -> Iterator[str]:
     yield f"[bold]{name}[/bold]  {escape(paragraphs[0])}"
     if len(paragraphs) > 1:
         yield f"effect     {escape(paragraphs[-1])}"
-    yield f"needs      {', '.join(sorted(kind.needs)) or 'nothing special: every backend can do it'}"
+    needs = " and ".join(_NEEDS[need] for need in sorted(kind.needs))
+    yield f"needs      {f'a backend that can {needs}' if needs else 'nothing special: every backend can do it'}"
     for parameter, field in kind.parameters_model.model_fields.items():
         default = "required" if field.is_required() else f"default {field.default!r}"
         yield f"parameter  {parameter} ({escape(default)})"

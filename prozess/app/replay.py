@@ -33,7 +33,7 @@ def replay_plan(run: RunDirectory, *, exact: bool) -> Plan:
     if not exact:
         return plan.model_copy(update={"replays": run.name})
     if not run.resolved.exists():
-        raise BadInput(f"{run.name} has no resolved.json, because no fault struck in it. Replay it without --exact.")
+        raise BadInput(f"{run.name} has no resolved.json, because no fault was made in it. Replay it without --exact.")
     return exact_replay(plan, read_resolved(run)).model_copy(update={"replays": f"{run.name}, exactly"})
 
 

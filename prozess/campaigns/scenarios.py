@@ -178,7 +178,7 @@ def write_table(path: Path, runs: Iterable[ScenarioRun]) -> None:
 def side_by_side(runs: Sequence[ScenarioRun]) -> str:
     """Returns a table of one trial on several metadata modes: a line per fault and for the whole run, a column per mode."""
     costs = [_cost_by_step(run) for run in runs]
-    lines = [(step, *(cost.get(step, "not struck") for cost in costs)) for step in dict.fromkeys(chain(*costs))]
+    lines = [(step, *(cost.get(step, "not hit") for cost in costs)) for step in dict.fromkeys(chain(*costs))]
     for what, text_of in (("verdict", lambda run: str(run.verdict)), ("control", _control), ("costs", _costs)):
         lines.append((what, *map(text_of, runs)))
     modes = [f"{run.row['metadata_mode']} {run.row['version']}" for run in runs]

@@ -34,7 +34,7 @@ IsolationLevelOption = Annotated[
 FaultsOption = Annotated[
     str,
     typer.Option(
-        help="Which faults the history had. unstated: any fault may have struck. "
+        help="Which faults the history had. unstated: any fault may have been active. "
         "none: no replica lost data, and nobody asked for an unclean election.",
     ),
 ]

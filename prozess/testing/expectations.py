@@ -447,7 +447,7 @@ def never_again(recorded: RecordedTest, *, faults: np.ndarray, metadata: np.ndar
         for text in client.silences:
             seconds, _, since_ns = text.partition("@")
             what = "a topic of it was deleted" if (deleted + MADE_ANEW_NS > int(since_ns)).any() else ""
-            what = what or ("a fault was undone" if (undone > int(since_ns)).any() else "")
+            what = what or ("a fault was healed" if (undone > int(since_ns)).any() else "")
             if what:
                 found.append(
                     f"{STUCK} is not judged: {name} printed no send for the last {seconds} s before it was ended, none since "

@@ -212,7 +212,7 @@ class FaultTolerance:
         yield (
             "flush.messages=1: acknowledged records survive a loss of power"
             if self.flushed
-            else "flush.messages is not 1: if all brokers that have a copy lose power at once, records that "
+            else "flush.messages is not 1: if all brokers that have a copy lose power at the same time, records that "
             "the operating system had not yet written to disk are lost"
         )
 

@@ -26,7 +26,9 @@ def _file_option(owner: str) -> object:
 def validate(  # noqa: PLR0913 - the options of a command
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files whose content says whose settings they are: a framework's, or names of one part alone."),
+        typer.Argument(
+            help="Files whose content says whose settings they are: a framework's, or names of one part alone."
+        ),
     ] = None,
     producer: Annotated[Path | None, _file_option("producer")] = None,
     consumer: Annotated[Path | None, _file_option("consumer")] = None,
@@ -131,7 +133,8 @@ def validate(  # noqa: PLR0913 - the options of a command
 
     given = ValidationInput(
         producer, consumer, topic, broker, compose, service, client, kafka_version, commits,
-        cluster=cluster, cluster_topic=cluster_topic, applications=(*(application or ()), *(files or ())), profiles=tuple(profile or ()),
+        cluster=cluster, cluster_topic=cluster_topic, applications=(*(application or ()), *(files or ())),
+        profiles=tuple(profile or ()),
         client_version=client_version, kafka_defaults=kafka_defaults, accept=accept, topic_name=topic_name,
     )  # fmt: skip
     options = RunOptions(runs, "auto", 2, "auto", quiet, as_json)

@@ -144,7 +144,9 @@ def _lost(prediction: Prediction) -> str:
     named += [NEVER[name] for name in never]
     named += [f"not known: whether {', '.join(CAN[name] for name in unknown)}"] if unknown else []
     given = " and no ".join(prediction.not_judged)
-    named += [f"not judged (you gave no {given}): whether {', '.join(CAN[name] for name in unjudged)}"] if unjudged else []
+    named += (
+        [f"not judged (you gave no {given}): whether {', '.join(CAN[name] for name in unjudged)}"] if unjudged else []
+    )
     return "; ".join(named)
 
 

@@ -156,13 +156,14 @@ class Prediction:
         tolerance = self.fault_tolerance
         waits = self.parts.producer is None or self.parts.base["producer.acks"] == "all"
         disks = tolerance.disks if tolerance is not None and waits else 0
-        lost = (
-            f"no more than {disks} disk{'s' if disks > 1 else ''} of a partition's replicas is lost at once"
-            if disks > 0
-            else "no disk is lost"
+        fail = "disk of a partition's replicas fails" if disks == 1 else "disks of a partition's replicas fail"
+        lost = f"at most {disks} {fail} at a time" if disks > 0 else "no disk fails"
+        power = (
+            ""
+            if tolerance is not None and tolerance.flushed
+            else " and its brokers do not all lose power at the same time"
         )
-        power = "" if tolerance is not None and tolerance.flushed else ", and not all of its brokers lose power at once"
-        return f"; while {lost}{power}"
+        return f"; as long as {lost}{power}"
 
     @property
     def unknown(self) -> tuple[Guarantee, ...]:

@@ -85,8 +85,10 @@ class Inputs:
         self.guarantee, self.configurations = TABLE[anomaly], configurations_of(anomaly)
         self.names = events_of(anomaly)
         grid = self._grid(truths)
-        if {"committed", "tail"} <= set(self.names):  # one record cannot be both
-            both = (grid[:, self.names.index("committed")] == 1) & (grid[:, self.names.index("tail")] == 1)
+        if {"committed", "still unreplicated"} <= set(self.names):  # one record cannot be both
+            both = (grid[:, self.names.index("committed")] == 1) & (
+                grid[:, self.names.index("still unreplicated")] == 1
+            )
             grid = grid[~both]
         self.events = np.tile(grid, (len(self.configurations), 1))
         self.which = np.repeat(np.arange(len(self.configurations)), len(grid))

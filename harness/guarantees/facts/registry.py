@@ -259,7 +259,7 @@ FACTS: Mapping[str, Fact] = {
         "the record was acknowledged with acks=all, a consumer read it, or the high watermark was seen above it",
         could=lambda _: Tristate.UNKNOWN,
     ),
-    "tail": Fact(
+    "still unreplicated": Fact(
         "the record was not committed, and a later leader never had it, or the leader that acknowledged it lost its "
         "data",
         could=lambda h: possibly(h.moved, h.destroyed),

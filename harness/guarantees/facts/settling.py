@@ -1,4 +1,4 @@
-"""Facts about how long a cluster had been left in peace, where something should have settled by then.
+"""Facts about how long a cluster had been without faults, where something should have settled by then.
 
 Functions return one truth value for each witness. Loops run over faults and changes of leaders, never over witnesses.
 """

@@ -1,4 +1,4 @@
-"""Facts about how long a cluster was left in peace, so that what waits in it should have gone on.
+"""Facts about how long a cluster was without faults, so that what waits in it should have gone on.
 
 Functions return one truth value for each witness. They are vectorised over witnesses; loops run over faults and changes of
 leaders.
@@ -32,8 +32,8 @@ def held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def call_held_up(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """An administrator's call may have waited for faults or changes, as `held_up` has it. The broker that was asked
-    (`reader`; NONE: any, for the active controller) must be among those that are in sync in peace, because nothing shows of
-    another one that it was there."""
+    (`reader`; NONE: any, for the active controller) must be among those that are in sync without faults, because nothing
+    shows of another one that it was there."""
     known = [timeline for timeline in envelope.cell_timelines or (envelope.timeline,) if timeline.known]
     members = 0
     for timeline in known:

@@ -180,7 +180,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "unclean election asked for": unclean_asked_for,
     "leader was hampered": leader_hampered,
     "committed": committed,
-    "tail": in_uncommitted_tail,
+    "still unreplicated": in_uncommitted_tail,
     "given up": lambda _, witnesses: as_truth(witnesses["outcome"] == Outcome.INFO),
     "leader changed": leader_changed,
     "leader changed during the send": leader_changed_during_the_send,

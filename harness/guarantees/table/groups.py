@@ -271,8 +271,8 @@ _TWO_OWNERS = Guarantee(
 )
 _ORPHANED = Guarantee(
     anomaly="orphaned",
-    meaning="A partition of a subscribed topic had no owner after the faults had been undone.",
-    promise="After the faults are undone, every partition has an owner.",
+    meaning="A partition of a subscribed topic had no owner after the faults had been healed.",
+    promise="After the faults are healed, every partition has an owner.",
     found=("1 partition was left without an owner", "{n} partitions were left without an owner"),
     nothing="the members never came to the end of their partitions",
     source=_SUBSCRIPTIONS,
@@ -320,8 +320,8 @@ _UNSTABLE = Guarantee(
 _STARVED = Guarantee(
     anomaly="starved",
     meaning="A member had no partition for long, while another one had two or more partitions of one topic.",
-    promise="Once no member comes or goes, a group shares each topic among its members: nobody is without a partition while "
-    "another member has two or more of one topic to which both subscribe.",
+    promise="Once no member comes or goes, a group shares each topic among its members: no member is without a partition "
+    "while another member has two or more of one topic to which both subscribe.",
     found=(
         "1 time a member had no partition beside one that had several, long after the last member had come or gone",
         "{n} times a member had no partition beside one that had several, long after the last member had come or gone",

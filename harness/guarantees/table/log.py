@@ -78,7 +78,7 @@ _LOST = Guarantee(
         ),
         Rule(
             id="lost/acks-1",
-            when=("acks=1", "tail"),
+            when=("acks=1", "still unreplicated"),
             label="acks=1",
             reason="a producer with acks=1 waits for the leader only, and the leader may fail before "
             "the followers have the record",
@@ -461,7 +461,7 @@ def _lost(prefix: str) -> tuple[Rule, ...]:
         ),
         Rule(
             id=f"{prefix}/acks-1",
-            when=("acks=1", "tail"),
+            when=("acks=1", "still unreplicated"),
             label="acks=1",
             reason="a producer with acks=1 waits for the leader only, and the leader may fail before "
             "the followers have the record",
@@ -528,7 +528,7 @@ STALLS = (
     Guarantee(
         anomaly="stalled",
         meaning="A consumer read nothing for 20 s although there was something to read.",
-        promise="Once the faults are undone and every replica is in sync, a consumer reads what there is to read "
+        promise="Once the faults are healed and every replica is in sync, a consumer reads what there is to read "
         "within 20 s; one that an application drives, while it polls, within its own request timeout and 10 s.",
         found=("1 time a consumer read nothing for 20 s although there was something to read", "{n} times a consumer "
         "read nothing for 20 s "

@@ -21,8 +21,8 @@ def _starved(anomaly: str, label: str = "client process", process: str = "the cl
 
 _HANGING = Guarantee(
     anomaly="hanging",
-    meaning="A client waited in vain for the end of init_transactions, of a commit or of an abort, and nothing held it up.",
-    promise="Once the faults are undone and every replica is in sync, init_transactions, a commit and an abort return within "
+    meaning="init_transactions, a commit or an abort did not end in time, and no fault explains the delay.",
+    promise="Once the faults are healed and every replica is in sync, init_transactions, a commit and an abort return within "
     "request.timeout.ms of the brokers, the client's own request timeout, and 10 s.",
     found=(
         "1 time init_transactions, a commit or an abort did not return within its bound",
@@ -49,8 +49,9 @@ _HANGING = Guarantee(
 )
 _STUCK = Guarantee(
     anomaly="stuck",
-    meaning="A producer had something to send to a partition, no record of it was acknowledged, and nothing held it up.",
-    promise="Once the faults are undone and every replica is in sync, a producer that has something to send to a partition "
+    meaning="A producer had something to send to a partition, no record of it was acknowledged, and no fault explains "
+    "the delay.",
+    promise="Once the faults are healed and every replica is in sync, a producer that has something to send to a partition "
     "gets an acknowledgement within linger.ms, request.timeout.ms of the brokers, the client's own request timeout, and 10 s "
     "(or its longest pause before it tries again).",
     found=(
@@ -79,8 +80,8 @@ _STUCK = Guarantee(
 )
 _UNANSWERED = Guarantee(
     anomaly="unanswered",
-    meaning="A call of an administrator waited in vain for an answer, and nothing held it up.",
-    promise="Once the faults are undone and every replica is in sync, each broker answers an administrator's calls, and the "
+    meaning="A call of an administrator got no answer in time, and no fault explains the delay.",
+    promise="Once the faults are healed and every replica is in sync, each broker answers an administrator's calls, and the "
     "active controller those that brokers hand on to it, with success or a definite error, within request.timeout.ms of the "
     "brokers, the client's own request timeout, and 10 s.",
     found=(

@@ -243,7 +243,7 @@ _TIME_TRAVEL = Guarantee(
         _if(_SENT, topic_deleted("time-travel")),
         Rule(
             id="time-travel/acks-0",
-            when=("acks=0", "tail"),
+            when=("acks=0", "still unreplicated"),
             label="acks=0",
             reason="a producer with acks=0 waits for no reply, and the record's place in the log was truncated",
             change="acks=all",
@@ -251,7 +251,7 @@ _TIME_TRAVEL = Guarantee(
         ),
         Rule(
             id="time-travel/acks-1",
-            when=("acks=1", "tail"),
+            when=("acks=1", "still unreplicated"),
             label="acks=1",
             reason="a producer with acks=1 waits for the leader only, and the record's place in the leader's log was "
             "truncated",

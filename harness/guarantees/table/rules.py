@@ -271,7 +271,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "group lost by every broker": (FAULT, EFFECT, ON_EVERY_NODE),
     "share state lost": (FAULT, EFFECT, ON_EVERY_NODE),
     "owner since before the loss": (FAULT, EFFECT, ON_EVERY_NODE),
-    "tail": (LOG, LOGS),
+    "still unreplicated": (LOG, LOGS),
     "leader changed during the send": (LOG,),
     "leader may have refused": (LOG,),
     "given up": (CLIENTS,),

@@ -202,12 +202,12 @@ _INFORMATION_CYCLE = Guarantee(
 )
 _WRITE_CYCLE = Guarantee(
     anomaly="write-cycle",
-    meaning="The order of their writes puts transactions into a circle, so they were not isolated from one another.",
+    meaning="Transactions interleaved their writes: no order of them agrees with the order of their writes.",
     adya="G0; G1c where a read is part of the circle",
     promise="All transactions can be put into one order that agrees with the order of their writes.",
     found=(
-        "1 set of transactions forms a circle by the order of its writes",
-        "{n} sets of transactions form circles by the order of their writes",
+        "1 group of transactions interleaved its writes (write cycle, Adya's G0), which Kafka does not prevent",
+        "{n} groups of transactions interleaved their writes (write cycles, Adya's G0), which Kafka does not prevent",
     ),
     nothing="no transaction was committed",
     nothing_is_unknown=False,

@@ -110,16 +110,20 @@ def explain(
             autocompletion=complete_subjects,
         ),
     ],
+    sources: Annotated[
+        bool,
+        typer.Option("--sources", help="Of an anomaly also the reasons, sources and measurements behind its rules."),
+    ] = False,
 ) -> None:
-    """Explain an anomaly, a rule, a fault, a scenario or a run. It names the sources, too."""
+    """Explain an anomaly, a rule, a fault, a scenario or a run."""
     from prozess.app.explain import explain as tell
 
-    tell(subject)
+    tell(subject, sources=sources)
 
 
 @app.command(rich_help_panel=MACHINE)
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Show what this machine offers, and what each lack costs you."""
+    """Show what this machine can do, and which faults are not possible without the rest."""
     from dataclasses import asdict
 
     from prozess.clusters.doctor import probes, show_probes

@@ -63,7 +63,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     plan = replay_plan(old, exact=exact)
     refuse_strangers_plan(old, plan, trust=trust)
     for name in steps_not_struck(replay_plan(old, exact=False), plan):
-        typer.echo(f"Step {name!r} struck nobody in that run, so it is left out now.", err=True)
+        typer.echo(f"Step {name!r} hit no node in that run, so it is left out now.", err=True)
     raise typer.Exit(conduct(plan, RunOptions(runs, engine, workers, isolation, quiet, as_json)))
 
 

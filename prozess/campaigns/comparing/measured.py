@@ -72,7 +72,7 @@ def measured_text(runs: Sequence[RunSummary]) -> str:
         ),
         "### Faults, by backend",
         markdown_table(
-            "fault | backend | strikes | seen to work | as, for one | apply, ms | verify, ms | undo, ms",
+            "fault | backend | faults | seen to work | as, for one | apply, ms | verify, ms | undo, ms",
             fault_rows(runs),
         ),
         "### What Kafka did",
@@ -81,7 +81,7 @@ def measured_text(runs: Sequence[RunSummary]) -> str:
         "the target's in-sync replicas left the ISR. Unanswered: records that were sent while the fault lasted and were "
         "never acknowledged, refused ones among them.",
         markdown_table(
-            "fault | metadata | strikes | led | moved | known, s | acknowledged, s | ISR left | "
+            "fault | metadata | faults | led | moved | known, s | acknowledged, s | ISR left | "
             "longest without an acknowledgement, s | unanswered",
             reaction_rows(runs),
         ),

@@ -76,7 +76,7 @@ def test_a_recorded_process_is_ended_even_while_it_is_stopped_and_the_journal_is
     assert not is_running(identity)
     assert report.clean
     assert any(f"broker-1 (pid {sleeper.pid}) is still there" in line for line in report.found)
-    assert any("'kill the leader': kill of broker-1 was not undone" in line for line in report.found)
+    assert any("'kill the leader': kill of broker-1 was not healed" in line for line in report.found)
     assert read_journal(run.journal).open == ()
     again = heal_run(run, clock=CLOCK)
     assert (again.found, again.done, again.clean) == ((), (), True)

@@ -49,7 +49,10 @@ def test_what_no_promise_is_about_is_in_no_count_and_the_line_of_findings_says_h
     verdict = verdict_of(anomaly("lost", AnomalyOutcome.VIOLATED, forbidden=5, not_applicable=2))
     assert [group.times for group in seen_groups(verdict)] == ["10"]
     assert tallies(verdict)["lost"].seen == 10
-    assert found_line(verdict) == "lost 14 (no promise is about 4 of these)"
+    assert found_line(verdict) == (
+        "lost 14 (4 of these not judged, because somebody read a later offset, and no consumer is known to have read before "
+        "the record and past it, or to have begun at the beginning)"
+    )
 
 
 def test_where_only_a_part_is_forbidden_both_numbers_are_named():

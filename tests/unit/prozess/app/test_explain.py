@@ -7,7 +7,9 @@ from prozess.app.explain_tickets import ids_in
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
 from prozess.exchange.commands import generate_history
+from prozess.harness.config.impairments import Capability
 from prozess.harness.errors import BadInput
+from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.plan import catalogue
@@ -15,6 +17,7 @@ from prozess.harness.plan.trial import SCENARIOS
 from prozess.harness.report.words import MEANINGS
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome
+from prozess.nemesis.registry import fault_named
 from tests.support.paths import ROOT
 
 RULES = [(rule, guarantee) for guarantee in TABLE.values() for rule in guarantee.rules]
@@ -26,12 +29,37 @@ def flat(text):
 
 @pytest.mark.parametrize("anomaly", TABLE)
 def test_every_anomaly_is_explained_with_its_promise_its_source_and_every_rule(anomaly, capsys):
-    explain(anomaly)
+    explain(anomaly, sources=True)
     told, guarantee = flat(capsys.readouterr().out), TABLE[anomaly]
     assert guarantee.promise in told
     assert guarantee.source in told
     assert "forbidden" in told
     assert all(rule.id in told and rule.reason in told for rule in guarantee.rules)
+
+
+@pytest.mark.parametrize("anomaly", TABLE)
+def test_each_rule_of_an_anomaly_has_one_line_without_its_source(anomaly, capsys):
+    explain(anomaly)
+    lines, rules = capsys.readouterr().out.splitlines(), TABLE[anomaly].rules
+    for number, rule in enumerate(rules, 1):
+        (line,) = [line for line in lines if line.startswith(f"{number}. {rule.id}:")]
+        assert line.endswith(", ".join(rule.when))
+    assert not any(f"({rule.source})" in line for rule in rules for line in lines)
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_every_fact_that_a_rule_names_is_explained(fact, capsys):
+    explain(fact)
+    told = flat(capsys.readouterr().out)
+    assert flat(FACTS[fact].meaning) in told or fact in TABLE
+
+
+@pytest.mark.parametrize("need", Capability)
+def test_what_a_fault_needs_is_said_in_words(need, capsys):
+    fault = next((name for name in catalogue.FAULTS if need in fault_named(name).needs), None)
+    assert fault is not None, need
+    explain(fault)
+    assert "needs a backend that can " in flat(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("rule", "guarantee"), RULES, ids=[rule.id for rule, _ in RULES])

@@ -76,7 +76,7 @@ def test_margins_count_brokers_and_disks():
     said = " ".join(fault_tolerance.sentences())
     assert "while its only broker is up" in said
     assert "may be lost with a single disk; replication.factor=3, min.insync.replicas=2 prevents this" in said
-    assert "lose power at once" in " ".join(fault_tolerance.sentences())
+    assert "lose power at the same time" in " ".join(fault_tolerance.sentences())
     flushed = predicted({"acks": "all"}, topic=SAFE_TOPIC | {"flush.messages": "1"}).fault_tolerance
     assert "survive a loss of power" in " ".join(flushed.sentences())
 

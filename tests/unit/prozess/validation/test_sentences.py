@@ -51,7 +51,7 @@ def test_acks_all_with_a_minimum_of_one_is_acknowledged_by_the_leader_alone():
         "are down",
         "copies: min.insync.replicas=1: a record that was acknowledged with acks=all may be lost with a single disk; "
         "min.insync.replicas=2 prevents this",
-        "copies: flush.messages is not 1: if all brokers that have a copy lose power at once, records that "
+        "copies: flush.messages is not 1: if all brokers that have a copy lose power at the same time, records that "
         "the operating system had not yet written to disk are lost",
         "weak: lost, offset-conflict, dirty-read, time-travel, watermark-regression, log-start-regression, "
         "mistimed, epoch-regression are possible: "
@@ -73,7 +73,8 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
         "invisible, unreported, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
         "log-start-regression, expired-early, undeleted, mistimed, epoch-regression, "
         "under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered, not-linearizable; "
-        "while no more than 1 disk of a partition's replicas is lost at once, and not all of its brokers lose power at once",
+        "as long as at most 1 disk of a partition's replicas fails at a time and its brokers do not all lose power at the "
+        "same time",
         "defect: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a "
         "new partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka "
         "then acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "

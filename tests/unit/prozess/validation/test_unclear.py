@@ -194,7 +194,9 @@ def test_names_that_one_part_alone_has_say_whose_settings_a_file_has(tmp_path, t
     assert list(read_file(path, SCOPES).scopes) == [owner]
 
 
-@pytest.mark.parametrize("text", ["bootstrap.servers=b:9092\n", "acks=1\ngroup.id=g\n", "min.insync.replicas=2\n", "x=1\n"])
+@pytest.mark.parametrize(
+    "text", ["bootstrap.servers=b:9092\n", "acks=1\ngroup.id=g\n", "min.insync.replicas=2\n", "x=1\n"]
+)
 def test_a_file_that_is_of_several_parts_or_of_none_is_refused(tmp_path, text):
     path = tmp_path / "a.properties"
     path.write_text(text)

@@ -65,5 +65,11 @@ def test_an_unknown_defect_only_loses_its_name():
 def test_a_rule_in_doubt_before_the_first_true_one_makes_the_witness_unknown():
     weak = CellConfiguration(acks="1", idempotent=False, retries=True, several_in_flight=True)
     events = dict.fromkeys(EVENTS, 0)
-    assert decide("lost", weak, events | {"tail": -1, "cutoff of a missing record": 1})[0] is Judgement.UNKNOWN
-    assert decide("lost", weak, events | {"tail": 1, "cutoff of a missing record": -1})[0] is Judgement.PERMITTED
+    assert (
+        decide("lost", weak, events | {"still unreplicated": -1, "cutoff of a missing record": 1})[0]
+        is Judgement.UNKNOWN
+    )
+    assert (
+        decide("lost", weak, events | {"still unreplicated": 1, "cutoff of a missing record": -1})[0]
+        is Judgement.PERMITTED
+    )

@@ -132,7 +132,7 @@ SEEN: Mapping[str, Seen] = {
     "leader changed while it was held": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
     "share session may have ended": Seen(STABLE, fault(0, "pause", [1], 4, 6)),
     "owner since before the loss": COORDINATORS,
-    "tail": Seen([*STABLE, state(4.5, 0, 2, 1, (2, 3))]),
+    "still unreplicated": Seen([*STABLE, state(4.5, 0, 2, 1, (2, 3))]),
     "leader changed during the send": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
     "leader may have refused": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
     "given up": Seen(columns={"outcome": Outcome.INFO}),

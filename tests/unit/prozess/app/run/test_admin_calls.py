@@ -1,4 +1,4 @@
-"""What is recorded of an administrator's calls: how long each waited, whatever came of it."""
+"""What is recorded of an administrator's calls: how long each waited, and how it ended."""
 
 from prozess.app.run.admin_calls import AdminCall
 from prozess.harness.errors import ClusterFailed
