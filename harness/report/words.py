@@ -54,8 +54,8 @@ REACHED = {True: "✓ yes", False: "? no", None: "? not known"}
 OUTCOME_LEGEND = "; ".join(f"{SIGNS[outcome]} *{outcome}*: {MEANINGS[outcome]}" for outcome in AnomalyOutcome)
 """Every outcome with its sign and its meaning, in Markdown."""
 VERDICT_MEANINGS = {
-    Verdict.HELD: "nothing was seen that is forbidden",
-    Verdict.VIOLATED: "something was seen that is forbidden",
+    Verdict.HELD: "nothing forbidden was seen",
+    Verdict.VIOLATED: "something forbidden was seen",
     Verdict.UNKNOWN: "the evidence does not suffice",
 }
 """What the verdict of a trial means, beside its badge."""

@@ -2,8 +2,19 @@
 
 import pytest
 
+from prozess.harness.impact.cost import FaultImpact, PhaseShown, RecoveryShown
 from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.report.words import fault_name, found_line, seen_groups, tallies
+from prozess.harness.report.tables import rows_of_fault
+from prozess.harness.report.words import (
+    SIGNS,
+    cells_line,
+    css_class,
+    fault_name,
+    found_line,
+    seen_groups,
+    tallies,
+    verdict_words,
+)
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, FaultShown, TrialVerdict, Verdict
 
 
@@ -61,6 +72,34 @@ def test_where_only_a_part_is_forbidden_both_numbers_are_named():
     assert found_line(verdict) == "lost 16"
 
 
+@pytest.mark.parametrize(
+    ("acks", "line"),
+    [
+        (["0"] * 8 + ["1"] * 8 + ["all"] * 12, "28 = 8 with acks=0 + 8 with acks=1 + 12 with acks=all"),
+        (["all"] * 3, "3"),
+        (["1", None], "2"),
+    ],
+)
+def test_the_number_of_cells_is_made_up_of_those_of_each_acks_where_acks_differ(acks, line):
+    (cell, *_) = verdict_of(cells=1).cells
+    axes = [{} if value is None else {"producer.acks": value} for value in acks]
+    assert cells_line([cell.model_copy(update={"axes": each}) for each in axes]) == line
+
+
+def test_a_cell_has_the_word_of_the_worst_that_its_settings_permit():
+    lost, kept = (
+        verdict_of(anomaly("lost", outcome)).cells[0] for outcome in (AnomalyOutcome.PERMITTED, AnomalyOutcome.POSSIBLE)
+    )
+    assert verdict_words(Verdict.HELD, [lost, kept]) == (SIGNS[AnomalyOutcome.PERMITTED], "permitted", "permitted")
+    assert verdict_words(Verdict.HELD, [kept]) == ("✓", "held", "held")
+    assert verdict_words(Verdict.VIOLATED, [lost]) == ("✗", "violated", "violated")
+
+
+@pytest.mark.parametrize("outcome", AnomalyOutcome)
+def test_the_class_of_an_outcome_is_one_word_of_the_styles(outcome):
+    assert css_class(outcome).replace("-", "").isalpha()
+
+
 def test_guarantees_are_listed_by_outcome_and_then_by_harm():
     verdict = verdict_of(
         anomaly("late", AnomalyOutcome.VIOLATED, forbidden=9),
@@ -72,3 +111,24 @@ def test_guarantees_are_listed_by_outcome_and_then_by_harm():
     found = tallies(verdict)
     assert list(found) == ["lost", "late", "duplicate", "invisible", "torn"]
     assert [name for name, tally in found.items() if tally.unjudged] == ["invisible"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (RecoveryShown(partitions=1, median_ms=4191, slowest_ms=4191), "4,191"),
+        (
+            RecoveryShown(partitions=2, median_ms=3902, slowest_ms=4191, never=1),
+            "3,902 (slowest 4,191); 1 partition: none",
+        ),
+        (RecoveryShown(never=13), "13 partitions: none"),
+        (RecoveryShown(), "–"),
+    ],
+)
+def test_a_recovery_is_the_median_and_the_slowest_partition(shown, expected):
+    fault = FaultImpact.model_construct(
+        name="kill", reaction=None, windows=0, open_windows=0, longest_s=None, after_fault=shown, after_heal=shown,
+        phases=(PhaseShown.model_construct(phase="before", acks="1", per_s=None, p50_ms=None, p99_ms=None),),
+    )  # fmt: skip
+    (row,) = rows_of_fault(fault)
+    assert row[-2:] == (expected, expected)
