@@ -17,23 +17,15 @@ OF_LOSS = ("lost", "lost-transaction", "torn", "unreported", "unprocessed", "ski
 """Anomalies by which a record is gone, or nobody works on it, or nobody knows of its loss."""
 OF_GONE = {"lost", "lost-transaction", "torn", "unreported"}
 """Those by which a record is not in the log or not readable; by the others a consumer passes over it."""
-CAN = {
-    "lost": "acknowledged records can disappear",
-    "lost-transaction": "committed transactions can disappear",
-    "torn": "readers can see a part of a transaction",
-    "unreported": "a failed send can go unreported",
-    "unprocessed": "a group can leave records unprocessed",
-    "skipped": "consumers can skip records",
+WORDS = {
+    "lost": ("acknowledged records can disappear", "acknowledged records stay"),
+    "lost-transaction": ("committed transactions can disappear", "committed transactions stay"),
+    "torn": ("readers can see a part of a transaction", "readers see all of a transaction or nothing"),
+    "unreported": ("a failed send can go unreported", "every failed send is reported"),
+    "unprocessed": ("a group can leave records unprocessed", "a group processes every record"),
+    "skipped": ("consumers can skip records", "consumers skip no record"),
 }
-NEVER = {
-    "lost": "acknowledged records stay",
-    "lost-transaction": "committed transactions stay",
-    "torn": "readers see all of a transaction or nothing",
-    "unreported": "every failed send is reported",
-    "unprocessed": "a group processes every record",
-    "skipped": "consumers skip no record",
-}
-"""Anomaly of loss → what can happen, and what is promised, in words."""
+"""Anomaly of loss → what can happen, and what is promised."""
 _OPTION = re.compile(r"--[a-z-]+")
 
 
@@ -139,13 +131,15 @@ def _lost(prediction: Prediction) -> str:
     judged = {name for names in prediction.not_judged.values() for name in names}
     unjudged = [name for name in OF_LOSS if name in judged]
     never = [name for name in OF_LOSS if name in promised and name not in defects]
-    named = [CAN[name] for name in may]
-    named += [f"{CAN[name]}, by a known defect" for name in defects if name not in may]
-    named += [NEVER[name] for name in never]
-    named += [f"not known: whether {', '.join(CAN[name] for name in unknown)}"] if unknown else []
+    named = [WORDS[name][0] for name in may]
+    named += [f"{WORDS[name][0]}, by a known defect" for name in defects if name not in may]
+    named += [WORDS[name][1] for name in never]
+    named += [f"not known: whether {', '.join(WORDS[name][0] for name in unknown)}"] if unknown else []
     given = " and no ".join(prediction.not_judged)
     named += (
-        [f"not judged (you gave no {given}): whether {', '.join(CAN[name] for name in unjudged)}"] if unjudged else []
+        [f"not judged (you gave no {given}): whether {', '.join(WORDS[name][0] for name in unjudged)}"]
+        if unjudged
+        else []
     )
     return "; ".join(named)
 
