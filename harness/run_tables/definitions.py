@@ -30,7 +30,7 @@ from prozess.harness.history.readable import readable_columns
 from prozess.harness.result_tables import FINDINGS, WITNESSES, ResultTable
 from prozess.harness.values import Frozen
 
-FORMAT = 1
+FORMAT = 2
 TEXT, INTEGER, NUMBER, TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 TIME, DAY, NAMES = pa.timestamp("us", tz="UTC"), pa.date32(), pa.list_(pa.string())
 NUMBERS = pa.list_(INTEGER)

@@ -1,6 +1,6 @@
 """Where the tables over many runs come from: a location where they are kept as Parquet files, or the run directories.
 
-    tables/_prozess_tables.json                                 {"format": 1, "packed": false}
+    tables/_prozess_tables.json                                 {"format": 2, "packed": false}
     tables/outcomes/day=2026-11-27/smoke-1-20261127T224817-dc68423bcb.parquet
     tables/runs/day=2026-11-27/smoke-1-20261127T224817-dc68423bcb.parquet
 
