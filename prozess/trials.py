@@ -334,7 +334,7 @@ alter_topics = _builder(AlterTopics, "alter_topics")
 
 
 def fault(name: FaultName | str, *targets: str, **parameters: object) -> FaultAction:
-    """Makes a fault of docs/faults.md. `targets` are roles, such as "leader(0)", which are resolved when it strikes.
+    """Makes a fault of docs/faults.md. `targets` are roles, such as "leader(0)", which are resolved when it begins.
 
     BadInput for a fault or a role that is not known. Parameters are checked when the trial is planned.
     """

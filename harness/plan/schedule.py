@@ -151,7 +151,7 @@ Condition = Annotated[
 
 
 class FaultAction(Frozen):
-    """Makes a fault. `targets` are roles, which are resolved when the fault strikes (see `parse_target`)."""
+    """Makes a fault. `targets` are roles, which are resolved when the fault begins (see `parse_target`)."""
 
     kind: Literal["fault"] = "fault"
     fault: str
@@ -417,7 +417,7 @@ class Each(Frozen):
     def _different(self) -> "Each":
         labels = [fault.label for fault in self.faults]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
-            raise ValueError(f"{twice} is in the list twice, and each fault strikes once; remove one of them")
+            raise ValueError(f"{twice} is in the list twice, and each fault is made once; remove one of them")
         return self
 
 
@@ -465,9 +465,9 @@ class Step(Frozen):
     """What the step does. None means that it only waits."""
     may_miss: bool = False
     """True means that the step is left out if its condition does not hold in time, or if the target of its fault is not
-    there when it strikes. The schedule goes on."""
+    there when it begins. The schedule goes on."""
     expect: Expectations = ()
-    """What must have come of the step. If not, the trial has not reached its situation, and is unknown."""
+    """How the trial checks that the step worked. If it did not, the trial has not reached its situation, and is unknown."""
 
     @model_validator(mode="after")
     def _lasts(self) -> "Step":

@@ -254,7 +254,7 @@ class TestNemesis:
         self._session, self._recording = session, recording
         self._healed: set[str] = set()
 
-    def strike(self, fault: str, *targets: str, **parameters: object) -> ActiveFault:
+    def inject(self, fault: str, *targets: str, **parameters: object) -> ActiveFault:
         """Makes a fault of `docs/faults.md`, and observes whether it took effect. BadInput if it cannot be made here;
         ClusterFailed if it was not made. One that was made and had no effect makes the test unknown."""
         roles = tuple(map(self._role, targets))
@@ -272,30 +272,30 @@ class TestNemesis:
 
     def kill(self, *targets: str) -> ActiveFault:
         """Kills the targets with SIGKILL. Healing starts them again."""
-        return self.strike("kill", *targets)
+        return self.inject("kill", *targets)
 
     def stop(self, *targets: str, **parameters: object) -> ActiveFault:
         """Stops the targets with SIGTERM, a controlled shutdown. Healing starts them again."""
-        return self.strike("stop", *targets, **parameters)
+        return self.inject("stop", *targets, **parameters)
 
     def pause(self, *targets: str) -> ActiveFault:
         """Freezes the targets with SIGSTOP. Healing lets them go on."""
-        return self.strike("pause", *targets)
+        return self.inject("pause", *targets)
 
     def partition(self, *targets: str, **parameters: object) -> ActiveFault:
         """Cuts the network between the targets and others."""
-        return self.strike("partition", *targets, **parameters)
+        return self.inject("partition", *targets, **parameters)
 
-    def heal(self, strike: ActiveFault | None = None) -> None:
+    def heal(self, fault: ActiveFault | None = None) -> None:
         """Heals this fault, or all of them."""
-        if strike is not None and strike.name in self._healed:
+        if fault is not None and fault.name in self._healed:
             return
         number = len(self._recording.steps) + 1
-        name = f"{number}: heal" + (f" {strike.name.partition(': ')[2]}" if strike else " everything")
-        step = Step(name=name, do=HealAction(kind="heal", step=strike.name if strike else None))
+        name = f"{number}: heal" + (f" {fault.name.partition(': ')[2]}" if fault else " everything")
+        step = Step(name=name, do=HealAction(kind="heal", step=fault.name if fault else None))
         if (why := self._recording.step(step, timeout_s=STRIKE_S)) is not None:
             raise ClusterFailed(f"nemesis: it could not be healed: {why}")
-        self._healed |= {strike.name} if strike else set()
+        self._healed |= {fault.name} if fault else set()
 
     def wait(self, condition: str, *, timeout_s: float = 30.0, **details: object) -> None:
         """Waits until every broker's own view meets a condition: `leader-moved`, `isr`, `offline` (of every partition of the

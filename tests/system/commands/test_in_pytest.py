@@ -58,7 +58,7 @@ def test_targets_that_are_not_there_are_refused(kafka_cluster, nemesis):
         with pytest.raises(Exception, match=stated):
             nemesis.kill(target)
     with pytest.raises(Exception, match="prepared for it before they started"):
-        nemesis.strike("power-loss", "broker-1")
+        nemesis.inject("power-loss", "broker-1")
 
 
 def test_what_cannot_be_expected_is_refused(kafka_cluster):
