@@ -38,7 +38,7 @@ LINES_MAX = {
     "prozess/campaigns": 7_300,
     "prozess/exchange": 7_690,
     "prozess/testing": 7_240,
-    "prozess/validation": 11_660,
+    "prozess/validation": 11_720,
     "prozess/watch": 2_700,
     "spark_checkers": 5_590,
     "workloads": 12_530,
