@@ -142,7 +142,7 @@ def test_a_column_that_older_files_lack_is_null_there(place):
 
 def test_tables_of_another_format_are_refused(place):
     (place / at.MARKER).write_text(json.dumps({"format": 99}))
-    with pytest.raises(BadInput, match=r"another format than 1.*Write them again"):
+    with pytest.raises(BadInput, match=r"another format than 2.*Write them again"):
         rows("runs", place)
 
 
