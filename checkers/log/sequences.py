@@ -15,7 +15,7 @@ _NUMBERS = 1 << 31
 """A sequence that reaches the greatest int32 continues at 0. [DefaultRecordBatch.incrementSequence]"""
 _AHEAD = _NUMBERS // 2
 _FEW = 16_384
-"""Up to so many batches of copies are looked at together: of a small partition a call costs more than its rows. Of a large
+"""Up to so many batches of copies are looked at together: of a small partition a call costs more than its rows. In a large
 one each copy is looked at by itself, so that memory is that of one."""
 Columns = Mapping[str, np.ndarray]
 
