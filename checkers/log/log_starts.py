@@ -107,7 +107,9 @@ def expired_early(history: PartitionHistory) -> KernelResult:
     end, low = int(value[-1]), deleted
     if rule.size_bytes is not None:
         low = max(low, int(value[value < end].max(initial=0)))  # where the last removal begins
-        if _bytes_left(history, end) >= rule.size_bytes:
+        left = _bytes_left(history, end)
+        # 0: of a topic that was deleted nobody read what was left, and it may have been too large all the time.
+        if left == 0 or left >= rule.size_bytes:
             low = end
     sends = PartitionIndex.of(history).sends
     offset = sends["log_offset"]

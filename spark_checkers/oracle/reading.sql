@@ -262,7 +262,7 @@ judged as (
     ) k on k.partition = s.partition and k.key = s.key
     where (not p.compacted or k.last = s.log_offset) and s.outcome = {OK} and s.log_offset != {NONE}
       and (p.retention_bytes is null
-           or coalesce(m.bytes, 0) < p.retention_bytes and s.log_offset >= coalesce(e.reached, 0))
+           or m.bytes > 0 and m.bytes < p.retention_bytes and s.log_offset >= coalesce(e.reached, 0))
 )
 select j.partition, j.client, j.sequence, j.log_offset
 from judged j join log_start s on s.partition = j.partition and s.value > j.log_offset

@@ -99,6 +99,8 @@ def test_with_a_limit_on_bytes_the_last_removal_is_judged_if_less_is_left_than_t
     assert early(*rows, retention=by_size, replicas=[batch(2, 9, 500)]) == ([], 0)
     two = [batch(2, 9, 300), batch(2, 5, 300, node=2), batch(6, 9, 300, node=2)]
     assert early(*rows, retention=by_size, replicas=two) == ([], 0), "the copy that holds most"
+    assert early(*rows, retention=by_size) == ([], 0), "the topic was deleted, and nobody read what was left"
+    assert early(*rows, retention=Retention(100 * MS)) != ([], 0), "which matters for the size alone"
 
 
 def test_where_nobody_knows_what_retention_may_take_nothing_is_judged():
