@@ -40,6 +40,7 @@ from prozess.checkers.progress.succession import stale_controller
 from prozess.checkers.progress.transactions import hanging
 from prozess.checkers.reading.lateness import late
 from prozess.checkers.reading.positions import dirty_read, rewound, skipped, stalled
+from prozess.checkers.share.dead_letters import dead_letter_extra, dead_letter_missing
 from prozess.checkers.share.given_up import given_up
 from prozess.checkers.share.miscounted import miscounted
 from prozess.checkers.share.redelivered import accepted_again, rejected_again
@@ -153,6 +154,8 @@ _OWN: dict[str, Checker] = {
         _of_shares(anomaly="two-holders", kernel=two_holders),
         _of_shares(anomaly="miscounted", kernel=miscounted),
         _of_shares(anomaly="given-up", kernel=given_up),
+        _of_shares(anomaly="dead-letter-missing", kernel=dead_letter_missing),
+        _of_shares(anomaly="dead-letter-extra", kernel=dead_letter_extra),
         _of_shares(anomaly="share-start-regression", kernel=share_start_regression),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),

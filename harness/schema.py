@@ -651,6 +651,11 @@ class ObservationKind(IntEnum):
     (KIP-932). NONE: it has none yet."""
     SHARE_LAG = 27
     """With the same answer: how many records the share group has still to finish (KIP-1226). NONE: it was not reported."""
+    DEAD_LETTER = 29
+    """A member read in the dead-letter queue of its share group that the record at this offset of the partition stands there
+    (KIP-1191)."""
+    DEAD_LETTERS_READ = 30
+    """It read the queue to its end, `value` records of all partitions, once the group was asked to finish."""
     REMOTE_STORE_READ = 28
     """The remote store and the topic in which brokers keep what they believe of it were read to their ends, for this
     partition. The value is the offset behind the last segment whose copy was finished; 0 if none was."""

@@ -1,7 +1,7 @@
 """Starts a JVM inside a client's process (JPype), for Kafka's own Java clients. No thread of Java's enters Python: what Java
 answers later is asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +65,14 @@ def java_properties(jpype: ModuleType, properties: Mapping[str, Property]) -> Ja
     made = jpype.JClass("java.util.Properties")()
     for key, value in properties.items():
         made.setProperty(key, str(value).lower() if isinstance(value, bool) else str(value))
+    return made
+
+
+def java_list(jpype: ModuleType, items: Iterable[object]) -> JavaObject:
+    """Returns these items as a java.util.ArrayList."""
+    made = jpype.JClass("java.util.ArrayList")()
+    for item in items:
+        made.add(item)
     return made
 
 

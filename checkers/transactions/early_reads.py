@@ -28,7 +28,7 @@ from prozess.checkers.transactions.isolation import finding_of_reads
 from prozess.harness.columns import Clustered, of_clients, taken
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, EarlyCase, join_witnesses, make_witnesses
-from prozess.harness.plan.cell_work import TransactionsWork
+from prozess.harness.plan.cell_work import RecordedWork
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
@@ -94,9 +94,9 @@ def certainly_open_until(index: CellIndex) -> np.ndarray:
 
 def _limit_ns(cell: Cell) -> int | None:
     """Returns how long coordinators leave a transaction of this cell open. None: not known, as of programs of yours."""
-    if not isinstance(cell.work, TransactionsWork):
+    configuration = cell.transaction
+    if configuration is None or isinstance(cell.work, RecordedWork):
         return None
-    configuration = cell.work.configuration
     if "transaction.timeout.ms" in configuration.properties:
         return None
     return configuration.transaction_timeout_ms * 1_000_000

@@ -504,6 +504,11 @@ class ShareConfiguration(Frozen):
     alone). No broker takes less than 2. [Kafka documentation, group.share.min.delivery.count.limit]"""
     session_timeout_ms: Int = 45_000
     """How long a silent member stays in the group, and keeps its partitions (`share.session.timeout.ms`)."""
+    dead_letter_replicas: Annotated[int, Field(ge=0, le=15)] = 0
+    """How many replicas the group's dead-letter queue has, a topic of its own to which brokers copy what is rejected or
+    exhausted (`errors.deadletterqueue.topic.name`, KIP-1191). Members make it, and read it at the end. 0: there is none."""
+    abort_share: Annotated[float, Field(ge=0, le=1)] = 0
+    """The share of transactions that the producers abort, which write in transactions then. 0: they write without."""
     release_share: Annotated[float, Field(ge=0, le=1)] = 0
     """The share of deliveries that members release."""
     reject_share: Annotated[float, Field(ge=0, le=1)] = 0
@@ -528,6 +533,11 @@ class ShareConfiguration(Frozen):
     @property
     def session_ns(self) -> int:
         return self.session_timeout_ms * 1_000_000
+
+    @property
+    def transaction(self) -> "TransactionConfiguration | None":
+        """Returns how the producers of the cell write in transactions. None: they do not."""
+        return TransactionConfiguration(abort_share=self.abort_share) if self.abort_share else None
 
 
 class CompactionConfiguration(Frozen):

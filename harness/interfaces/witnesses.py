@@ -368,9 +368,9 @@ class ShareCase(IntEnum):
     BEYOND_LIMIT = 5
     """`miscounted`: the count is greater than the limit."""
     AT_LIMIT = 6
-    """`given-up`: the record was delivered as often as the limit allows."""
+    """`given-up`, `dead-letter-missing`: the record was delivered as often as the limit allows."""
     ONE_SHORT = 7
-    """`given-up`: the last delivery that a member saw was the last but one that the limit allows."""
+    """`given-up`, `dead-letter-extra`: the last delivery that a member saw was the last but one that the limit allows."""
 
 
 # Cases of `snapshot-conflict`. The kernel finds them, and rules judge them.

@@ -111,6 +111,8 @@ SHARE_GROUPS_SINCE = (4, 2)
 """The first release whose share groups are for production. [KIP-932]"""
 GROUP_LIMITS_SINCE = (4, 3)
 """The first release in which a share group may have a delivery count limit of its own. [KIP-1240]"""
+DEAD_LETTERS_SINCE = (4, 4)
+"""The first release in which a share group may have a dead-letter queue. [KIP-1191]"""
 _CONSUMER_PROTOCOL_SINCE: Mapping[str, tuple[tuple[int, int], str]] = {
     "librdkafka": ((2, 4), "librdkafka 2.4.0, CHANGELOG"),
     "java": ((3, 7), "Kafka 3.7, early access"),
@@ -473,7 +475,8 @@ def why_invalid_scope(combination: "Combination", variant: Variant) -> str | Non
         case GroupConfiguration() as group:
             return _why_invalid_group(group, producer, variant)
         case ShareConfiguration() as share:
-            return _why_invalid_share(share, variant)
+            why = None if share.transaction is None else _why_invalid_transaction(share.transaction, producer, variant)
+            return why or _why_invalid_share(share, variant)
         case CopierConfiguration() as copier:
             return _why_invalid_copier(copier, producer, variant)
         case ApplicationConfiguration() as application:
@@ -535,6 +538,8 @@ def _why_invalid_share(share: ShareConfiguration, variant: Variant) -> str | Non
         return "release_share + reject_share + renew_share exceeds 1"
     if share.acknowledgement == "implicit" and share.release_share + share.reject_share + share.renew_share > 0:
         return "acknowledgement=implicit accepts everything: releases, rejects and renewals need explicit"
+    if share.dead_letter_replicas and version_numbers(variant.oldest_version) < DEAD_LETTERS_SINCE:
+        return f"dead_letter_replicas needs brokers of 4.4 or later, not {variant.oldest_version} (KIP-1191)"
     bounds = [
         (share.lock_duration_ms, "lock_duration_ms", _LOCKS),
         (share.session_timeout_ms, "session_timeout_ms", _SESSIONS),

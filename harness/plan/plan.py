@@ -109,6 +109,8 @@ class Cell(Frozen):
         match self.work:
             case TransactionsWork(configuration=configuration):
                 return configuration
+            case ShareWork(configuration=share):
+                return share.transaction
             case RecordedWork(transactions=TransactionsWork(configuration=configuration)):
                 return configuration
             case _:
@@ -152,6 +154,8 @@ class Cell(Frozen):
     def _traits_of_work(self) -> Iterator[str]:
         match self.work:
             case CopierWork(configuration=copier) if copier.client == "librdkafka" and copier.transactional:
+                yield "transactions"
+            case ShareWork(configuration=share) if share.transaction is not None:
                 yield "transactions"
             case RecordedWork(group=group, transactions=transactions):
                 if group is not None:

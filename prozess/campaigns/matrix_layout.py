@@ -23,6 +23,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects
 from prozess.harness.plan.trial import ControlSpec, Exclude, Share, Trial, WorkloadSpec
 from prozess.harness.plan.trial_files import known_matrices, lay_over, parse_trial
+from prozess.harness.plan.workloads.registry import KINDS
 from prozess.harness.suggestions import did_you_mean
 from prozess.harness.values import Frozen
 
@@ -129,12 +130,17 @@ class Matrix:
             raise BadInput(f"{self.source}: {where} = {problem['input']!r}: {problem['msg']}.") from error
 
     def trial(self, row: Mapping[str, str], *, name: str | None = None) -> Trial:
-        """Returns the trial of one choice, with all cells. BadInput as for a trial's file."""
+        """Returns the trial of one choice, with all cells: without the workloads that its brokers know nothing of, if it has
+        others. BadInput as for a trial's file."""
         schedule = self.spec.schedule(row[SCHEDULE])
         document = copy.deepcopy(self.document)
         for key, value in self.spec.settings_of(row).items():
             lay_over(document, key, value)
         document["name"] = name or self.name
+        variant, workloads = self.variant(row), document.get("workloads", [])
+        here = [w for w in workloads if w.get("kind") not in KINDS or KINDS[w["kind"]].why_not_here(variant) is None]
+        if here:
+            document["workloads"] = here
         document["title"] = f"{self.title}: {schedule.title}"
         if schedule.settle_s is not None:
             document["settle_s"] = schedule.settle_s

@@ -446,7 +446,7 @@ _OF_PRODUCERS = (
 _OF_CONSUMERS = (
     "skipped", "rewound", "stalled", "unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners",
     "orphaned", "unstable", "starved", "undelivered", "accepted-again", "rejected-again", "two-holders", "miscounted",
-    "given-up", "share-start-regression",
+    "given-up", "dead-letter-missing", "dead-letter-extra", "share-start-regression",
 )  # fmt: skip
 _OF_BOTH = ("aborted-read", "early-read", "not-exactly-once", "late")
 _OF_BROKERS = (

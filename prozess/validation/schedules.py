@@ -488,7 +488,10 @@ _NO_COPIER = "no application that copies records is part of these trials"
 _NO_RETRY_TOPIC = "the trials' members have no retry topic"
 _NOT_THERE: Mapping[str, str] = {
     **dict.fromkeys(
-        ("internal-shares", "undelivered", "two-holders", "miscounted", "given-up"),
+        (
+            *("internal-shares", "undelivered", "two-holders", "miscounted", "given-up"),
+            *("dead-letter-missing", "dead-letter-extra"),
+        ),
         "no share group is part of these trials",
     ),
     "lifetime": "it takes somebody who is away for longer than a trial lasts",

@@ -15,7 +15,7 @@ from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
 from prozess.harness.plan.bounds import Bounds
-from prozess.harness.plan.cell_work import ErrorsWork, ShareWork, TransactionsWork
+from prozess.harness.plan.cell_work import ErrorsWork, RecordedWork, ShareWork
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import (
     CLIENTS,
@@ -44,7 +44,8 @@ FACTS = {
         "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
         "records_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
         "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
-        "admin_call_ns bigint, lock_ns bigint, deliveries_max int, share_session_ns bigint, life int"
+        "admin_call_ns bigint, lock_ns bigint, deliveries_max int, share_session_ns bigint, "
+        "dead_letters boolean, life int"
     ),
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
@@ -73,8 +74,8 @@ it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader
 leader. `acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which
 `fact_calls`, calls of administrators, are answered. `lock_ns`, `deliveries_max`: how long a member of a share group may
 hold a record, and how often it is delivered;
-`share_session_ns`: how long one that is silent keeps its partitions. `life`: how many topics had its name before.
-`fact_asked`: when a client was asked, or
+`share_session_ns`: how long one that is silent keeps its partitions; `dead_letters`: it has a dead-letter queue. `life`: how
+many topics had its name before. `fact_asked`: when a client was asked, or
 within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
 drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
 `fact_readers`: those that read and do nothing else. `fact_recipients`: planned clients that count as one to whom records
@@ -158,7 +159,7 @@ def outages(history: CellHistory, *, world: int) -> FactRows:
 def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds) -> None:
     """Adds the row of `fact_cells`: settings of the cell's work, and limits in ns; and the codes of errors it provokes."""
     of_group: tuple[Any, ...] = (None, None, None)
-    of_locks: tuple[int | None, int | None, int | None] = (None, None, None)
+    of_locks: tuple[int | None, int | None, int | None, bool] = (None, None, None, False)
     limits: tuple[Any, ...] = (None, None, None, None, False, False, True)
     if cell.group is not None:
         group, session = cell.group.configuration, cell.group.session
@@ -175,13 +176,14 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
     if isinstance(cell.work, ShareWork):
         share = cell.work.configuration
         of_group = (None, _LEVELS[share.isolation_level], None)
-        of_locks = (share.lock_ns, share.delivery_count_limit, share.session_ns)
+        of_locks = (share.lock_ns, share.delivery_count_limit, share.session_ns, share.dead_letter_replicas > 0)
     open_ns = None
     if cell.transaction is not None:
         open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
     least_open_ns = None
-    if isinstance(cell.work, TransactionsWork) and not cell.work.configuration.properties.get("transaction.timeout.ms"):
-        least_open_ns = cell.work.configuration.transaction_timeout_ms * _NS_PER_MS
+    own = None if isinstance(cell.work, RecordedWork) else cell.transaction
+    if own is not None and not own.properties.get("transaction.timeout.ms"):
+        least_open_ns = own.transaction_timeout_ms * _NS_PER_MS
     every = None
     if isinstance(cell.work, ErrorsWork):
         made = cell.work.configuration

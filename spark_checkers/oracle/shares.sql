@@ -174,6 +174,41 @@ join fact_partitions p on p.partition = r.partition
 join fact_cells c on c.world = p.world and c.cell = p.cell
 where r.number = 1 and not r.decided and (not r.late or r.most >= c.deliveries_max)
 
+--- view lettered
+-- Each record of a share group with a dead-letter queue that was read to its end: what was done with it, and whether it is there.
+select t.partition, t.log_offset, t.sender, t.sequence, c.deliveries_max,
+       max(t.delivery_count) as most,
+       max(t.acknowledgement = {ACCEPT} and t.code != {TOO_LATE}) as accepted,
+       max(t.acknowledgement = {REJECT} and t.code != {TOO_LATE}) as rejected,
+       max(t.acknowledgement = {ACCEPT} and t.outcome = {OK}) as accepted_ok,
+       max(t.acknowledgement = {REJECT} and t.outcome = {OK}) as rejected_ok,
+       max(q.log_offset is not null) as there,
+       max_by(named_struct('client', t.client, 'since_ns', t.since_ns, 'acquired_ns', t.acquired_ns),
+              named_struct('acquired_ns', t.acquired_ns, 'row', t.row)) as newest
+from delivery t
+join fact_partitions p on p.partition = t.partition
+join fact_cells c on c.world = p.world and c.cell = p.cell and c.dead_letters
+left semi join observations o on o.partition = t.partition and o.kind = {ObservationKind.DEAD_LETTERS_READ}
+left join (
+    select distinct partition, value as log_offset from observations where kind = {ObservationKind.DEAD_LETTER}
+) q on q.partition = t.partition and q.log_offset = t.log_offset
+group by t.partition, t.log_offset, t.sender, t.sequence, c.deliveries_max
+
+--- anomaly dead-letter-missing
+select l.partition, l.sender as client, l.sequence, l.log_offset, l.newest.client as reader, l.newest.since_ns as begin_ns,
+       l.newest.acquired_ns as end_ns,
+       case when l.rejected then {ShareCase.NO_CAUSE} else {ShareCase.AT_LIMIT} end as case
+from lettered l
+join group_offsets g on g.partition = l.partition and l.log_offset < g.below
+where not l.there and not l.accepted and (l.rejected_ok or (l.most >= l.deliveries_max and not l.rejected))
+
+--- anomaly dead-letter-extra
+select partition, sender as client, sequence, log_offset, newest.client as reader, newest.since_ns as begin_ns,
+       newest.acquired_ns as end_ns,
+       case when most = deliveries_max - 1 then {ShareCase.ONE_SHORT} else {ShareCase.NO_CAUSE} end as case
+from lettered
+where there and accepted_ok and not rejected and most < deliveries_max
+
 --- anomaly share-start-regression
 select partition, client as reader, value as log_offset, time_before as begin_ns, time_ns as end_ns,
        value_before as other_offset, time_before as other_ns

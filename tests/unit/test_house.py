@@ -29,7 +29,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_820,
+    "checkers": 12_880,
     "clusters": 21_500,
     "harness": 39_010,
     "nemesis": 5_060,
@@ -41,7 +41,7 @@ LINES_MAX = {
     "prozess/validation": 11_740,
     "prozess/watch": 2_700,
     "spark_checkers": 5_590,
-    "workloads": 12_530,
+    "workloads": 12_630,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
 

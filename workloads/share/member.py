@@ -7,7 +7,7 @@ offset, delivery count, key and value one by one.
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 
@@ -25,18 +25,18 @@ from prozess.workloads.java import (
     JavaObject,
     JavaOptions,
     JavaThrowable,
+    java_list,
     java_machine,
     java_options,
     java_properties,
 )
 from prozess.workloads.record.members import in_order
 from prozess.workloads.settings import LaunchContext, Property, RoleOptions, Settings, options_of
+from prozess.workloads.share.dead_letters import SET_LIMIT_S, DeadLetters
 from prozess.workloads.share.deliveries import ACCEPT, REJECT, RELEASE, DeliveryRows, Given
 
 POLL_MS = 100
 WAIT_S = 0.05
-SET_LIMIT_S = 20
-"""How long brokers may take to accept the settings of the group."""
 CLOSE_LIMIT_S = 10
 LOOK_EVERY_NS = NS_PER_S // 2
 """How often a member asks for the group's start offsets at most."""
@@ -60,6 +60,7 @@ class ShareOptions(RoleOptions):
     """The number of the group: its cell."""
     group_id: str
     topic: str
+    dead_letter_replicas: int
     settings: dict[str, str]
     """Properties of the group, as brokers spell them."""
     explicit: bool
@@ -106,6 +107,7 @@ class ShareMember:
             else:
                 self._turn()
         self._consumer.close(self._duration.ofSeconds(CLOSE_LIMIT_S))
+        self._group.read_dead_letters()
         self._group.close()
 
     def issued(self) -> int:
@@ -162,11 +164,8 @@ class ShareMember:
         final = dict.fromkeys(again, ACCEPT) | {record: kind for record, kind in decided.items() if kind != RENEW}
         self._process(len(final))
         self._rows.acknowledged(list(final), list(final.values()), self._now_ns())
-        # An acknowledgement is of a record's first copy, and of the next one only after a commit. [ShareFetch, 4.4.0]
-        while final:
-            self._acknowledge(java, final)
-            copies.subtract(final.keys())
-            final = {record: kind for record, kind in final.items() if copies[record]}
+        for part in commits_of(final, copies):
+            self._acknowledge(java, part)
 
     def _decision(self, copies: int) -> int:
         """Draws what becomes of a record. One that a poll gave more than once is not renewed: its first lock has ended."""
@@ -273,6 +272,20 @@ class ShareMember:
         self._client.control.send(messages.DoneEvent(number=order.number))
 
 
+def commits_of(
+    kinds: Mapping[tuple[int, int], int], copies: Mapping[tuple[int, int], int]
+) -> Iterator[dict[tuple[int, int], int]]:
+    """Yields what to acknowledge before each commit, so that every copy of each record is. `copies`: how often a poll gave
+    it.
+
+    Source: ShareFetch.acknowledge (4.4.0) takes the first batch that has the offset, and a commit takes it out of that one.
+
+    Example: records 4 and 5 are accepted, and 5 was given twice: {4, 5}, and then {5}.
+    """
+    for number in range(max((copies[record] for record in kinds), default=0)):
+        yield {record: kind for record, kind in kinds.items() if copies[record] > number}
+
+
 class ShareGroup:
     """The share group as its coordinator has it: its settings, and how far it is in each partition."""
 
@@ -286,6 +299,11 @@ class ShareGroup:
         own: dict[str, Property] = {"default.api.timeout.ms": 2 * REQUEST_MS}
         self._admin = jpype.JClass("org.apache.kafka.clients.admin.Admin").create(
             java_properties(jpype, _BACKOFFS | servers | own)
+        )
+        self._dead_letters = (
+            DeadLetters(client, jpype, _BACKOFFS | servers, options.topic, self._observed)
+            if options.dead_letter_replicas
+            else None
         )
         java = jpype.JClass
         self._partitions = {
@@ -303,6 +321,10 @@ class ShareGroup:
     def set(self) -> None:
         """Sets the group as the trial says, before anybody joins it. Every member does so, with the same values. FatalClient
         if the brokers refuse, or do not answer in time."""
+        settings = self._options.settings
+        if self._dead_letters is not None:
+            self._dead_letters.make(self._admin, self._options.dead_letter_replicas)
+            settings = settings | self._dead_letters.settings
         java = self._jpype.JClass
         resource = java("org.apache.kafka.common.config.ConfigResource")
         operation, entry = (
@@ -310,7 +332,7 @@ class ShareGroup:
             java("org.apache.kafka.clients.admin.ConfigEntry"),
         )
         group = resource(resource.Type.GROUP, self._options.group_id)
-        wanted = [operation(entry(k, v), operation.OpType.SET) for k, v in self._options.settings.items()]
+        wanted = [operation(entry(k, v), operation.OpType.SET) for k, v in settings.items()]
         changes = java("java.util.Collections").singletonMap(group, java_list(self._jpype, wanted))
         unit = java("java.util.concurrent.TimeUnit").SECONDS
         try:
@@ -341,6 +363,11 @@ class ShareGroup:
         """Returns, for each partition of which it is known, (start offset, whether nothing is left)."""
         return {dense: (self._start[dense], lag == 0) for dense, lag in self._lag.items()}
 
+    def read_dead_letters(self) -> None:
+        """Reads the dead-letter queue, if the group has one."""
+        if self._dead_letters is not None:
+            self._dead_letters.read()
+
     def close(self) -> None:
         """Ends the connections of the administration."""
         self._admin.close(self._jpype.JClass("java.time.Duration").ZERO)
@@ -363,14 +390,6 @@ class ShareGroup:
     def _observed(self, kind: ObservationKind, dense: int, value: int, now_ns: int) -> None:
         values: dict[str, int] = {"time_ns": now_ns, "value": value, "partition": dense, "kind": kind}
         self.rows.append(*in_order(OBSERVATIONS, values))
-
-
-def java_list(jpype: ModuleType, items: Iterable[object]) -> JavaObject:
-    """Returns these items as a java.util.ArrayList."""
-    made = jpype.JClass("java.util.ArrayList")()
-    for item in items:
-        made.add(item)
-    return made
 
 
 def code_of(error: JavaThrowable) -> int:
@@ -404,6 +423,7 @@ def launch_share_member(context: LaunchContext) -> Settings:
         group=planned.cell,
         group_id=planned.group_id,
         topic=context.plan.cells[planned.cell].topic_name,
+        dead_letter_replicas=share.dead_letter_replicas,
         settings=group_settings(share, context.plan.java_version(planned)),
         explicit=share.acknowledgement == "explicit",
         release_share=share.release_share,

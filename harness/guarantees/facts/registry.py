@@ -157,6 +157,11 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "the second: the leader may have lost the connection to the member that held the record",
         could=lambda h: possibly(h.moved),
     ),
+    "dead-letter queue may have been out of reach": Fact(
+        "a fault that stops, freezes or cuts off a node was at work for 10 s or longer, from 10 s before the record was last "
+        "given on",
+        could=lambda h: possibly(h.moved),
+    ),
     "offset given away by an election": Fact(
         "there was an unclean election of the partition, so another record may have had the offset before",
         could=lambda h: possibly(h.unclean),

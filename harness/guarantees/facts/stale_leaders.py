@@ -310,6 +310,24 @@ def session_may_have_ended(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
+TRIED_FOR_NS = 10 * NS_PER_S
+"""A broker tries to write a dead letter for longer: four waits, of 1 s to 8 s less a fifth. [ShareGroupDLQStateManager]"""
+
+
+def out_of_reach_for_long(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Was a node stopped, frozen or cut off for so long, when the record was last given or later, that a broker may have
+    given up writing it to the dead-letter queue? Any node counts: which of them led the queue is not known."""
+    begun_ns = envelope.begun_ns(witnesses) - BEFORE_NS - envelope.error_ns
+    parts = [
+        all_true(
+            as_truth((f.end_ns >= begun_ns) & (f.end_ns - f.begin_ns + 2 * envelope.error_ns >= TRIED_FOR_NS)),
+            any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+        )
+        for f in envelope.faults
+    ]
+    return any_true(constant(FALSE, len(witnesses)), *parts)
+
+
 ASKED_AGAIN_NS = NS_PER_S
 """No client here gives up a request, and sends it again on another connection, sooner than this."""
 

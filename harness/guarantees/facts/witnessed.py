@@ -68,6 +68,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     left_open,
     never_written_before_the_first_batch,
     older_epoch_behind_a_newer,
+    out_of_reach_for_long,
     out_of_sync_at_the_end,
     owner_since_before_the_loss,
     send_took_long,
@@ -163,6 +164,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "one delivery short of the limit": explained_by(ShareCase.ONE_SHORT),
     "leader changed while it was held": leader_changed_during_the_send,
     "share session may have ended": session_may_have_ended,
+    "dead-letter queue may have been out of reach": out_of_reach_for_long,
     "offset given away by an election": lambda envelope, witnesses: constant(
         int(elected_unclean(envelope)), len(witnesses)
     ),

@@ -11,7 +11,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "a record is gone, or never reaches its reader: nothing downstream can restore it": (
             *("lost", "lost-transaction", "unreported", "compacted-away", "not-exactly-once", "unprocessed"),
-            *("undelivered", "given-up", "skipped", "invisible", "expired-early", "remote-gap"),
+            *("undelivered", "given-up", "dead-letter-missing", "skipped", "invisible", "expired-early", "remote-gap"),
         ),
         "a record is not the one that was sent, or replicas disagree about it": (
             *("corrupt", "diverged", "phantom", "resurrected", "tombstone-lost", "offset-conflict", "misplaced"),
@@ -28,6 +28,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "rejected-again",
                 "two-holders",
                 "share-start-regression",
+                "dead-letter-extra",
                 "commit-regression",
                 "commit-ahead",
                 "mistimed",

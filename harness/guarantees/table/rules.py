@@ -316,6 +316,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "one delivery short of the limit": (CLIENTS,),
     "leader changed while it was held": (LOG,),
     "share session may have ended": (FAULT, EFFECT),
+    "dead-letter queue may have been out of reach": (FAULT, EFFECT),
     "position was reset": (CLIENTS,),
     "stands twice": (CLIENTS,),
     "within a session": (CLIENTS,),

@@ -147,6 +147,53 @@ _GIVEN_UP = Guarantee(
         _state_lost("given-up"),
     ),
 )
+_DEAD_LETTER_MISSING = Guarantee(
+    anomaly="dead-letter-missing",
+    meaning="A record that was rejected or exhausted is not in the dead-letter queue of its share group.",
+    promise="What a share group rejects or gives up stands in its dead-letter queue.",
+    found=("1 record is missing from the dead-letter queue", "{n} records are missing from the dead-letter queue"),
+    undone="would have written them to the queue",
+    absence=True,
+    nothing="no record was to be in a dead-letter queue",
+    nothing_is_unknown=False,
+    source="KIP-1191: a record that is rejected, or delivered as often as the limit allows, is written to the queue",
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="dead-letter-missing/out-of-reach",
+            when=("dead-letter queue may have been out of reach",),
+            label="a dead-letter queue that is out of reach",
+            reason="a broker tries five times to write to the dead-letter queue, and then archives the record all the same",
+            change="no setting (let the queue have more in-sync replicas)",
+            source="ShareGroupDLQStateManager, SharePartition.initiateDLQAndArchive (4.4.0)",
+        ),
+        *hard("dead-letter-missing", unclean="offset given away by an election", wiped="wiped"),
+        _state_lost("dead-letter-missing"),
+    ),
+)
+_DEAD_LETTER_EXTRA = Guarantee(
+    anomaly="dead-letter-extra",
+    meaning="A record that a member had accepted is in the dead-letter queue of its share group.",
+    promise="A dead-letter queue has what was rejected or given up, and nothing that a member has accepted.",
+    found=("1 accepted record is in the dead-letter queue", "{n} accepted records are in the dead-letter queue"),
+    nothing="no record was in a dead-letter queue",
+    nothing_is_unknown=False,
+    source="KIP-1191: the queue has the records that could not be processed",
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="dead-letter-extra/unseen-delivery",
+            when=("one delivery short of the limit", "share session may have ended"),
+            label="a delivery that was lost on its way",
+            reason="the last delivery that the limit allows was acquired for a member, and never reached it; the acceptance "
+            "came when the record was already archived, which is answered without an error",
+            change="a greater share.delivery.count.limit",
+            source="SharePartition.acknowledgeBatchRecords (4.4.0) skips what is below the start offset",
+        ),
+        *hard("dead-letter-extra", unclean="offset given away by an election", wiped="wiped"),
+        _state_lost("dead-letter-extra"),
+    ),
+)
 _START_REGRESSION = Guarantee(
     anomaly="share-start-regression",
     meaning="The start offset of a share group went back.",
@@ -171,6 +218,8 @@ SHARES = (
     _TWO_HOLDERS,
     _MISCOUNTED,
     _GIVEN_UP,
+    _DEAD_LETTER_MISSING,
+    _DEAD_LETTER_EXTRA,
     _START_REGRESSION,
 )
 """These guarantees, in the order in which reports list them."""

@@ -171,21 +171,22 @@ def plan_transactions_clients(
 ) -> list[PlannedClient]:
     """Plans a transactional producer for each transactional.id of a cell and, where asked for, another that may take it
     over; then one reader per isolation level, and the client that fences all these ids."""
-    transactors = [client for cell in cells for client in _transactors(workload, cell)]
-    fencer = PlannedClient(
-        client=0,
-        role="fencer",
-        name=f"{prefix}fencer",
-        partitions=tuple(p for cell in cells for p in cell.partitions),
-    )
-    return [*transactors, *plan_readers(workload, cells, prefix), fencer]
+    transactors = [client for cell in cells for client in plan_transactors(workload, cell)]
+    return [*transactors, *plan_readers(workload, cells, prefix), plan_fencer(cells, prefix)]
 
 
-def _transactors(workload: WorkloadSpec, cell: Cell) -> list[PlannedClient]:
+def plan_fencer(cells: Sequence[Cell], prefix: str) -> PlannedClient:
+    """Plans the client that fences every transactional.id of these cells in the end."""
+    partitions = tuple(p for cell in cells for p in cell.partitions)
+    return PlannedClient(client=0, role="fencer", name=f"{prefix}fencer", partitions=partitions)
+
+
+def plan_transactors(workload: WorkloadSpec, cell: Cell) -> list[PlannedClient]:
     """Plans the transactional producers of one cell. `instance` 0 works from the start; 1 stands by. A transactional.id
     belongs to its cell."""
-    work = work_as(TransactionsWork, cell.work)
-    transaction = work.configuration
+    assert cell.transaction is not None, cell
+    transaction = cell.transaction
+    work = TransactionsWork(configuration=transaction)
     return [
         PlannedClient(
             client=0,

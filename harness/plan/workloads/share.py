@@ -5,15 +5,25 @@ from collections.abc import Sequence
 from prozess.harness.plan.cell_work import ShareWork, work_as
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
-from prozess.harness.plan.workloads.clients import group_id_of, plan_producers, plan_readers
+from prozess.harness.plan.workloads.clients import (
+    group_id_of,
+    plan_fencer,
+    plan_producers,
+    plan_readers,
+    plan_transactors,
+)
 
 
 def plan_sharing_clients(
     workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
 ) -> list[PlannedClient]:
-    """Plans producers, tailing readers at each isolation level, and the members of each cell's share group (KIP-932)."""
+    """Plans producers, transactional where transactions are to abort, tailing readers at each isolation level, and the
+    members of each cell's share group (KIP-932)."""
+    transactional = [cell for cell in cells if cell.transaction is not None]
     return [
-        *plan_producers(workload, cells, partitions),
+        *plan_producers(workload, [cell for cell in cells if cell.transaction is None], partitions),
+        *(client for cell in transactional for client in plan_transactors(workload, cell)),
+        *([plan_fencer(transactional, prefix)] if transactional else []),
         *plan_readers(workload, cells, prefix),
         *(member for cell in cells for member in _members(cell)),
     ]

@@ -65,7 +65,11 @@ _WORKLOADS: Mapping[str, dict[str, Any]] = {
         },
         "isolation_levels": [],
     },
-    "share": {"traffic": {"producers": PRODUCERS}, "base": _RELIABLE, "isolation_levels": []},
+    "share": {
+        "traffic": {"producers": PRODUCERS},
+        "base": _RELIABLE | {"share_group.dead_letter_replicas": 1},
+        "isolation_levels": [],
+    },
     "tiered": {
         "traffic": {"producers": PRODUCERS},
         "base": _RELIABLE | {"topic.properties.remote.storage.enable": True},

@@ -94,6 +94,8 @@ PLANTS: Mapping[str, Plantable] = {
     "two-holders": Plantable("share"),
     "miscounted": Plantable("share"),
     "given-up": Plantable("share"),
+    "dead-letter-missing": Plantable("share"),
+    "dead-letter-extra": Plantable("share"),
     "share-start-regression": Plantable("share"),
     "remote-gap": Plantable("tiered"),
     "remote-conflict": Plantable("tiered"),

@@ -78,7 +78,7 @@ def deliveries(cell: GeneratedCell, partition: GeneratedPartition, first: int, l
         return np.isin(position, spots_of(cell, name, partition))
 
     kind = np.full(len(position), ACCEPT)
-    kind[planted("rejected-again")] = REJECT
+    kind[planted("rejected-again") | planted("dead-letter-missing")] = REJECT
     kind[planted("given-up") | planted("miscounted")] = RELEASE
     given_ns = partition.read_ns(position)
     held_ns = np.where(planted("two-holders"), HELD_NS, 0)
@@ -129,13 +129,17 @@ def _rows(
 
 def group_offsets(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
     """Rows of `observations`: start offsets of the group, of which some were planted to go back; and in the end, when it was
-    asked to finish, nothing is left."""
+    asked to finish, nothing is left, and the dead-letter queue has what was planted there."""
+    finished_ns = cell.end_ns + 2 * AGAIN_NS + SECOND_NS
+    dead = partition.offsets(spots_of(cell, "dead-letter-extra", partition))
     fallen = np.arange(1, 1 + int(cell.counts["share-start-regression"][partition.rank]))
     start = np.stack([fallen * WATERMARKS_APART, fallen * WATERMARKS_APART - 1], axis=1).ravel()
     for kind, value, time_ns in (
         (ObservationKind.SHARE_START, np.append(0, start), start_answered_ns(1 + len(start))),
         (ObservationKind.DRAIN_BEGUN, np.array([1000]), np.array([cell.end_ns + 2 * AGAIN_NS])),
-        (ObservationKind.SHARE_LAG, np.array([0]), np.array([cell.end_ns + 2 * AGAIN_NS + SECOND_NS])),
+        (ObservationKind.SHARE_LAG, np.array([0]), np.array([finished_ns])),
+        (ObservationKind.DEAD_LETTER, dead, np.full(len(dead), finished_ns)),
+        (ObservationKind.DEAD_LETTERS_READ, np.array([len(dead)]), np.array([finished_ns])),
     ):
         yield {
             "client": np.full(len(value), owner_of(cell, partition)),

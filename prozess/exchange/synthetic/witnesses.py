@@ -228,8 +228,9 @@ def _of_share(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Na
     yield "miscounted", _sent(partition, forgotten, reader=second, begin_ns=begin_ns)
     begin_ns = shares.since_ns(shares.again_ns(cell, partition, beyond))
     yield "miscounted", _sent(partition, beyond, reader=second, begin_ns=begin_ns)
-    begin_ns = shares.since_ns(partition.read_ns(at("given-up")))
-    yield "given-up", _sent(partition, at("given-up"), reader=owner, begin_ns=begin_ns)
+    for name in ("given-up", "dead-letter-missing", "dead-letter-extra"):
+        begin_ns = shares.since_ns(partition.read_ns(at(name)))
+        yield name, _sent(partition, at(name), reader=owner, begin_ns=begin_ns)
     fallen = np.arange(1, 1 + int(cell.counts["share-start-regression"][partition.rank]))
     answered_ns = shares.start_answered_ns(1 + 2 * len(fallen))[1::2]
     offset = fallen * WATERMARKS_APART - 1

@@ -63,6 +63,12 @@ def start(value: int, at_s: float, number: int = A) -> Row:
     return offsets(ObservationKind.SHARE_START, value, at_s, number)
 
 
+def dead_letters(*queue: int) -> list[Row]:
+    """What a member read in the dead-letter queue, to its end, after the group had nothing left."""
+    read = [offsets(ObservationKind.DEAD_LETTER, one, 55) for one in queue]
+    return [*nothing_left(50), *read, offsets(ObservationKind.DEAD_LETTERS_READ, len(queue), 56)]
+
+
 def ended(number: int, exit_code: int) -> Row:
     """A member's end: 0, in order."""
     return {"client": number, "planned": number, "role": Role.READER, "exit_code": exit_code}

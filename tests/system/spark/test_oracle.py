@@ -64,6 +64,7 @@ FAMILIES = tuple(
         ("progress.transactions", "progress.acknowledgements", "progress.admin_calls", "progress.admin_register"),
         ("transactions.isolation", "transactions.exactly_once"),
         (
+            "share.dead_letters",
             "share.given_up",
             "share.miscounted",
             "share.redelivered",

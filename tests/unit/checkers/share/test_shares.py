@@ -2,6 +2,7 @@
 
 import pytest
 
+from prozess.checkers.share.dead_letters import NEVER_READ, dead_letter_extra, dead_letter_missing
 from prozess.checkers.share.deliveries import MAY_BE_HELD, NOT_ASKED, NOT_FINISHED, TOO_LATE
 from prozess.checkers.share.given_up import given_up
 from prozess.checkers.share.miscounted import miscounted
@@ -18,6 +19,7 @@ from tests.support.cells.shares import (
     RELEASE,
     A,
     B,
+    dead_letters,
     ended,
     given,
     nothing_left,
@@ -156,6 +158,55 @@ def test_what_the_group_has_not_finished_was_not_given_up():
     assert given_up(share_cell(released, observations=[drained(50)])).judged == 0
     assert given_up(share_cell(released, observations=[*nothing_left(50)[:1], start(1, 9)])).count == 0
     assert given_up(share_cell(released, observations=[*nothing_left(50)[:1], start(2, 9)])).count == 1
+
+
+def queued(*deliveries, queue, limit=3):
+    return share_cell(*deliveries, observations=queue, delivery_count_limit=limit, dead_letter_replicas=1)
+
+
+def test_what_was_rejected_or_exhausted_and_is_not_in_the_dead_letter_queue_is_missing_there():
+    some = (
+        *(given(A, 0, 1, REJECT), given(A, 1, 1, REJECT)),
+        *(given(A, 2, 1, RELEASE, count=2), given(B, 2, 9, RELEASE, count=3)),
+        given(A, 3, 1, ACCEPT),
+    )
+    found = dead_letter_missing(queued(*some, queue=dead_letters(0)))
+    assert (offsets(found), cases(found), found.judged) == ([1, 2], [ShareCase.NO_CAUSE, ShareCase.AT_LIMIT], 3)
+    assert dead_letter_missing(queued(*some, queue=dead_letters(0, 1, 2))).count == 0
+    unread = dead_letter_missing(queued(*some, queue=nothing_left(50)))
+    assert (unread.count, unread.incomplete) == (0, NEVER_READ)
+    without = dead_letter_missing(share_cell(*some))
+    assert (without.count, without.judged, without.incomplete) == (0, 0, None), "it has no queue"
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        (given(A, 0, 1, REJECT, answered=False),),
+        (given(A, 0, 1, REJECT), given(B, 0, 9, ACCEPT, count=2, answered=False)),  # it may be the accepted one
+        (given(A, 0, 1, RELEASE, count=2),),
+        (given(A, 0, 1, REJECT, count=3) | {"outcome": Outcome.INFO, "code": 0},),
+    ],
+)
+def test_a_record_that_need_not_be_a_dead_letter_is_not_missed(near):
+    assert dead_letter_missing(queued(*near, queue=dead_letters())).count == 0
+
+
+def test_what_the_group_has_not_finished_need_not_be_in_the_queue_yet():
+    read = [row for row in dead_letters() if row["kind"] != ObservationKind.SHARE_LAG]
+    assert dead_letter_missing(queued(given(A, 0, 1, REJECT), queue=read)).count == 0
+    assert dead_letter_missing(queued(given(A, 0, 1, REJECT), queue=[*read, start(1, 51)])).count == 1
+
+
+def test_an_accepted_record_in_the_dead_letter_queue_is_extra_unless_it_may_have_been_exhausted():
+    for count, expected in ((1, [ShareCase.NO_CAUSE]), (2, [ShareCase.ONE_SHORT]), (3, [])):
+        found = dead_letter_extra(queued(given(A, 1, 1, ACCEPT, count=count), queue=dead_letters(1, 1)))
+        assert cases(found) == expected, count
+        assert found.judged == 2
+    doubt = given(B, 1, 9, REJECT, count=2, answered=False)
+    for near in ((given(A, 1, 1, ACCEPT), doubt), (given(A, 1, 1, ACCEPT, answered=False),), (given(A, 1, 1, REJECT),)):
+        assert dead_letter_extra(queued(*near, queue=dead_letters(1))).count == 0
+    assert dead_letter_extra(queued(given(A, 1, 1, ACCEPT), queue=dead_letters(2))).count == 0
 
 
 def test_a_start_offset_that_one_member_was_answered_never_goes_back():

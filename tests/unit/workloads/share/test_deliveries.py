@@ -1,5 +1,7 @@
 """The rows of a share group's member: written before, and completed by what it acknowledged and was answered."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +10,7 @@ from prozess.harness.recording.rows import read_rows
 from prozess.harness.schema import DELIVERIES, MISSING, NONE, READS, Outcome
 from prozess.workloads.record.identity import encoder
 from prozess.workloads.share.deliveries import ACCEPT, RELEASE, DeliveryRows, Given
-from prozess.workloads.share.member import group_settings
+from prozess.workloads.share.member import commits_of, group_settings
 
 CLIENT, GROUP, SENDER = 7, 3, 5
 VALUE = encoder(sender=SENDER, value_bytes=100)
@@ -57,6 +59,43 @@ def test_a_record_that_comes_again_has_a_row_of_its_own_and_answers_are_the_newe
     assert found["answered_ns"].tolist() == [MISSING, 90]
     assert found["renewed_ns"].tolist() == [MISSING, 75]
     assert found["acknowledgement"].tolist() == [NONE, ACCEPT]
+
+
+class Batches:
+    """What Kafka's client holds of a poll: an acknowledgement is of the first batch that has the record, and a commit takes
+    what is acknowledged out of its batch. [ShareFetch, ShareInFlightBatch, 4.4.0]"""
+
+    def __init__(self, batches):
+        self.held = [dict.fromkeys(batch, False) for batch in batches]
+
+    def acknowledge(self, record):
+        next(batch for batch in self.held if record in batch)[record] = True
+
+    def commit(self):
+        self.held = [{record: done for record, done in batch.items() if not done} for batch in self.held]
+
+
+@given(st.lists(st.sets(st.tuples(st.just(0), st.integers(0, 5))), max_size=4))
+def test_every_copy_of_a_record_that_one_poll_gives_is_acknowledged(batches):
+    copies = Counter(record for batch in batches for record in batch)
+    client = Batches(batches)
+    for part in commits_of(dict.fromkeys(copies, ACCEPT), copies):
+        for record in part:
+            client.acknowledge(record)
+        client.commit()
+    assert not any(client.held)
+
+
+def test_acknowledging_each_record_of_a_poll_as_often_as_it_came_leaves_a_copy_without_a_commit_between():
+    client = Batches([{(0, 4)}, {(0, 4), (0, 5)}])
+    for record in [(0, 4), (0, 4), (0, 5)]:
+        client.acknowledge(record)
+    client.commit()
+    assert client.held == [{}, {(0, 4): False}]
+    assert list(commits_of({(0, 4): ACCEPT, (0, 5): RELEASE}, {(0, 4): 2, (0, 5): 1})) == [
+        {(0, 4): ACCEPT, (0, 5): RELEASE},
+        {(0, 4): ACCEPT},
+    ]
 
 
 @given(st.integers(2, 10), st.sampled_from(["4.2.2", "4.3.1", "4.4.0"]))

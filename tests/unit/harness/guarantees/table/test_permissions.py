@@ -32,6 +32,8 @@ def test_acks_1_may_lose_only_if_a_leader_moved_or_died():
 WHOEVER_SENDS = {
     "two-holders": ["two-holders/leader-changed", "two-holders/session-ended"],
     "given-up": ["given-up/limit", "given-up/unseen-delivery"],
+    "dead-letter-missing": ["dead-letter-missing/out-of-reach"],
+    "dead-letter-extra": ["dead-letter-extra/unseen-delivery"],
 }
 """Promises of share groups that no setting of a producer makes firmer: locks and counts are the leader's (KIP-932)."""
 

@@ -131,6 +131,7 @@ SEEN: Mapping[str, Seen] = {
     "one delivery short of the limit": of_case(ShareCase.ONE_SHORT),
     "leader changed while it was held": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
     "share session may have ended": Seen(STABLE, fault(0, "pause", [1], 4, 6)),
+    "dead-letter queue may have been out of reach": Seen(STABLE, fault(0, "pause", [1], 4, 15)),
     "owner since before the loss": COORDINATORS,
     "still unreplicated": Seen([*STABLE, state(4.5, 0, 2, 1, (2, 3))]),
     "leader changed during the send": Seen([*STABLE, state(4.05, 0, 2, 1, (2, 3))]),
