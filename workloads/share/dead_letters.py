@@ -26,7 +26,7 @@ class DeadLetters:
         self, client: Client, jpype: ModuleType, servers: dict[str, Property], topic: str, observe: Observe
     ) -> None:
         self._client, self._jpype, self._servers, self._observe = client, jpype, servers, observe
-        self._name = f"{topic}-dead"
+        self._name = f"dlq.{topic}"  # the least that brokers ask for. [errors.deadletterqueue.topic.name.prefix]
         self._dense = {(topic, number): dense for dense, of, number in client.spec.partitions if of == topic}
 
     @property
