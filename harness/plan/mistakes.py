@@ -14,6 +14,11 @@ VALUE_SHOWN_MAX = 100
 """How many characters of a wrong value a sentence shows."""
 SHOWN_MAX = 3
 """How many mistakes one sentence names."""
+WRONG_KIND = {
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "it must be a table"),
+    **dict.fromkeys(("tuple_type", "list_type"), "it must be a list"),
+}
+"""What pydantic calls a value that is of another kind than is wanted → the rule, in TOML's words."""
 
 
 def explain(problem: ErrorDetails, path: Path, holders: Iterable[object]) -> str:
@@ -29,7 +34,7 @@ def explain(problem: ErrorDetails, path: Path, holders: Iterable[object]) -> str
         return f"{where} is not a known key; {way_out}"
     if problem["type"] == "missing":
         return f"{where} is missing; give it."
-    rule = problem["msg"].removeprefix("Value error, ")
+    rule = WRONG_KIND.get(problem["type"], problem["msg"].removeprefix("Value error, "))
     given = repr(problem["input"])
     if isinstance(problem["input"], dict) or len(given) > VALUE_SHOWN_MAX:
         return (
@@ -42,13 +47,21 @@ def explain(problem: ErrorDetails, path: Path, holders: Iterable[object]) -> str
 
 def innermost(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     """Returns the mistakes that do not only follow from one further inside. A list of workloads whose only one is wrong is
-    reported as empty."""
+    reported as empty. Where a number or a table may stand, a number that is too great is not also reported as no table."""
     paths = [problem["loc"] for problem in problems]
+    of_its_kind = {problem["loc"][:-1] for problem in problems if problem["type"] not in WRONG_KIND}
     return [
         problem
         for problem in problems
         if not any(len(path) > len(problem["loc"]) and path[: len(problem["loc"])] == problem["loc"] for path in paths)
+        and not (problem["type"] in WRONG_KIND and problem["loc"][:-1] in of_its_kind and _is_tag(problem["loc"][-1:]))
     ]
+
+
+def _is_tag(last: Path) -> bool:
+    """Returns whether the last part of a place is what pydantic calls an alternative of a union, and no key: `Between`, or
+    `function-after[_ordered(), Between]`."""
+    return bool(last) and isinstance(last[0], str) and (last[0][:1].isupper() or last[0].startswith("function-"))
 
 
 def written(problem: ErrorDetails, document: object) -> Path:

@@ -176,3 +176,23 @@ def test_true_is_no_number_anywhere_in_a_trial_file(path, value):
     for key in reversed(path):
         document = {key: document}
     assert truths_for_numbers(Trial, document) == [(path, value)]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            {"steps": [{"name": "a", "after": {"condition": "elapsed", "seconds": 1e300}}]},
+            "steps.0.after.seconds = 1e+300: Input should be less than or equal to 604800.",
+        ),
+        ({"topics": 3}, "topics = 3: it must be a table."),
+        (
+            {"backend": "attach", "attach": {"bootstrap_servers": "h:9092"}},
+            "attach.bootstrap_servers = 'h:9092': it must be a list.",
+        ),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_the_words_of_the_file_and_one_mistake_is_reported_once(more, says):
+    with pytest.raises(BadInput) as refused:
+        parse_trial({"name": "x", "title": "t", "workload": "log", **more}, source="x.toml")
+    assert str(refused.value) == f"x.toml: {says}"
