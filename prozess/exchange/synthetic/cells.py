@@ -29,6 +29,9 @@ SHORT_AFTER_NS = 10_000_000_000
 """The ISR is too small so long after the last record, for twice that time."""
 WAIT_NS = 60_000_000_000
 """The time from one unanswered wait to the next."""
+STALLED_FOR_NS = 30_000_000_000
+"""How long a reader is not given what it could read, and a last stable offset stays below the high watermark: more than
+`STALLED_NS` of the kernel."""
 LEADERLESS_NS = 30_000_000_000
 """The time without a leader: more than `Bounds.new_leader_ns`."""
 STALE_APART_NS = 10_000_000_000
@@ -141,7 +144,7 @@ class GeneratedCell:
     @property
     def audit_ns(self) -> int:
         """Returns when the sentinels were sent."""
-        waits = max(self.planted.get(name, 0) for name in ("stuck", "leaderless", "hanging"))
+        waits = max(self.planted.get(name, 0) for name in ("stuck", "stalled", "leaderless", "hanging"))
         stale = -(-self.planted.get("stale-controller", 0) * STALE_APART_NS // WAIT_NS)
         in_turn_ns = max(waits, stale, self.planted.get("unanswered", 0) and 1) * WAIT_NS
         settled_ns = self.close_ns + SECOND_NS - self.end_ns if self.kind == "group" else 0
@@ -166,6 +169,9 @@ class GeneratedCell:
             self.counts[name] = np.bincount(where, minlength=len(self.partitions))
         self._plant_orphans(rng)
         self._plant_moves(rng)
+        self._plant_stalls(rng)
+        self._plant_snapshots(rng)
+        self._plant_unreported(rng)
         if self.planted.get("starved") and len(self.partitions) <= len(self.readers):
             raise BadInput(
                 f"--plant starved: {len(self.partitions)} partitions are too few for one of {len(self.readers)} members to "
@@ -252,7 +258,9 @@ class GeneratedCell:
     def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray]) -> np.ndarray:
         """Returns the inserted records, in order, with sequences of their own; the positions that are acknowledged while the
         ISR is too small; and those that are not acknowledged for too long."""
-        short, stuck = (int(self.counts[name][partition.rank]) for name in ("under-acknowledged", "stuck"))
+        short, stuck, stalled, unreported = (
+            int(self.counts[name][partition.rank]) for name in ("under-acknowledged", "stuck", "stalled", "unreported")
+        )
         last = partition.length - 1
         late = inserted(
             "under-acknowledged",
@@ -271,7 +279,25 @@ class GeneratedCell:
             outcome=Outcome.FAIL,
             invoked_ns=self.waited_ns(np.arange(stuck)),
         )
-        rows = np.concatenate([*put_in, late, vain])
+        unread = inserted(
+            "stalled",
+            np.full(stalled, last),
+            client=self.planter,
+            outcome=Outcome.OK,
+            invoked_ns=self.waited_ns(np.arange(stalled)),
+            sooner_ns=-STALLED_FOR_NS,
+            in_tail=True,
+            in_log=True,
+            in_visible=True,
+        )
+        vanished = inserted(
+            "unreported",
+            np.full(unreported, last),
+            client=self.planter,
+            outcome=Outcome.INFO,
+            invoked_ns=self.end_ns + np.arange(unreported) * STEP_NS,
+        )
+        rows = np.concatenate([*put_in, late, vain, unread, vanished])
         rows = rows[np.argsort(rows["after"], kind="stable")]
         for client in (self.planter, self.zombie, self.waiter):
             mine = np.flatnonzero((rows["client"] == client) & (rows["outcome"] != NONE))
@@ -300,6 +326,36 @@ class GeneratedCell:
         self.counts["unowned"] = np.bincount(chosen[:unowned], minlength=partitions)
         moved = chosen[unowned + rng.integers(0, partitions - unowned, count - unowned)]
         self.counts["moved"] = np.bincount(moved, minlength=partitions)
+
+    def _plant_stalls(self, rng: np.random.Generator) -> None:
+        """Chooses in which partitions a reader stalls, and in which the last stable offset does: in turn."""
+        count, partitions = self.planted.get("stalled", 0), len(self.partitions)
+        for name, stalls in (("stalled", -(-count // 2)), ("unstable-offset", count // 2)):
+            self.counts[name] = np.bincount(rng.integers(0, partitions, stalls), minlength=partitions)
+
+    def _plant_snapshots(self, rng: np.random.Generator) -> None:
+        count, partitions = self.planted.get("snapshot-conflict", 0), len(self.partitions)
+        each = PLANTS["snapshot-conflict"].per_partition or 0
+        if count > each * partitions:
+            raise BadInput(
+                f"--plant snapshot-conflict={count}: the copies of {partitions} partitions have room for {each * partitions} "
+                "wrong producer snapshots. Plant fewer."
+            )
+        chosen = rng.choice(each * partitions, count, replace=False) // each
+        self.counts["snapshot-conflict"] = np.bincount(chosen, minlength=partitions)
+
+    def _plant_unreported(self, rng: np.random.Generator) -> None:
+        """Chooses the partitions of sends of which nobody hears again. A record that nobody can read might be any of them: it
+        is in another partition."""
+        count = self.planted.get("unreported", 0)
+        readable = np.array([p.rank for p in self.partitions if not len(p.edits.corrupt)], dtype=np.intp)
+        if count and not len(readable):
+            raise BadInput(
+                f"--plant unreported: each of the {len(self.partitions)} partitions has an unreadable record (corrupt), "
+                "which might be the one that was not reported. Give more --partitions, or plant fewer that are corrupt."
+            )
+        chosen = readable[rng.integers(0, max(1, len(readable)), count)]
+        self.counts["unreported"] = np.bincount(chosen, minlength=len(self.partitions))
 
     def _plant_compaction(self, rng: np.random.Generator) -> None:
         """Plants anomalies of compaction at keys: their last record is gone although the one before it is there."""
@@ -422,7 +478,7 @@ _COUNTED = (
 """Anomalies that are counted by partition, and have no position."""
 _OF_CELLS = (
     *("two-controllers", "stale-controller", "unanswered", "not-linearizable", "hanging", "orphaned", "unstable"),
-    "starved",
+    *("starved", "stalled", "snapshot-conflict", "unreported"),
 )
 _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))
 _IN_BATCHES = {
@@ -553,13 +609,13 @@ def _commit(
 
 
 def heartbeats(cell: GeneratedCell) -> Columns:
-    """Rows of `heartbeats`: every producer, whoever waits in vain, and every member of a group, is heard of until all have
-    ended. Nobody knows whether a member that was silent for longer than its session still owned a partition, nor for how long
-    a client waited of which nothing was heard. The newcomer of a group is silent until it comes, so that nothing is concluded
-    from what it does not have before."""
+    """Rows of `heartbeats`: every producer, whoever waits in vain, every reader of a log and every member of a group is heard
+    of until all have ended. Nobody knows whether a member that was silent for longer than its session still owned a
+    partition, nor for how long a client waited of which nothing was heard. The newcomer of a group is silent until it comes,
+    so that nothing is concluded from what it does not have before."""
     time_ns = np.arange(FIRST_NS, cell.ended_ns + 1, HEARTBEAT_NS)
     others = {
-        "log": [cell.waiter],
+        "log": [cell.waiter, *cell.readers],
         "transactions": [cell.zombie, cell.successor, cell.waiter],
         "group": list(cell.readers),
         "share": list(cell.readers),

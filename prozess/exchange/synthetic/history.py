@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from prozess.exchange.synthetic import cells as tables
-from prozess.exchange.synthetic import members, shares, tiers, waits
+from prozess.exchange.synthetic import members, shares, snapshots, tiers, waits
 from prozess.exchange.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
 from prozess.exchange.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings
@@ -405,13 +405,17 @@ def _write_others(
             *observed,
             *(c for pair in pairs for c in tables.copies(*pair, _own_logs(*pair))),
             *(c for pair in pairs if pair[0].kind == "tiered" for c in tiers.store_read(*pair)),
+            *(snapshots.observed(*pair) for pair in pairs if pair[0].kind == "log"),
             *shared,
         ],
     )
     _write_all(run, "admin_operations", [waits.admin_operations(options.planted.get("not-linearizable", 0))])
-    _write_all(run, "metrics", [waits.quorum_answers(two, stale)])
+    stable = [c for cell in cells if cell.kind == "log" for c in waits.stable_offsets(cell)]
+    _write_all(run, "metrics", [waits.quorum_answers(two, stale), *stable])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
+    logs = [pair for pair in pairs if pair[0].kind == "log"]
+    _write_all(run, "snapshots", (snapshots.entries(*pair) for pair in logs))
     with _table_writer(run, "replicas") as writer:
         for cell, partition in pairs:
             begins = _own_logs(cell, partition)

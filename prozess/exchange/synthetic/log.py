@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from prozess.exchange.synthetic.plants import INSERTED, NO_POSITIONS, PLANT_CODES
-from prozess.harness.schema import NONE, Outcome, ReadFlag
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
 
 BATCH = 16
 STEP_NS = 1_000
@@ -336,10 +336,11 @@ class GeneratedPartition:
         rows = rows[chosen]
         invoked = rows["invoked_ns"]
         ok = rows["outcome"] == Outcome.OK
+        after_ns = np.where(rows["plant"] == PLANT_CODES["stuck"], VAIN_NS, LATENCY_MIN_NS)
         columns: dict[str, np.ndarray | int] = {
             "client": rows["client"],
             "invoked_ns": invoked,
-            "completed_ns": invoked + np.where(rows["plant"] == PLANT_CODES["stuck"], VAIN_NS, LATENCY_MIN_NS),
+            "completed_ns": np.where(rows["outcome"] == Outcome.INFO, MISSING, invoked + after_ns),
             "log_offset": np.where(ok, offset, NONE),
             "sequence": rows["sequence"],
             "transaction": rows["transaction"],

@@ -74,6 +74,10 @@ PLANTS: Mapping[str, Plantable] = {
     "not-linearizable": Plantable("log", every_cell=True),
     "leaderless": Plantable("log"),
     "stuck": Plantable("log"),
+    "unreported": Plantable("log"),
+    "snapshot-conflict": Plantable("log", per_partition=45),  # within the first batch: 15 offsets, in each of 3 copies
+    # The first one is a reader, which is given the record late, and every second; the others are last stable offsets.
+    "stalled": Plantable("log", implies={"late": 1}, implied_every=2),
     "torn": Plantable("transactions"),
     "lost-transaction": Plantable("transactions"),
     "zombie-write": Plantable("transactions"),

@@ -17,6 +17,7 @@ from prozess.exchange.synthetic.cells import (
     SECOND_NS,
     SHORT_AFTER_NS,
     STALE_APART_NS,
+    STALLED_FOR_NS,
     Columns,
     GeneratedCell,
     log_positions,
@@ -174,6 +175,27 @@ def controllers(two: int, stale: int) -> Columns:
         "node": node,
         "leader_epoch": epochs,
     }
+
+
+def stable_offsets(cell: GeneratedCell) -> list[Columns]:
+    """Rows of `metrics`: in turn a leader answers twice that its last stable offset is the same, below its high watermark.
+    Each time it is a greater one than the last."""
+    names, after_ns = ("last_stable_offset", "high_watermark"), np.array([0, 0, STALLED_FOR_NS, STALLED_FOR_NS])
+    rows = []
+    for partition in cell.partitions:
+        turn = np.repeat(np.arange(cell.counts["unstable-offset"][partition.rank]), len(after_ns))
+        above = np.arange(len(turn)) % 2  # the high watermark
+        columns: Columns = {
+            "client": np.full(len(turn), NONE),
+            "time_ns": cell.waited_ns(turn) + np.resize(after_ns, len(turn)),
+            "value_micro": (turn + above) * MICRO,
+            "metric": np.array([code_of(name) for name in names])[above],
+            "node": NODES[0],
+            "partition": partition.partition,
+            "absent": 0,
+        }
+        rows.append(columns)
+    return rows
 
 
 def quorum_answers(two: int, stale: int) -> Columns:

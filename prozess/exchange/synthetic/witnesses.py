@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from prozess.exchange.synthetic import shares, tiers, waits
+from prozess.exchange.synthetic import shares, snapshots, tiers, waits
 from prozess.exchange.synthetic.cells import (
     CALLBACK_NS,
     CONTROLLERS,
@@ -44,6 +44,7 @@ from prozess.exchange.synthetic.log import (
     EARLIER_NS,
     EPOCH,
     FALLEN_EPOCH,
+    LATENCY_MIN_NS,
     MISREPORTED_BY,
     STEP_NS,
     GeneratedPartition,
@@ -68,7 +69,7 @@ PLANTED = pa.schema(
 """The schema of planted.parquet."""
 _UNSENT = frozenset({"phantom", "misplaced"})
 """Records that nobody sent there: they begin when they are read."""
-_UNREAD = frozenset({"lost-transaction", "under-acknowledged"})
+_UNREAD = frozenset({"lost-transaction", "under-acknowledged", "unreported"})
 """Anomalies of records that no reader gets, or whose send alone is wrong."""
 FOREVER_NS = np.iinfo(np.int64).max
 FIRST_SEND_NS = 0
@@ -160,6 +161,12 @@ def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     number = numbers("unclean")
     leader, begin_ns = np.where(number % 2 == 0, NODES[1], NODES[0]), cell.end_ns + 2 + number * STEP_NS
     yield "unclean", _witnesses(len(number), sequence=EPOCH + 1 + number, reader=leader, begin_ns=begin_ns)
+    offset, node = snapshots.planted_at(cell, partition)
+    sequence = snapshots.remembered_sequences(cell, partition)
+    wrong = _witnesses(len(offset), sequence=sequence, log_offset=offset, reader=node, begin_ns=FIRST_SEND_NS)
+    yield "snapshot-conflict", wrong
+    turn = numbers("unstable-offset")
+    yield "stalled", _witnesses(len(turn), log_offset=turn, begin_ns=cell.waited_ns(turn))
     # Then nobody leads in every other epoch, although the first node could.
     turn = numbers("leaderless")
     epochs = EPOCH + 1 + len(number) + 2 * turn
@@ -280,6 +287,12 @@ def _put_in(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
     for code in np.unique(inserted["plant"]).tolist():
         name, mine = tuple(PLANTS)[code], inserted["plant"] == code
         rows = inserted[mine]
+        if name == "stalled":  # waited for since it was acknowledged
+            columns = {column: rows[column] for column in ("client", "sequence")} | {"log_offset": offsets[mine]}
+            columns["reader"] = owner_of(cell, partition)
+            for also, since_ns in (("late", rows["invoked_ns"]), (name, rows["invoked_ns"] + LATENCY_MIN_NS)):
+                yield also, _witnesses(len(rows), begin_ns=since_ns, **columns)
+            continue
         if name == "stuck":  # no record of it was ever there
             columns = {column: rows[column] for column in ("client", "sequence")}
             yield name, _witnesses(len(rows), begin_ns=rows["invoked_ns"], **columns)
@@ -290,7 +303,7 @@ def _put_in(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
                 len(rows),
                 client=rows["client"],
                 sequence=rows["sequence"],
-                log_offset=offsets[mine],
+                log_offset=offsets[mine] if name != "unreported" else NONE,  # nobody knows where it would be
                 reader=NONE if name in _UNREAD else owner_of(cell, partition),
                 begin_ns=partition.inserted_read_ns(rows) if name in _UNSENT else rows["invoked_ns"],
             ),

@@ -39,6 +39,8 @@ from prozess.harness.interfaces.witnesses import (
     LookupCase,
     ProgressCase,
     RemoteCase,
+    SnapshotCase,
+    StallCase,
 )
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE
@@ -78,18 +80,15 @@ def differences(run, planted_in=None):
 
 ONCE = frozenset(name for name, plant in PLANTS.items() if plant.per_partition == 1)
 EVERYTHING = {name: 1 if name in ONCE else 3 for name in PLANTS}
-OF_SEVERAL = ("misplaced", "starved")
-"""What takes several partitions."""
+OF_SEVERAL = ("misplaced", "starved", "unreported")
+"""What takes several partitions, of which, where some are corrupt, one has no unreadable record."""
 IN_TRANSACTIONS = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
 NOT_GENERATED = {
-    "undeleted": "no topic of a generated log is deleted",
-    "expired-early": "retention removes nothing from a generated log",
-    "unreported": "no send meets an error that its producer has to be informed of",
+    "undeleted": "a topic that is deleted is not audited, and every generated log is",
+    "expired-early": "every generated log begins with its first record: retention removes nothing",
     "unenforced": "no send is one that brokers must refuse",
     "collateral": "no batch has a record that spoils the others",
-    "stalled": "no reader stands still, and nobody samples the last stable offset",
     "not-exactly-once": "nobody copies records from topic to topic",
-    "snapshot-conflict": "no broker leaves a producer snapshot",
     "own-read": "transactions that read take from other clients alone",
     "information-cycle": "transactions that read take from what stands in front of them",
     "write-cycle": "transactions write in the order of their commits",
@@ -151,6 +150,18 @@ def cases(run, anomaly):
         ),
         ("mistimed", 3, {LookupCase.EARLIER: 3}),
         ("stuck", 4, {ProgressCase.ACKNOWLEDGEMENT: 4}),
+        ("stalled", 5, {StallCase.READER: 3, StallCase.STABLE_OFFSET: 2}),
+        (
+            "snapshot-conflict",
+            50,
+            {
+                SnapshotCase.EPOCH: 11,
+                SnapshotCase.LAST_BATCH: 11,
+                SnapshotCase.TRANSACTION: 10,
+                SnapshotCase.TIMESTAMP: 9,
+                SnapshotCase.UNKNOWN_THERE: 9,
+            },
+        ),
         ("leaderless", 4, {ProgressCase.LEADER: 4}),
         ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
         ("stale-controller", 3, {0: 3}),
@@ -172,6 +183,24 @@ def test_each_case_is_planted_in_turn_and_alone_it_breaks_the_promise(tmp_path, 
     assert cases(run, anomaly) == expected
     (cell,) = verdict.cells
     assert cell.anomalies[anomaly].forbidden == planted, "and nothing excuses one"
+
+
+@pytest.mark.parametrize(
+    ("planted", "says"),
+    [
+        (
+            {"snapshot-conflict": 46},
+            "the copies of 1 partitions have room for 45 wrong producer snapshots. Plant fewer.",
+        ),
+        (
+            {"unreported": 1, "corrupt": 1},
+            "each of the 1 partitions has an unreadable record .corrupt., which might be the one",
+        ),
+    ],
+)
+def test_what_cannot_be_planted_beside_the_rest_is_refused_with_the_way_out(tmp_path, planted, says):
+    with pytest.raises(BadInput, match=says):
+        made(tmp_path, rows=2_000, partitions=1, planted=planted)
 
 
 def test_planted_witnesses_are_a_table_with_the_names_and_types_of_found_ones(tmp_path):
@@ -222,7 +251,7 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
         "two-controllers",
         "stale-controller",
     }
-    fixed |= {"not-linearizable"}
+    fixed |= {"snapshot-conflict", "stalled", "unreported", "not-linearizable"}
     fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved", "share-start-regression"}
     fixed |= {name for name, plant in PLANTS.items() if plant.kind == "tiered"}
     for side in differences(run, planted_in=other):
