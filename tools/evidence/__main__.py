@@ -1,7 +1,7 @@
 """Makes the map and writes docs/evidence.md: `python -m tools.evidence [RUN …] [--tables NAME,…]`.
 
 Without a RUN it changes a generated history, and keeps what it knows of recorded ones. Each RUN is the directory of a run
-that was held: that of `prozess run tools/evidence/recorded.toml` has rows in nearly every table.
+of which cells were held: that of `prozess run tools/evidence/recorded.toml` has rows in nearly every table.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
 from tools.evidence.cases import Bench
-from tools.evidence.found import KEPT, Found, generated, of_history, read, write
+from tools.evidence.found import KEPT, Found, generated, merged, of_history, read, write
 from tools.evidence.page import DOCUMENT, render
 
 SEED = 1
@@ -42,10 +42,17 @@ def main() -> int:
             clean = [("generated", generated(Path(folder) / "clean"))]
         for number, (history, run) in enumerate(clean):
             bench = Bench(run, Path(folder) / str(number), seed=SEED)
-            if bench.clean.verdict is not Verdict.HELD:
+            if not bench.held or bench.clean.verdict is Verdict.VIOLATED:
                 _say(f"{run.path} is not held before anything is changed: {bench.clean.sentence}")
                 return 1
-            found[history] = found.get(history, {}) | of_history(bench, tables, _say)
+            _say(
+                "".join(
+                    f"left out, because it is not held: cell {n}\n"
+                    for n in range(len(bench.plan.cells))
+                    if n not in bench.held
+                )
+            )
+            found[history] = merged(found.get(history, {}), of_history(bench, tables, _say))
     write(found, arguments.kept)
     DOCUMENT.write_text(render(found), encoding="utf-8")
     _say(f"wrote {arguments.kept} and {DOCUMENT}")

@@ -42,6 +42,8 @@ class Bench:
         self._tables = {name: history.table(name) for name in TABLES}
         self._cell_of = self._cells()
         self.clean = self._judged()
+        self.held = {number for number, cell in enumerate(self.clean.cells) if cell.verdict is Verdict.HELD}
+        """The cells that a change may show something in: those that are held before."""
 
     def _cells(self) -> dict[str, np.ndarray]:
         """Returns the cell of each row of each table; NONE: of none."""
@@ -92,7 +94,9 @@ class Bench:
         if columns is None:
             return found
         touched = set(self._cell_of[table][rows].tolist())
-        cells = [cell for cell in self.plan.cells if cell.cell in touched or NONE in touched]
+        cells = [
+            cell for cell in self.plan.cells if cell.cell in self.held and (cell.cell in touched or NONE in touched)
+        ]
         self._write(table, columns)
         try:
             verdict = self._judged()
@@ -104,7 +108,7 @@ class Bench:
         finally:
             self._write(table, self._tables[table])
         for cell in cells:
-            outcome = _outcome(verdict.cells[cell.cell], verdict, self.clean.cells[cell.cell])
+            outcome = _outcome(verdict.cells[cell.cell], verdict, self.clean)
             found.setdefault(cell.workload, set()).add(outcome)
         return found
 
@@ -128,8 +132,9 @@ def _parts(table: str, columns: Mapping[str, np.ndarray]) -> Iterator[slice]:
     yield from (slice(low, high) for low, high in pairwise(bounds))
 
 
-def _outcome(cell: CellVerdict, verdict: TrialVerdict, clean: CellVerdict) -> str:
-    """Returns what became of a cell; if it is violated, by what. A trial that is unknown as a whole is so in each cell."""
+def _outcome(cell: CellVerdict, verdict: TrialVerdict, clean: TrialVerdict) -> str:
+    """Returns what became of a cell that was held; if it is violated, by what. A trial that becomes unknown as a whole is so
+    in each cell."""
     wrong = {name for name, of in cell.anomalies.items() if of.outcome is AnomalyOutcome.VIOLATED}
     contradicted = any(CONTRADICTION.lower() in why.lower() for why in verdict.unknown_reasons)
     if not contradicted and any(" failed: " in of.why for of in cell.anomalies.values()):
@@ -137,5 +142,7 @@ def _outcome(cell: CellVerdict, verdict: TrialVerdict, clean: CellVerdict) -> st
     if wrong:
         return f"{VIOLATED}: {', '.join(sorted(wrong))}"
     doubted = {name for name, of in cell.anomalies.items() if of.outcome is AnomalyOutcome.UNKNOWN}
-    doubted -= {name for name, of in clean.anomalies.items() if of.outcome is AnomalyOutcome.UNKNOWN}
-    return UNKNOWN if doubted or verdict.verdict is Verdict.UNKNOWN else HELD
+    before = clean.cells[cell.cell].anomalies.items()
+    doubted -= {name for name, of in before if of.outcome is AnomalyOutcome.UNKNOWN}
+    whole = verdict.verdict is Verdict.UNKNOWN and not set(verdict.unknown_reasons) <= set(clean.unknown_reasons)
+    return UNKNOWN if doubted or whole else HELD

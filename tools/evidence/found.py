@@ -78,6 +78,21 @@ def of_history(
     return found
 
 
+Table = dict[str, dict[str, dict[str, list[str]]]]
+
+
+def merged(known: dict[str, Table], newer: dict[str, Table]) -> dict[str, Table]:
+    """Returns what is known of a history, with what is newer: workloads that the newer one leaves out stay as they are."""
+    found = dict(known)
+    for table, columns in newer.items():
+        old = known.get(table, {})
+        found[table] = {
+            column: {way: old.get(column, {}).get(way, {}) | of for way, of in ways.items()}
+            for column, ways in columns.items()
+        }
+    return found
+
+
 def read(path: Path = KEPT) -> Found:
     """Returns the map that is kept."""
     found: Found = json.loads(path.read_text(encoding="utf-8"))

@@ -30,8 +30,9 @@ cell, and checks it as `prozess check` does a run that is proven. It does so in 
 | far | 2³⁰, or 10¹⁵ in columns of 64 bits: no row has such a value |
 
 The rows are picked by chance, from a seed. The *generated* history has a cell of each workload that `prozess generate` knows.
-The *recorded* one comes from a real cluster and has a pause of a broker in it (`tools/evidence/recorded.toml`): here are
-those of its tables that no generated history has. `python -m tools.evidence RUN` changes a run of yours.
+The *recorded* one comes from a real cluster and has a pause of a broker in it (`tools/evidence/recorded.toml`); one more,
+with tiered storage, has the rows of `remote_segments`. `python -m tools.evidence RUN` changes a run of yours. Cells that are
+not held before anything is changed are left out.
 
 What may become of a change:
 

@@ -22,6 +22,14 @@ class Reason:
 
 
 _RECORDER = "prozess itself writes this table, and a row says the same whichever of its processes wrote it."
+_COPIED = (
+    "Of a client that copies, the copies are judged, which stand in the log with what they were made of. What it says that "
+    "it processed is compared with nothing."
+)
+_COPIER_COMMITS = (
+    "Of a client that copies, a commit is part of a transaction, and what came of it is shown by the copies. That it is "
+    "ahead of what was read is looked for in groups alone."
+)
 _PERMITS = "This decides what is permitted. In a clean history nothing was found that needs an excuse."
 
 REASONS: tuple[Reason, ...] = (
@@ -88,11 +96,24 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "processed",
+        ("started_ns",),
+        ("less",),
+        "Nothing compares when a member began to process a record with when the record was sent, and when the member was "
+        "given it.",
+        missing=True,
+    ),
+    Reason("processed", ("done_ns",), ("none",), _COPIED),
+    Reason("processed", ("log_offset", "sequence"), MOVED, _COPIED),
+    Reason("processed", ("sender",), (*MOVED, "far"), _COPIED),
+    Reason(
+        "processed",
         ("sequence", "sender"),
         ("none",),
         "A step need not say which record it processed: a member that could not read the identity does not. "
         "Its offset says it.",
     ),
+    Reason("commits", ("log_offset",), ("greater", "another's"), _COPIER_COMMITS),
+    Reason("commits", ("position",), ("less",), _COPIER_COMMITS),
     Reason(
         "transactions",
         ("begun_ns", "end_invoked_ns", "completed_ns"),
@@ -103,7 +124,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "transactions",
         ("code",),
-        MOVED,
+        (*MOVED, "none"),
         "A code says why something failed. An abort after an error claims less: its coordinator may have come before it.",
     ),
     Reason(
@@ -196,6 +217,19 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "observations",
+        ("partition",),
+        ("greater", "another's"),
+        "A leader's answers are samples: one that is missing claims less, and one of a broker that did not lead the "
+        "other partition is compared with nothing.",
+    ),
+    Reason(
+        "observations",
+        ("kind",),
+        ("another's",),
+        "What was seen is compared with what else was seen of its kind. A value that is possible there contradicts nothing.",
+    ),
+    Reason(
+        "observations",
         ("leader_epoch",),
         ALL,
         "An answer that names an epoch is compared with answers of the same leader.",
@@ -280,6 +314,13 @@ REASONS: tuple[Reason, ...] = (
         ("exit_code",),
         ALL,
         "How a client ended that closed its files itself is stated by the run stage, by name.",
+    ),
+    Reason(
+        "clients",
+        ("clock",),
+        ("less", "greater", "none", "far"),
+        "A client that has a clock of its own is compared in time with nobody. That leaves a bound on delivery unknown, if "
+        "the trial states one; of order in time less is claimed.",
     ),
     Reason("clients", ("os_pid",), ALL, "The number of a process is for people who look for it in logs."),
     Reason("partitions", ("client",), ALL, _RECORDER),
