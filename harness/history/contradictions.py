@@ -143,6 +143,10 @@ _OF_CLIENTS = (
 """The tables that clients write themselves."""
 _OF_GROUPS = ("processed", "commits", "assignments")
 _OF_OWNERS = ("processed", "commits")
+_NO_MEMBERS = frozenset(
+    {"producer", "keyed-producer", "errors-producer", "transactor", "fencer", "reader", "audit", "observer"}
+)
+"""The roles of clients that never join a group."""
 _IN_SPANS = ("reads", "processed")
 _OF_FAULTS: Mapping[str, str] = {
     "order": "the phases of the fault do not follow one another",
@@ -439,6 +443,8 @@ class _Sought:
                 doubted[f"{planned.name} does not serve the partition"].append(number)
             if table.name in _OF_GROUPS and of["group"] != self._groups.get(client, of["group"]):
                 doubted["the group is not the client's"].append(number)
+            if table.name == "assignments" and planned is not None and planned.role in _NO_MEMBERS:
+                doubted["the client is in no group"].append(number)
             if planned is not None and planned.role in SHARING:
                 continue
             if table.name in _OF_OWNERS and (client, partition) not in self._assigned:

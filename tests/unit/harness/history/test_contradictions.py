@@ -82,6 +82,7 @@ CASES = [
     ("transactions", "completed_ns", MISSING, "a transaction that ended was never completed"),
     ("commits", "client", lambda client: client + 1, "the client was never given the partition"),
     ("assignments", "client", NONE, "there is no such client"),
+    ("assignments", "client", 1, "the client is in no group"),  # a producer of another cell
     ("clients", "ended_ns", -(10**13), "ended_ns is before started_ns"),
     ("clients", "client", 2**30, "there is no such client"),
     ("metadata", "isr", 2**9, "a member of the ISR is no replica"),
