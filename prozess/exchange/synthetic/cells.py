@@ -169,9 +169,10 @@ class GeneratedCell:
             self.counts[name] = np.bincount(where, minlength=len(self.partitions))
         self._plant_orphans(rng)
         self._plant_moves(rng)
-        self._plant_stalls(rng)
-        self._plant_snapshots(rng)
-        self._plant_unreported(rng)
+        apart = rng.spawn(1)[0]  # what is planted elsewhere stays where it is
+        self._plant_stalls(apart)
+        self._plant_snapshots(apart)
+        self._plant_unreported(apart)
         if self.planted.get("starved") and len(self.partitions) <= len(self.readers):
             raise BadInput(
                 f"--plant starved: {len(self.partitions)} partitions are too few for one of {len(self.readers)} members to "

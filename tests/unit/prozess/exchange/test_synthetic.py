@@ -156,9 +156,9 @@ def cases(run, anomaly):
             50,
             {
                 SnapshotCase.EPOCH: 11,
-                SnapshotCase.LAST_BATCH: 11,
+                SnapshotCase.LAST_BATCH: 10,
                 SnapshotCase.TRANSACTION: 10,
-                SnapshotCase.TIMESTAMP: 9,
+                SnapshotCase.TIMESTAMP: 10,
                 SnapshotCase.UNKNOWN_THERE: 9,
             },
         ),
