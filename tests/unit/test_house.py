@@ -36,7 +36,7 @@ LINES_MAX = {
     "prozess": 1_050,
     "prozess/app": 7_135,
     "prozess/campaigns": 7_300,
-    "prozess/exchange": 7_760,
+    "prozess/exchange": 7_810,
     "prozess/testing": 7_240,
     "prozess/validation": 11_740,
     "prozess/watch": 2_700,
