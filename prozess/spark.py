@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from prozess.app.run.check import CheckOptions, check_run, large_tables
 from prozess.app.run.judge import judge_run, judged_tables, write_judged_tables
 from prozess.app.trial_run import checked_run, history_address, history_file, names_in, result_frame
-from prozess.harness.checking.findings import findings_table, nested_table
+from prozess.harness.checking.findings import findings_table, nested_file, nested_table
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import Condition, condition_of
 from prozess.harness.history.readable import readable_columns
 from prozess.harness.history.store import Setting, location_of, opened_run
-from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES
+from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.run_tables.definitions import RUN_TABLES
 from prozess.harness.run_tables.location import sources_of
@@ -77,14 +77,29 @@ def witnesses(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `witnesses`: the records that show what was found. `finding` is the number of the row in
     `findings`. Errors are those of `findings`."""
     with _checked(spark, run) as (directory, _):
-        return result_frame(spark, WITNESSES, nested_table(directory, WITNESSES))
+        return _nested_frame(spark, directory, WITNESSES)
 
 
 def windows(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `windows`: what became of the records of each window of a delivery bound. Errors are those of
     `findings`."""
     with _checked(spark, run) as (directory, _):
-        return result_frame(spark, WINDOWS, nested_table(directory, WINDOWS))
+        return _nested_frame(spark, directory, WINDOWS)
+
+
+LARGE_ROWS = 200_000
+"""A result with more rows is read by tasks, where the run is a directory: the driver would hold each row twice, in Python and
+in its virtual machine."""
+
+
+def _nested_frame(spark: "SparkSession", directory: RunDirectory, table: ResultTable) -> "DataFrame":
+    footer = nested_file(directory, table)
+    if directory.tables is not None or footer.num_rows <= LARGE_ROWS:
+        return result_frame(spark, table, nested_table(directory, table))
+    from prozess.spark_checkers.run_tables import result_of_tasks
+
+    path = (directory.findings / f"{table.name}.parquet").resolve()
+    return result_of_tasks(spark, path, table, footer.num_row_groups)
 
 
 def facts(spark: "SparkSession", run: Path | str) -> "DataFrame":

@@ -209,7 +209,7 @@ class _Spread:
         tasks = tasks_of([unit.rows for unit in units], tasks_max=self._tasks_max)
         if not tasks:
             return []
-        tally = _Tally(self._session, ("partitions", "cells", "rows", "findings", "witnesses"))
+        tally = _Tally(self._session, ("partitions", "cells", "rows", "bytes", "findings", "witnesses"))
         work = _checking(self._location, checkers, [[units[number] for number in task] for task in tasks], tally)
         what = f"checkers: {len(checkers.order)}, {_counted(units)}"
         return findings_from_arrow(self._collect(len(tasks), work, FINDINGS_SCHEMA, what, tally))
@@ -232,7 +232,7 @@ class _Spread:
         """Returns `function(history, item)` for each item, in their order. `what` says what the job is for. `tasks` has the
         numbers of the items of each task. None: a task for each item."""
         tasks = [[number] for number in range(len(items))] if tasks is None else tasks
-        tally = _Tally(self._session, ("done",))
+        tally = _Tally(self._session, ("done", "bytes"))
         work = _applying(self._location, function, items, tasks, tally)
         done = self._collect(len(tasks), work, PICKLED, what, tally)
         return unpickled(done)
@@ -309,9 +309,11 @@ def _checking(
         """
         tally.begin()
         history = location.open_here()
+        history.bytes_since()
         for number in numbers:
             for unit in tasks[number]:
                 found = check_unit(history, unit, checkers)
+                tally.add("bytes", history.bytes_since())
                 tally.add("cells" if unit.partition is None else "partitions", 1)
                 tally.add("rows", unit.rows)
                 tally.add("findings", len(found))
@@ -332,9 +334,11 @@ def _applying(
         """Runs in Spark's Python worker: takes numbers of tasks and yields the results of their items."""
         tally.begin()
         history = location.open_here()
+        history.bytes_since()
         for number in (item for task in numbers for item in tasks[task]):
             result = pickle.dumps(function(history, items[number]))
             tally.add("done", 1)
+            tally.add("bytes", history.bytes_since())
             yield pa.record_batch([pa.array([number]), pa.array([result])], schema=PICKLED)
 
     return apply_to_items

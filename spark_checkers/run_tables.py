@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from prozess.harness.checking.findings import schema_of
 from prozess.harness.errors import HistoryUnreadable, MissingTool
 from prozess.harness.history.readable import ABSENT, MASK_BITS, ReadableColumn, RunNames, names_of
 from prozess.harness.recording.metrics import MICRO
+from prozess.harness.result_tables import ResultTable
 from prozess.harness.run_tables.definitions import RUN_TABLES
 from prozess.harness.run_tables.location import (
     ALL_DAYS,
@@ -30,7 +33,7 @@ from prozess.harness.run_tables.location import (
     rows_of_group,
 )
 from prozess.harness.schema import NONE
-from prozess.spark_checkers.session import Batches, failure_named, map_numbers, to_arrow
+from prozess.spark_checkers.session import Batches, failure_named, fields_of, map_numbers, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,6 +42,8 @@ TASKS_MAX = 64
 """The most tasks that read run directories."""
 RUNS_AT_ONCE = 64
 """How many runs a task hands to Spark together."""
+ROWS_PER_BATCH = 131_072
+"""How many rows of a result a task hands to Spark together."""
 
 
 def run_table(
@@ -143,6 +148,22 @@ def _of_directories(session: "SparkSession", name: str, runs: Sequence[RunSource
             yield from rows_of_group((name,), some)[name].to_batches()
 
     return map_numbers(session, len(runs), read, RUN_TABLES[name].schema, tasks=TASKS_MAX)
+
+
+def result_of_tasks(session: "SparkSession", path: Path, table: ResultTable, row_groups: int) -> "DataFrame":
+    """Returns a result of a check as its file has it, read by Spark's tasks. They must see it under the same path."""
+    from pyspark.sql.functions import col
+
+    def read(numbers: Iterator[int]) -> Batches:
+        if not path.is_file():
+            raise HistoryUnreadable(
+                f"{path} is not here. Spark's workers must see it under this path: put the run on storage that they share."
+            )
+        with pq.ParquetFile(path, memory_map=True) as file:
+            yield from file.iter_batches(ROWS_PER_BATCH, row_groups=list(numbers))
+
+    frame = map_numbers(session, row_groups, read, schema_of(table), tasks=TASKS_MAX)
+    return frame.select(*(col(field.name).alias(field.name, metadata=field.metadata) for field in fields_of(table)))
 
 
 def readable_frame(raw: "DataFrame", columns: Sequence[ReadableColumn], names: RunNames) -> "DataFrame":

@@ -6,7 +6,8 @@ finding is its row in findings.parquet, which therefore has no column for it.
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,12 @@ def nested_table(run: RunDirectory, table: ResultTable) -> pa.Table:
     return _read(run.findings / f"{table.name}.parquet", schema_of(table))
 
 
+def nested_file(run: RunDirectory, table: ResultTable) -> pq.FileMetaData:
+    """Returns the footer of the file of `witnesses` or `windows`. HistoryUnreadable as in `read_findings`."""
+    with _opened(run.findings / f"{table.name}.parquet", schema_of(table)) as file:
+        return file.metadata
+
+
 def result_table(table: ResultTable, values: Mapping[str, Sequence[Any]]) -> pa.Table:
     """Returns a result as an Arrow table, of the values of each of its columns."""
     made = [
@@ -209,18 +216,27 @@ def write_whole(path: Path, table: pa.Table) -> None:
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
+    with _opened(path, schema) as file:
+        return file.read(use_threads=file.metadata.num_rows > _FEW_ROWS)
+
+
+@contextmanager
+def _opened(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+    """A context with a file of these columns. HistoryUnreadable if it is missing, torn or foreign, also while it is read."""
     hint = "Check the run again to write it."
     try:
         # Not read_table: it imports pyarrow.dataset, and that pandas, half a second.
         with pq.ParquetFile(path, memory_map=True) as file:
-            table = file.read(use_threads=file.metadata.num_rows > _FEW_ROWS)
+            found = file.schema_arrow
+            version = (found.metadata or {}).get(_VERSION_KEY, b"none").decode()
+            if version != str(FORMAT_VERSION):
+                raise HistoryUnreadable(
+                    f"{path} has format version {version}; this prozess reads {FORMAT_VERSION}. {hint}"
+                )
+            if found.names != schema.names or found.types != schema.types:
+                raise HistoryUnreadable(f"{path} does not have the columns {', '.join(schema.names)}. {hint}")
+            yield file
     except FileNotFoundError as error:
         raise HistoryUnreadable(f"{path} is missing. {hint}") from error
     except (OSError, pa.ArrowException) as error:
         raise HistoryUnreadable(f"{path} is torn or no Parquet ({str(error).splitlines()[0]}). {hint}") from error
-    version = (table.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
-    if version != str(FORMAT_VERSION):
-        raise HistoryUnreadable(f"{path} has format version {version}; this prozess reads {FORMAT_VERSION}. {hint}")
-    if table.schema.names != schema.names or table.schema.types != schema.types:
-        raise HistoryUnreadable(f"{path} does not have the columns {', '.join(schema.names)}. {hint}")
-    return table

@@ -86,6 +86,8 @@ class TableFile:
         self._asked = 0
         self._statistics: dict[str, dict[int, int | None]] = {}
         self._readers = threading.local()
+        self.read_bytes: int | None = None
+        """How many bytes were read from the file, as they are stored. None: nobody counts them."""
         lost = next((lost for lost in run.lost if lost.table == table.name), None)
         self._lost = frozenset() if lost is None else lost.partitions
         """The partitions of which rows are damaged: it is as if there were none."""
@@ -277,7 +279,14 @@ class TableFile:
         except (OSError, pa.ArrowException) as error:
             self._readers.mine = None
             raise self._unreadable(f"is torn ({_first_line(error)})") from error
+        if self.read_bytes is not None:
+            self.read_bytes += self._stored_bytes(columns, groups)
         return {name: to_numpy(table.column(name)) for name in columns}
+
+    def _stored_bytes(self, columns: Sequence[str], groups: Sequence[int]) -> int:
+        indices = [self.table.column_names.index(name) for name in columns]
+        found = (self.metadata.row_group(group) for group in groups)
+        return sum(int(group.column(index).total_compressed_size) for group in found for index in indices)
 
     def _reader(self) -> pq.ParquetFile:
         """Returns this thread's reader: readers are not safe to share. What is far away is read by a new one each time,

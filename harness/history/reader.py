@@ -155,6 +155,14 @@ class History:
         """The cells of which rows are damaged, and the reason, as a clause. Nothing is judged in them."""
         return unreadable_cells(self.plan, self.run.lost)
 
+    def bytes_since(self) -> int:
+        """Returns how many bytes of the tables were read since this was last asked, as they are stored; 0 the first time,
+        from which on they are counted."""
+        found = sum(file.read_bytes or 0 for file in self.files.values())
+        for file in self.files.values():
+            file.read_bytes = 0
+        return found
+
     def cell_of(self, partition: int) -> Cell | None:
         """Returns the cell of a partition. None: the partition was not planned."""
         return self._cells.get(partition)

@@ -312,7 +312,13 @@ def _s3(setting: Setting, *, bucket: str) -> "fs.FileSystem":
     if endpoint and "://" not in endpoint:
         given["scheme"] = "http" if s3a("connection.ssl.enabled") == "false" else "https"
     given["endpoint_override"] = endpoint
-    return fs.S3FileSystem(**{name: value for name, value in given.items() if value})
+    waits = {"connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
+    return fs.S3FileSystem(**{name: value for name, value in given.items() if value}, **waits)
+
+
+_CONNECT_S, _REQUEST_S = 10, 60
+"""How long an object store may take to accept a connection, and how long it may send nothing. Without them it is 3 s (the AWS
+SDK for C++, ClientConfiguration), and a store that stood still for so long ended a matrix whose last trial was over."""
 
 
 def files_in(filesystem: "fs.FileSystem", directory: str) -> list[tuple[str, str]]:

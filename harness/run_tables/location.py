@@ -29,6 +29,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.run_tables.definitions import FORMAT, RUN_TABLES, RUNS
 from prozess.harness.run_tables.rows_of_run import tables_of, tables_of_all
 from prozess.harness.run_tables.run_files import READ, UNPROVEN, RunFiles
+from prozess.harness.values import no_collection
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -284,7 +285,7 @@ def rows_of_group(names: Sequence[str], runs: Sequence[RunSource]) -> dict[str, 
     """Returns the rows of these run directories in these tables, each in one piece."""
     rows = {name: [RUN_TABLES[name].schema.empty_table()] for name in names}
     for at in range(0, len(runs), _RUNS_TOGETHER):
-        with ExitStack() as open_ones:
+        with no_collection(), ExitStack() as open_ones:
             some = [open_ones.enter_context(opened(source)) for source in runs[at : at + _RUNS_TOGETHER]]
             for name, made in tables_of_all([RunFiles.of(*one) for one in some], names).items():
                 rows[name].append(made)

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pyarrow as pa
 
 from prozess.harness.columns import empty_rows
 from prozess.harness.config.configuration import PROVOCATIONS
+from prozess.harness.history.participants import REVEALED
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.cell_work import ErrorsWork, RecordedWork, ShareWork
-from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.plan import Cell, PlannedClient
 from prozess.harness.schema import (
     CLIENTS,
     MISSING,
@@ -25,6 +27,8 @@ from prozess.harness.schema import (
     RECORDED_ROLES,
     Isolation,
     ObservationKind,
+    Role,
+    role_named,
 )
 
 FACTS = {
@@ -90,25 +94,36 @@ FactRows = list[tuple[Any, ...]]
 
 
 def facts_of(history: History) -> dict[str, pa.Table]:
-    """Returns the facts of a run, as one world, 0."""
+    """Returns the facts of a run, as one world, 0. What clients were, how far audits read and where logs begin is here as
+    it was planned, or unknown: `recorded.sql` reads it from the tables."""
     facts = empty_facts()
     known = history.clients
-    nobody = [MISSING] * (
-        len(known.role) - len(known.reported_until_ns)
-    )  # two that stand for an audit, where there was none
-    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
-    reported_until_ns = known.reported_until_ns.tolist() + nobody
-    for client, values in enumerate(zip(*(column.tolist() for column in columns), reported_until_ns, strict=True)):
-        facts["fact_clients"].append((0, client, *values[:-1], None if values[-1] == MISSING else values[-1]))
+    planned = {c.client: (int(role_named(c.role)), _planned_level(c)) for c in history.plan.clients}
+    # Two stand for an audit, where there was none.
+    revealed = {len(known.reported_until_ns) + n: (int(Role.AUDIT), int(level)) for n, level in enumerate(REVEALED)}
+    nobody = [MISSING] * (len(known.issued) - len(known.reported_until_ns))
+    columns = (known.issued.tolist(), known.acks.tolist(), known.reported_until_ns.tolist() + nobody)
+    for client, (issued, acks, until_ns) in enumerate(zip(*columns, strict=True)):
+        what = planned.get(client) or revealed.get(client) or (0, int(Isolation.NOT_A_READER))
+        clock = 0 if client in revealed else NONE
+        facts["fact_clients"].append((0, client, *what, issued, acks, clock, None if until_ns == MISSING else until_ns))
     of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
     for partition in history.partitions:
-        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
+        known_of = replace(history.partition_history(partition), audit_end={}, log_start=0)
+        add_partition(facts, known_of, world=0, cell=of_cell.get(partition))
     for cell in history.plan.cells:
         of_cell_history = history.cell_history(cell.cell)
         add_cell(facts, cell, world=0, bounds=of_cell_history.bounds)
         facts["fact_out"] = outages(of_cell_history, world=0)  # of the cluster: the same in every cell
         add_serving(facts, of_cell_history, world=0, cell=cell)
     return to_arrow(facts)
+
+
+def _planned_level(client: PlannedClient) -> int:
+    """Returns the isolation level that was planned for a client."""
+    if client.reads_by_command:
+        return int(Isolation.UNREPORTED)
+    return int(Isolation.NOT_A_READER) if client.isolation_level is None else _LEVELS[client.isolation_level]
 
 
 def empty_facts() -> dict[str, FactRows]:

@@ -25,6 +25,7 @@ from prozess.harness.interfaces.checking import Finding
 from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES, Role
+from prozess.spark_checkers.oracle.circles import CYCLES, circles_in
 from prozess.spark_checkers.oracle.facts import facts_of
 from prozess.spark_checkers.oracle.texts import SqlTexts, texts_of
 from prozess.spark_checkers.session import Batches, failure_named, local_master, map_numbers, start_session, to_arrow
@@ -42,6 +43,7 @@ AUDITED = texts_of(
         "reading",
         "stalls",
         "transactions",
+        "cycles",
         "ownership",
         "commits",
         "processing",
@@ -55,14 +57,19 @@ QUERIES = AUDITED.queries
 AS_AUDITED = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound"),
     *("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read"),
+    *CYCLES,
 )
 """The anomalies whose texts hold without an audit, too."""
 _UNAUDITED = texts_of("unaudited_log", "unaudited_reading", "unaudited_transactions")
 UNAUDITED = SqlTexts(
     {**{name: QUERIES[name] for name in AS_AUDITED}, **_UNAUDITED.queries},
-    texts_of("revealed", "views", "log", "unaudited_log", "reading", "transactions", "unaudited_transactions").views,
+    texts_of(
+        *("revealed", "views", "log", "unaudited_log", "reading", "transactions", "cycles", "unaudited_transactions")
+    ).views,
 )
 """The texts for a history that nobody audited: what can be judged all the same."""
+RECORDED = texts_of("recorded").views
+"""The texts of facts that are read from the tables, and not taken from the reading that kernels rely on."""
 FEW_ROWS = 20_000
 """To go through fewer rows takes less time than to compile how."""
 WHOLE_ROWS = 1_200_000
@@ -91,7 +98,8 @@ Rows = Counter[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """Describes what SQL found of one anomaly: the columns that name a witness, `partition` first, and every witness."""
+    """Describes what SQL found of one anomaly: the columns that name a witness, and every witness. The first is `partition`,
+    or `somewhere`, a partition of the cell that is not compared."""
 
     fields: tuple[str, ...]
     rows: Rows
@@ -136,6 +144,7 @@ def second_opinion(
     history = History.open(run)
     of_run = facts_of(history)
     tables = {name: _table_of_run(session, run, name) for name in TABLES}
+    of_run |= _recorded(session, tables, of_run)
     tables |= {name: session.createDataFrame(rows) for name, rows in of_run.items()}
     sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
@@ -149,6 +158,22 @@ def second_opinion(
         chosen = _of_topics(tables, history.ended, gone=texts is UNAUDITED, first_revealed=first)
         found += _compared(session, chosen, sizes, mine, texts, cells, workers=workers)
     return found
+
+
+def _recorded(
+    session: "SparkSession", tables: "Mapping[str, DataFrame]", of_run: Mapping[str, pa.Table]
+) -> dict[str, pa.Table]:
+    """Returns the facts that SQL reads from the tables itself (`recorded.sql`), in the form of the planned ones."""
+    planned = {name.replace("fact_", "planned_"): of_run[name] for name in RECORDED}
+    given = {name: tables[name] for name in ("observations", "reads", "clients")}
+    given |= {name: session.createDataFrame(rows) for name, rows in planned.items()}
+    with failure_named("read the history in SQL", "", _first_line):
+        for name, frame in given.items():
+            frame.createOrReplaceTempView(name)
+        found = {name: to_arrow(session.sql(text)) for name, text in RECORDED.items()}
+        for name in given:
+            session.catalog.dropTempView(name)
+    return {name: rows.select(of_run[name].column_names).cast(of_run[name].schema) for name, rows in found.items()}
 
 
 def _compared(
@@ -269,7 +294,7 @@ def ask(
         _perform(session, made, needs, compiled)
         for name in (*tables, *views):  # Spark frees what nobody names
             session.catalog.dropTempView(name)
-        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
+        return {anomaly: _opinion(anomaly, found[anomaly]) for anomaly in anomalies}
 
 
 def _first_line(error: Exception) -> str:
@@ -356,7 +381,10 @@ def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 session.conf.set(name, was)
 
 
-def _opinion(table: pa.Table) -> Opinion:
+def _opinion(anomaly: str, table: pa.Table) -> Opinion:
+    for cycle in CYCLES:
+        if cycle == anomaly:
+            return Opinion(("somewhere", "case"), circles_in(cycle, table))
     names = tuple(table.column_names)
     fields = ("partition", *(name for name in names if name != "partition"))
     columns = [table.column(name).to_pylist() for name in fields]

@@ -19,6 +19,7 @@ from functools import cache
 from importlib.resources import files
 
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
+from prozess.harness.guarantees.facts.witnessed import BY_WRITES_CASES
 from prozess.harness.interfaces import witnesses
 from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, SHARE_WAY_NS, STALLED_NS
 from prozess.harness.plan.plan import SENTINEL_CLIENT
@@ -98,6 +99,7 @@ CONSTANTS = {
     "CLOSE": 4,
     "ASSIGNED": 1,
     **{one.name: int(one) for one in Acknowledgement},
+    "BY_WRITES_ALONE": BY_WRITES_CASES[1],
     "TOO_LATE": 121,
     "SOUGHT": 2,
     "RESET": 3,
@@ -155,7 +157,8 @@ class _Text:
 _HEADING = re.compile(r"^--- (view|anomaly|fragment) ([\w-]+)(?:\(([\w; ]+)\))?$", re.MULTILINE)
 _NAMED = re.compile(r"\{([\w.]+)(?:\(([^{}]*)\))?\}")
 _FILES = (
-    *("views", "revealed", "log", "unaudited_log", "errors", "snapshots", "transactions", "unaudited_transactions"),
+    *("recorded", "views", "revealed", "log", "unaudited_log", "errors", "snapshots", "transactions", "cycles"),
+    "unaudited_transactions",
     *("copies", "reading", "unaudited_reading", "stalls", "delivery", "ownership", "commits", "processing", "leaders"),
     "shares",
     "tiers",

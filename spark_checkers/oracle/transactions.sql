@@ -1,7 +1,6 @@
 -- The second opinion on transactions. What a record should be follows from its transaction, wherever it stands.
 --
--- Cycles among transactions (`information-cycle`, `write-cycle`) have no text, because SQL would need recursion. Unit
--- tests compare them with brute force on small cells instead.
+-- Cycles among transactions are in `cycles.sql`.
 
 --- fragment judged_record
 -- Records of transactions, with what became of these.

@@ -4,6 +4,11 @@
 -- What a client was not reported an abort, it is not reported here either.
 select world, cell, cast(null as bigint) as open_ns from fact_cells
 
+--- view reads_until
+-- It is not reported when its end was asked for, but when that was over.
+select world, client, transaction, begun_ns, if(completed_ns = {MISSING}, {FOREVER}, completed_ns) as until_ns
+from transactions where transaction != {NONE}
+
 --- view queued
 -- An acknowledgement says where a record of a transaction ought to stand. Whether it is shown, a consumer must say.
 select s.*, v.sender is not null and c.sender is not null as shown

@@ -17,6 +17,7 @@ OTHER_CODE = ("benchmarks", "docs", "tests", "tools", "trials")
 FILES_IN_A_FOLDER_MAX = 25
 ALIKE = {
     "clusters/install/locks": "each file says what the jars of one version are",
+    "spark_checkers/oracle": "each .sql file has the texts of one subject; five modules fill them in, and ask them",
     "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
     "tests/system/trials": "each tests trials of one kind on real Kafka",
@@ -31,16 +32,16 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 LINES_MAX = {
     "checkers": 12_880,
     "clusters": 21_500,
-    "harness": 39_100,
+    "harness": 39_210,
     "nemesis": 5_060,
-    "prozess": 1_050,
+    "prozess": 1_060,
     "prozess/app": 7_135,
     "prozess/campaigns": 7_300,
     "prozess/exchange": 7_860,
     "prozess/testing": 7_240,
     "prozess/validation": 11_740,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_590,
+    "spark_checkers": 5_860,
     "workloads": 12_630,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -10,7 +10,6 @@ one moment. Records that could not be read, and sentinels, are left out.
 """
 
 import contextlib
-import gc
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -30,12 +29,13 @@ from prozess.harness.errors import BadInput
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import SENTINEL_CLIENT, EvidenceGap
 from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role
+from prozess.harness.values import no_collection
 
 
 def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "auto") -> Imported:
     """Returns the history in a file. BadInput with the line, the value, the rule and the way out, if it is none of
     Jepsen's."""
-    with _no_collection():
+    with no_collection():
         read = read_at_once(path) or read_one_by_one(path)
     whole = whole_lines_of(path)
     if whole.others and not len(read.columns.sends["line"]) and not len(read.columns.runs["time"]):
@@ -171,18 +171,6 @@ def read_one_by_one(path: Path) -> JepsenRead:
 def of_nemesis(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yields those lines that report the nemesis."""
     return (line for line in lines if _OF_NEMESIS.search(line[1]))
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Values are lists in lists, and in no cycle: looking for cycles among them costs as much as reading them."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 # The faults of Jepsen's nemesis, as its history states them: windows of faults whose effects nobody observed.

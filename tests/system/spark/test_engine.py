@@ -190,10 +190,15 @@ def test_spark_shows_what_each_job_is_for_and_did_and_afterwards_the_session_des
     assert newest[0] == "mine"
     said = [description for description in newest if "prozess check" in description]
     witnesses = sum(finding.result.count for finding in found)
-    assert said[0] == (
-        f"prozess check {run.path.name}: done: checkers: partitions: 8, cells: 0, rows: 60,000, findings: 8, "
-        f"witnesses: {witnesses:,}, failed attempts: 0"
+    begin, end = (
+        f"prozess check {run.path.name}: done: checkers: partitions: 8, cells: 0, rows: 60,000, bytes: ",
+        f", findings: 8, witnesses: {witnesses:,}, failed attempts: 0",
     )
+    assert said[0].startswith(begin)
+    assert said[0].endswith(end)
+    read_bytes = int(said[0].removeprefix(begin).removesuffix(end).replace(",", ""))
+    stored = {path.stem: path.stat().st_size for path in run.history.glob("*.parquet")}
+    assert stored["sends"] / 20 < read_bytes < sum(stored.values()), "some columns of the tables, once"
     assert said[1] == f"prozess check {run.path.name}: checkers: 1, partitions: 8, cells: 0, rows: 60,000"
 
 
@@ -203,7 +208,8 @@ def test_a_task_whose_worker_was_killed_is_tried_again_and_nothing_is_counted_tw
     assert [finding.partition for finding in findings] == list(range(8))
     assert {finding.result.incomplete for finding in findings} == {"päid"}
     done = next(description for description in described(session) if ": done: " in description)
-    assert done.endswith("partitions: 8, cells: 0, rows: 60,000, findings: 8, witnesses: 8, failed attempts: 1")
+    assert done.endswith(", findings: 8, witnesses: 8, failed attempts: 1")
+    assert "partitions: 8, cells: 0, rows: 60,000, bytes: " in done
 
 
 def test_a_module_that_the_workers_lack_is_named_with_the_way_out(session):
@@ -351,7 +357,7 @@ def test_a_master_that_is_none_is_named(need):
 
 
 def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_configuration_stays_as_it_was(
-    session, tmp_path
+    session, tmp_path, monkeypatch
 ):
     generate_history(tmp_path / "run", rows=4000, partitions=3, plant="lost=2,duplicate=1", workloads=["log"], seed=5)
     session.sql("SELECT 1").collect()  # at its first query Spark writes its warehouse as a URI
@@ -369,6 +375,10 @@ def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_c
     assert found.where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0] == 2
     joined = shown.withColumnRenamed("anomaly", "shown").join(found, "finding")
     assert joined.where("shown = anomaly").count() == shown.count() >= 3
+    monkeypatch.setattr(in_session, "LARGE_ROWS", 0)  # as if there were very many
+    by_tasks = in_session.witnesses(session, again.path)
+    assert sorted(by_tasks.collect()) == sorted(shown.collect())
+    assert [field.metadata for field in by_tasks.schema] == [field.metadata for field in shown.schema]
     asked = (in_session.facts, in_session.verdict_inputs, in_session.windows)
     frames = {ask.__name__: ask(session, again.path) for ask in asked} | {"findings": found, "witnesses": shown}
     for name, frame in frames.items():

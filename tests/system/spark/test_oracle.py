@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from prozess.app.run.check import CheckOptions, check_run
@@ -15,11 +16,14 @@ from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_cell, check_partition
+from prozess.harness.history import reader
+from prozess.harness.history.participants import client_facts
 from prozess.harness.interfaces.checking import CellHistory, Finding, PartitionHistory
 from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import ObservationKind, Outcome
+from prozess.harness.schema import ObservationKind, Outcome, Role
+from prozess.spark_checkers.oracle.circles import CYCLES
 from prozess.spark_checkers.oracle.second_opinion import (
     QUERIES,
     TINY_PLANS,
@@ -40,6 +44,7 @@ from tests.support.paths import ROOT
 from tests.support.shown_histories import VARIABLE, parts_of
 from tests.support.small_runs import START_NS, make_small
 from tests.support.spoiled_jepsen import spoiled_jepsen
+from tests.unit.checkers.transactions.test_cycles_by_brute_force import drawn as drawn_cycles
 
 pytestmark = pytest.mark.spark
 SHOWING_S = 300
@@ -47,8 +52,6 @@ RETRIES = "tests/processes/workloads/group/test_retry_topics.py"
 ASKED = [name for name in OF_PARTITIONS if name in QUERIES]
 KERNELS = select(ASKED).kernels
 HISTORIES = 300
-WITHOUT_TEXT = {"information-cycle", "write-cycle"}
-"""Cycles need recursion: unit tests compare them with brute force."""
 SHOWING = sorted(
     str(path)
     for folder in ("log", "reading", "groups", "share", "transactions", "progress")
@@ -180,8 +183,19 @@ def test_on_hundreds_of_cells_with_a_delivery_bound_kernels_and_sql_find_the_sam
     assert disagreements(findings, opinions, cells) == ()
 
 
-def test_every_anomaly_has_a_text_but_for_cycles():
-    assert set(QUERIES) == set(ANOMALIES) - WITHOUT_TEXT
+@pytest.mark.long  # its cheaper neighbour is the history with everything that can be planted
+def test_on_hundreds_of_cells_with_cycles_kernels_and_sql_find_the_same(session):
+    kernels = select(CYCLES).cell
+    histories = [drawn_cycles(seed).cell() for seed in range(CELLS)]
+    findings = [f for world, h in enumerate(histories) for f in moved(check_cell(h, kernels), world)]
+    seen = {(f.anomaly, int(case)) for f in findings for case in f.result.witnesses["case"]}
+    assert len(seen) == 4, "cycles of every kind were drawn"
+    opinions, cells = asked(session, [(list(h.partitions.values()), h) for h in histories], CYCLES)
+    assert disagreements(findings, opinions, cells) == ()
+
+
+def test_every_anomaly_has_a_text():
+    assert set(QUERIES) == set(ANOMALIES)
 
 
 @pytest.mark.long
@@ -233,8 +247,9 @@ def test_a_generated_history_with_everything_that_can_be_planted_is_found_the_sa
     assert second_opinion(run, findings, workers=1, session=session) == ()
 
 
-def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
-    made = make_small(tmp_path)
+def lossy_run(folder):
+    """A run of one partition, whose record 1 of 0 to 2 was acknowledged and is gone."""
+    made = make_small(folder)
     sends = [{"sequence": n, "log_offset": n, "outcome": Outcome.OK, "partition": 0, "size": 9} for n in range(3)]
     made.send(1, [row | {"invoked_ns": START_NS + n, "completed_ns": START_NS + n + 5} for n, row in enumerate(sends)])
     sentinel = {"sequence": 0, "log_offset": 3, "outcome": Outcome.OK, "partition": 0, "invoked_ns": START_NS + 50}
@@ -246,13 +261,54 @@ def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
     made.write("reads", 5, [*given, given[0] | {"log_offset": 3, "sender": SENTINEL_CLIENT, "sequence": 0}])
     seen = {"kind": ObservationKind.AUDIT_COMPLETE, "value": 3, "partition": 0, "isolation": 0}
     made.write("observations", 5, [seen])
+    return made.run
+
+
+def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
+    run = lossy_run(tmp_path)
     some = ("lost", "duplicate", "unseen", "phantom")  # all of them are asked of files above
-    findings = check_run(made.run, CheckOptions(engine="local", anomalies=some))
+    findings = check_run(run, CheckOptions(engine="local", anomalies=some))
     assert [(f.partition, f.result.count) for f in findings if f.anomaly == "lost" and f.result.count] == [(0, 1)]
-    assert second_opinion(made.run, findings, workers=1, session=session) == ()
+    assert second_opinion(run, findings, workers=1, session=session) == ()
     monkeypatch.setitem(QUERIES, "lost", "select partition, client, sequence from sent")
-    said = second_opinion(made.run, findings, workers=1, session=session)
+    said = second_opinion(run, findings, workers=1, session=session)
     assert said == ("lost in cell 0: the kernel counted 1, SQL 3",)
+
+
+def no_end(seen):
+    """What would be read of audits if none were found."""
+    return {}
+
+
+def late_start(seen):
+    """What would be read of log starts if they were one record behind the lost one."""
+    return {0: 2}
+
+
+def no_producers(plan, table, **more):
+    """What would be read of clients if producers were taken for readers."""
+    known = client_facts(plan, table, **more)
+    return replace(known, role=np.where(known.role == Role.PRODUCER, Role.READER, known.role).astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("function", "wrong", "said"),
+    [
+        ("audit_claims", no_end, "lost in cell 0: the kernel counted 0, SQL 1"),
+        pytest.param(
+            *("log_starts", late_start, "lost in cell 0: the kernel counted 0, SQL 1"), marks=pytest.mark.long
+        ),
+        pytest.param(
+            *("client_facts", no_producers, "phantom in cell 0: the kernel counted 2, SQL 0"), marks=pytest.mark.long
+        ),
+    ],
+    ids=["the end of the audit", "the start of the log", "the roles of clients"],
+)
+def test_what_the_kernels_reading_gets_wrong_does_not_fool_both(session, tmp_path, monkeypatch, function, wrong, said):
+    monkeypatch.setattr(reader, function, wrong)
+    run = lossy_run(tmp_path)
+    findings = check_run(run, CheckOptions(engine="local", anomalies=("lost", "phantom")))
+    assert said in second_opinion(run, findings, workers=1, session=session)
 
 
 @pytest.mark.parametrize(
