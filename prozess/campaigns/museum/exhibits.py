@@ -136,12 +136,14 @@ def _of_ticket(exhibit: Exhibit, known: dict[str, int], forbidden: int) -> int:
 
 
 def _verdict(cells: Iterable[CellVerdict], verdict: TrialVerdict | None, attempt: TrialAttempt) -> tuple[Verdict, str]:
-    """Returns the worst verdict of these cells, and why it is unknown. A run that is unknown as a whole makes it so: an
-    expectation that was not met is of no cell."""
+    """Returns the worst verdict of these cells, and why it is unknown. A run that is unknown as a whole makes it so, and so
+    does an expectation that was not met, which is of no cell."""
     if verdict is None:
         return Verdict.UNKNOWN, f"no verdict: {attempt.why}"
     if verdict.verdict is Verdict.UNKNOWN:
         return Verdict.UNKNOWN, next(iter(verdict.unknown_reasons), verdict.sentence)
+    if missed := [one for one in verdict.expectations if not one.reached]:
+        return Verdict.UNKNOWN, f"the situation was not reached: step {missed[0].step!r}: {missed[0].seen}"
     found = {cell.verdict for cell in cells}
     if not found:
         return Verdict.UNKNOWN, "the run has no cell of this release"

@@ -18,7 +18,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_exhibits, known_trials, load_trial, parse_trial
-from prozess.harness.verdict import CellAnomaly, CellVerdict, TrialVerdict, Verdict
+from prozess.harness.verdict import CellAnomaly, CellVerdict, ExpectationResult, TrialVerdict, Verdict
 from tests.support.paths import ROOT
 
 BY_RUN, BY_CELL = "KAFKA-15489", "librdkafka#4844"
@@ -101,6 +101,17 @@ def test_a_new_release_that_is_unknown_makes_nothing_count():
     found = found_of(exhibit(BY_RUN), SHOWN, unknown)
     assert not found.counts
     assert found.of(Release.MENDED)[0].why == "a step was not reached"
+
+
+def test_a_violation_whose_situation_was_not_reached_shows_nothing_of_the_ticket():
+    missed = ExpectationResult(
+        step="a message waits", expected="it is delivered", reached=False, seen="no message matched"
+    )
+    found = found_of(exhibit(BY_RUN), SHOWN.model_copy(update={"expectations": (missed,)}), HELD)
+    assert (found.shown, found.counts) == (0, False)
+    assert (
+        found.of(Release.AFFECTED)[0].why == "the situation was not reached: step 'a message waits': no message matched"
+    )
 
 
 def test_findings_that_the_ticket_does_not_explain_are_named_beside_it():
