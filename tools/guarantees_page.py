@@ -73,6 +73,12 @@ _OVERVIEW = """\
 
 What harms most comes first. An anomaly is *forbidden* unless a rule permits it. It is excused only if the run recorded the \
 cause, such as an unclean election.
+
+| what is wrong | anomalies |
+|---|---|
+"""
+_BY_ANOMALY = """
+## What may permit each anomaly
 """
 _HARM = """
 **{harmed}**
@@ -111,6 +117,9 @@ def render() -> dict[str, str]:
 
 def _overview() -> str:
     parts = [_OVERVIEW]
+    for harmed, anomalies in HARM.items():
+        parts.append(f"| {harmed} | {', '.join(f'[`{name}`](guarantee-rules.md#{name})' for name in anomalies)} |\n")
+    parts.append(_BY_ANOMALY)
     for harmed, anomalies in HARM.items():
         parts.append(_HARM.format(harmed=harmed[0].upper() + harmed[1:]))
         for name in anomalies:

@@ -42,6 +42,8 @@ def out_of_sequence(history: PartitionHistory) -> KernelResult:
     if history.compacted:
         return KernelResult(no_witnesses(), count=0, judged=0)
     starts = {node: copy.log_start for node, copy in sorted(history.copies.items())}
+    if not starts:
+        return KernelResult(no_witnesses(), 0, 0, unread_copies(history))
     together = [starts] if len(history.replicas["node"]) <= _FEW else [{node: start} for node, start in starts.items()]
     found, judged = list[Columns](), 0
     for some in together:

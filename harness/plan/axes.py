@@ -127,6 +127,11 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
         return 'producer.command and producer.client = "command" belong together'
     if producer.client == "command":
         return _why_invalid_command(combination)
+    if producer.client == "java" and combination.axes["workload"] in _LIBRDKAFKA_ALONE:
+        return (
+            f"the producers of workload {combination.axes['workload']} use librdkafka, not producer.client=java; those of transactions and "
+            "verifiable may use Kafka's"
+        )
     if isinstance(own, ShareConfiguration) and version_numbers(own.client_version or "4.2") < SHARE_GROUPS_SINCE:
         return f"client_version={own.client_version} has no share groups for production (KIP-932), 4.2.0 has"
     clients: list[ProducerConfiguration | GroupConfiguration | CopierConfiguration] = [combination.producer]
@@ -146,6 +151,8 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
 
 COMMAND_PLACEHOLDERS = ("python",)
 """The placeholders in the command of a producer or a consumer."""
+_LIBRDKAFKA_ALONE = ("log", "group", "compaction", "share", "exactly-once")
+"""The kinds of workload whose producers are librdkafka's."""
 _TAKES_COMMANDS = ("verifiable", "verifiable-share")
 """The kinds of workload whose producers may be programs of your own."""
 

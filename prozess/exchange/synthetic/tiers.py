@@ -64,12 +64,13 @@ def plant_tiers(cell: GeneratedCell, rng: np.random.Generator) -> None:
             )
         where = np.sort(rng.choice(len(room) * len(cell.partitions), count, replace=False)) if count else NO_POSITIONS
         cell.spots[name] = [room[where[where // len(room) == rank] % len(room)] for rank in range(len(cell.partitions))]
+    # Where a full segment is planted as not copied, the one before it stays whole: its end says what is missing.
+    before = (first.length - 1) // length * length - 2 * length
+    free = np.flatnonzero([before not in spots for spots in cell.spots["remote-gap"]])
     count = cell.planted.get("uncopied", 0)
-    if count > len(cell.partitions):
-        raise BadInput(f"--plant uncopied={count}: there are {len(cell.partitions)} partitions for it. Plant fewer.")
-    cell.counts["uncopied"] = np.bincount(
-        rng.choice(len(cell.partitions), count, replace=False), minlength=len(cell.partitions)
-    )
+    if count > len(free):
+        raise BadInput(f"--plant uncopied={count}: there are {len(free)} partitions for it. Plant fewer.")
+    cell.counts["uncopied"] = np.bincount(rng.choice(free, count, replace=False), minlength=len(cell.partitions))
     where = rng.integers(0, len(cell.partitions), cell.planted.get("remote-left", 0))
     cell.counts["remote-left"] = np.bincount(where, minlength=len(cell.partitions))
 

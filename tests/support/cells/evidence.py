@@ -157,6 +157,7 @@ def plan(
     controls: Sequence[Mapping[str, Any]] = (),
     required: bool = False,
     base: Mapping[str, Any] | None = None,
+    workload: str = "log",
 ) -> Plan:
     """A plan with one partition per cell on brokers 1, 2, 3."""
     return make_plan(
@@ -164,6 +165,7 @@ def plan(
             {
                 "name": "made-by-hand",
                 "title": "made by hand",
+                "workload": workload,
                 "control": "required" if required else "optional",
                 "controls": list(controls),
                 "topics": {"partitions": 1, "placement": [[1, 2, 3]]},

@@ -196,3 +196,12 @@ def test_a_value_of_another_kind_is_refused_in_the_words_of_the_file_and_one_mis
     with pytest.raises(BadInput) as refused:
         parse_trial({"name": "x", "title": "t", "workload": "log", **more}, source="x.toml")
     assert str(refused.value) == f"x.toml: {says}"
+
+
+@pytest.mark.parametrize("kind", ["log", "group", "compaction", "share", "exactly-once"])
+def test_a_java_producer_is_refused_by_the_plan_where_the_workload_runs_librdkafkas(kind):
+    with pytest.raises(BadInput, match=f"the producers of workload {kind} use librdkafka, not producer.client=java"):
+        make_plan(
+            parse_trial({"name": "x", "title": "x", "workload": kind, "base": {"producer.client": "java"}}, source="x"),
+            seed=1,
+        )

@@ -101,7 +101,9 @@ def test_only_the_columns_that_are_asked_for_come_in_that_order(stored):
 
 
 def test_a_table_that_there_is_not_is_refused(stored):
-    with pytest.raises(BadInput, match=r"a history has no table 'sent'\. Its tables are assignments, "):
+    with pytest.raises(
+        BadInput, match=r"a history has no table 'sent'\. Its tables are admin_operations, assignments, "
+    ):
         prozess.load(stored.path).history("sent")
 
 

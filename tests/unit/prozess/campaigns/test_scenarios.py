@@ -152,7 +152,7 @@ def test_runs_of_one_trial_on_several_metadata_modes_stand_side_by_side(run_of):
     told = table_text([run_of(killed, late), run_of(killed, variant=zookeeper)])
     assert "| safe | kraft-isolated 4.4.0 | zookeeper 3.9.2 |" in told
     assert "| step 0 | new leader 3.5 s, slowest 4.0 s; gap 5.5 s | new leader 3.5 s" in told
-    assert "| step 1 | gap under 1 s | not struck |" in told
+    assert "| step 1 | gap under 1 s | not hit |" in told
 
 
 def test_the_table_is_written_anew_between_its_marks_and_nowhere_else(tmp_path, run_of):

@@ -245,7 +245,7 @@ def test_an_empty_history_is_not_held(tmp_path):
     for path in run.history.iterdir():
         path.unlink()
     assert judged(run) is Verdict.UNKNOWN
-    assert "history/assignments.parquet is missing (and" in run.verdict.read_text(encoding="utf-8")
+    assert "history/admin_operations.parquet is missing (and" in run.verdict.read_text(encoding="utf-8")
     run.manifest.unlink()
     assert "import or generate it" in judged(run)
 

@@ -41,7 +41,7 @@ def run(monkeypatch, tmp_path, text: str) -> int:
         ),
         ('base = { "producer.properties.acks" = 1 }', "has a name of its own here: set producer.acks"),
         ('base = { "producer.properties.bootstrap.servers" = "localhost:1" }', "is set by prozess for every client"),
-        ('base = { "producer.client" = "java" }', "not a client that runs here yet"),
+        ('base = { "producer.client" = "java" }', "use librdkafka, not producer.client=java"),
         ('base = { "producer.properties.compression.level" = "high" }', "Invalid value"),
         (
             'workload = "group"\nbase = { "group.protocol" = "consumer", "group.properties.session.timeout.ms" = 6000 }',

@@ -297,7 +297,7 @@ def test_without_retries_and_without_a_change_of_leader_a_duplicate_and_a_reorde
 
 
 def test_librdkafka_resends_after_a_change_of_leader_even_without_retries_and_java_does_not():
-    made = plan({"producer.client": ["librdkafka", "java"]}, base={"producer.retries": "0"})
+    made = plan({"producer.client": ["librdkafka", "java"]}, base={"producer.retries": "0"}, workload="verifiable")
     found = seen_five_times(0) | seen_five_times(1)
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2, at_s=4.05)))
     for name in ("duplicate", "reordered"):
@@ -309,7 +309,7 @@ def test_librdkafka_resends_after_a_change_of_leader_even_without_retries_and_ja
 
 
 def test_a_send_that_was_given_up_may_arrive_late_and_only_idempotence_forbids_it():
-    made = plan({"producer.enable_idempotence": [False, True]}, base={"producer.client": "java"})
+    made = plan({"producer.enable_idempotence": [False, True]}, base={"producer.client": "java"}, workload="verifiable")
     late = {("reordered", p): result(witnesses(1, outcome=Outcome.INFO)) for p in (0, 1)}
     rows = [state(-10, p, 1, 0, (1, 2, 3)) for p in range(2)]
     verdict = judge(made, findings(made, late), evidence(made, metadata=rows))

@@ -93,7 +93,7 @@ def test_a_program_that_never_told_of_a_send_is_told_of_elsewhere(life):
         (8, None, "none since a topic of it was deleted"),
         (1, None, "none since a topic of it was deleted"),
         (-1, None, None),
-        (None, 9, "none since a fault was undone"),
+        (None, 9, "none since a fault was healed"),
         (None, 4, None),
     ],
 )
