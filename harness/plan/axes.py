@@ -127,9 +127,9 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
         return 'producer.command and producer.client = "command" belong together'
     if producer.client == "command":
         return _why_invalid_command(combination)
-    if producer.client == "java" and combination.axes["workload"] in _LIBRDKAFKA_ALONE:
+    if producer.client == "java" and (kind := combination.axes["workload"]) in _LIBRDKAFKA_ALONE:
         return (
-            f"the producers of workload {combination.axes['workload']} use librdkafka, not producer.client=java; those of transactions and "
+            f"the producers of workload {kind} use librdkafka, not producer.client=java; those of transactions and "
             "verifiable may use Kafka's"
         )
     if isinstance(own, ShareConfiguration) and version_numbers(own.client_version or "4.2") < SHARE_GROUPS_SINCE:
