@@ -137,8 +137,9 @@ def _called(app: typer.Typer) -> int:
         )
         return int(ExitCode.BAD_INPUT)
     except Exception as error:  # noqa: BLE001 - the last resort: say it in a sentence, keep the traceback in a file
-        # pydantic makes a SchemaError of an interrupt that comes while it builds a model.
-        if KeyboardInterrupt.__name__ in str(error):
+        # pydantic makes a SchemaError of an interrupt that comes while it builds a model, and Python a SystemError of one
+        # that comes within a function in C.
+        if KeyboardInterrupt.__name__ in str(error) or isinstance(error.__cause__, KeyboardInterrupt):
             typer.echo("Interrupted.", err=True)
             return int(ExitCode.UNKNOWN)
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):

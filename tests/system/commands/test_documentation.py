@@ -38,7 +38,11 @@ WATCH = "tests/system/commands/test_watch.py"
 BROWSING = "tests/unit/harness/report/test_browsing.py"
 IMPORTS = "tests/unit/prozess/exchange/test_commands.py"
 TABLES = "tests/unit/prozess/app/test_run_tables.py"
+MUSEUM = "tests/system/trials/test_museum.py"
 ELSEWHERE = {
+    "prozess museum": MUSEUM,
+    "prozess museum KAFKA-20322 --seeds 1": MUSEUM,
+    "prozess museum --only-page": "tests/unit/prozess/campaigns/test_museum.py",
     "pip install '.[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
     "pip wheel --no-deps --wheel-dir dist .": "tests/system/commands/test_documentation.py",  # `wheel`
     'pip install "$(echo dist/prozess-*.whl)[spark]"': "tests/system/commands/test_documentation.py",  # `installed`
@@ -362,8 +366,11 @@ def test_documented(command, carry_out, outside, request):
         if text.startswith("prozess check"):
             carry_out(text.replace(text, f"prozess generate --rows 1000 --out made-{abs(hash(command))}"))
     done = carry_out(text)
-    # A generated history has planted losses and no cluster behind it: its verdict is not what is looked at here.
-    assert done.returncode in ((0, 1, 2) if text.startswith("prozess check") else (0,)), done.stdout + done.stderr
+    # A generated history has planted losses and no cluster behind it, and of one file much depends on others: what they come
+    # to is not what is looked at here.
+    codes = {"prozess check": (0, 1, 2), "prozess validate app.properties": (0, 2)}
+    allowed = next((these for begin, these in codes.items() if text.startswith(begin)), (0,))
+    assert done.returncode in allowed, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -445,7 +445,7 @@ def test_of_a_run_whose_damage_may_concern_everything_a_session_gets_nothing(ses
 
 
 def test_what_a_session_is_asked_for_that_is_not_there_is_refused_in_a_sentence(session, run, tmp_path):
-    with pytest.raises(BadInput, match=r"has no table 'writes'\. Its tables are assignments"):
+    with pytest.raises(BadInput, match=r"has no table 'writes'\. Its tables are admin_operations, assignments"):
         in_session.history(session, run.path, "writes")
     with pytest.raises(BadInput, match="has not been checked yet"):
         in_session.witnesses(session, run.path)

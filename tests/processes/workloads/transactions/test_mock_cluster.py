@@ -62,6 +62,7 @@ def test_nothing_is_left_in_doubt(checked):
     assert doubts.keys() == {"leaderless"}, "the mock has no controllers, whose log names leaders"
     # These transactions do not read, and the mock has no controllers.
     nothing = {"own-read", "information-cycle", "two-controllers", "stale-controller", "leaderless", "unanswered"}
+    nothing |= {"not-linearizable"}
     assert {anomaly for anomaly, result in checked[1].items() if not result.judged} == nothing
 
 

@@ -74,6 +74,15 @@ def test_an_interrupt_that_a_library_makes_an_error_of_is_an_interrupt(monkeypat
     assert capsys.readouterr().err == "Interrupted.\n"
 
 
+def test_an_interrupt_within_a_function_in_c_is_an_interrupt(monkeypatch, capsys):
+    def raises(*_, **__):
+        raise SystemError("<built-in method> returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(command, "APP", raises)
+    assert called(monkeypatch) == ExitCode.UNKNOWN
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
 def test_help_lists_every_command_in_a_section(monkeypatch, capsys):
     called(monkeypatch, "--help")
     shown = capsys.readouterr().out
