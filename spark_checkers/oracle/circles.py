@@ -1,10 +1,11 @@
-"""Circles among transactions, for the second opinion: SQL says which transaction depends on which, and a textbook's algorithm
-which of them reach one another. Kernels look for the same with scipy, and cut the graph by time first; nothing here does."""
+"""Circles among transactions, for the second opinion: SQL says which transaction depends on which, and networkx which of them
+reach one another. Kernels look for the same with scipy, and cut the graph by time first; nothing here does."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
+import networkx as nx
 import pyarrow as pa
 
 from prozess.harness.guarantees.facts.witnessed import BY_WRITES_CASES
@@ -49,39 +50,8 @@ def _by_writes(kinds: Mapping[int, list[Edge]]) -> Iterator[int]:
 
 
 def connected(edges: Iterable[Edge]) -> list[set[Node]]:
-    """Returns the sets of two or more nodes of which each reaches each other, by Kosaraju's algorithm: whoever is left last
-    in the graph is looked for in the reversed one first. O(edges).
+    """Returns the sets of two or more nodes of which each reaches each other. O(edges).
 
     Example: 1 → 2, 2 → 1 and 2 → 3 have one such set, 1 and 2.
     """
-    onwards, backwards = defaultdict[Node, list[Node]](list), defaultdict[Node, list[Node]](list)
-    for one, other in edges:
-        onwards[one].append(other)
-        backwards[other].append(one)
-    seen, left = set[Node](), list[Node]()
-    for start in list(onwards):
-        left += _left_from(start, onwards, seen)
-    taken, found = set[Node](), list[set[Node]]()
-    for node in reversed(left):
-        if len(members := set(_left_from(node, backwards, taken))) > 1:
-            found.append(members)
-    return found
-
-
-def _left_from(start: Node, next_of: Mapping[Node, list[Node]], seen: set[Node]) -> list[Node]:
-    """Returns the nodes that are reached from one and were not seen before, in the order in which a walk into the depth
-    leaves them; and marks them as seen."""
-    if start in seen:
-        return []
-    seen.add(start)
-    left, path = list[Node](), [(start, iter(next_of.get(start, ())))]
-    while path:
-        node, nexts = path[-1]
-        following = next((one for one in nexts if one not in seen), None)
-        if following is None:
-            path.pop()
-            left.append(node)
-        else:
-            seen.add(following)
-            path.append((following, iter(next_of.get(following, ()))))
-    return left
+    return [members for members in nx.strongly_connected_components(nx.DiGraph(edges)) if len(members) > 1]
