@@ -43,6 +43,12 @@ def differs_from_previous(values: np.ndarray) -> np.ndarray:
     return changed
 
 
+def differs_from_next(values: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: does each value differ from the value after it? True for the last value."""
+    # Example [4 4 7 7 7 2]: False True False False True True. It chooses the last of each key's rows, sorted by key.
+    return differs_from_previous(values[::-1])[::-1]
+
+
 def distinct(values: np.ndarray) -> np.ndarray:
     """Returns the different values, ascending. O(k log k); O(k) if they ascend already."""
     ordered: np.ndarray = values if ascends(values) else np.sort(values)

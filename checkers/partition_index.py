@@ -13,6 +13,7 @@ from prozess.checkers.lookup import (
     Indexed,
     Lookup,
     any_set,
+    differs_from_next,
     differs_from_previous,
     distinct,
     identity_keys,
@@ -49,7 +50,7 @@ class Tombstones:
         order = np.lexsort((offset, key))
         key, offset = key[order], offset[order]
         # Sorted by key, then by offset: the last row of each key has its greatest offset.
-        last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
+        last = differs_from_next(key)
         self._keys, self._offset = Lookup(key[last]), offset[last]
 
     def behind(self, key: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -720,7 +721,7 @@ class PartitionIndex(Indexed):
             # Rows ascend by offset, and the sort is stable: the last of a key's rows has its greatest offset.
             ids = self.reads["key"][self.log.rows]
             order = np.argsort(ids, kind="stable")
-            last = order[np.append(ids[order][1:] != ids[order][:-1], True)] if len(order) else order
+            last = order[differs_from_next(ids[order])]
             slot = Lookup(ids[last]).find(record_key)
             later = slot >= 0
             # The mask on both sides: only where the key is in the log is its last offset compared.

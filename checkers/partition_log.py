@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from prozess.checkers.alignment import rows_where, strictly_ascends
-from prozess.checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_previous, lazy
+from prozess.checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_next, differs_from_previous, lazy
 from prozess.harness.columns import stretch, taken
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 
@@ -73,7 +73,7 @@ class Log:
         # Example: offsets 7 8 7 8 9 were read at 1 to 5 s. In order these are the rows 0 2 | 1 3 | 4, and rows 2 3 4 stay.
         rows = rows[np.lexsort((reads["read_ns"][rows], offset))]
         offset = reads["log_offset"][rows]
-        last = np.append(offset[1:] != offset[:-1], True)[: len(rows)]
+        last = differs_from_next(offset)
         return rows[last], offset[last]
 
 

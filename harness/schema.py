@@ -693,6 +693,10 @@ class AdminOperation(IntEnum):
     FOUND = 2
 
 
+NO_TOPIC = 0
+"""The value in `admin_operations` of a name that no topic has. It may be found many times between two topics."""
+
+
 @unique
 class AdminSetting(IntEnum):
     """Says what of a topic a row of `admin_operations` is about."""

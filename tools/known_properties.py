@@ -290,7 +290,7 @@ def collect() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the file."""
+    """Writes the file of the properties that Kafka and librdkafka know."""
     DATA.parent.mkdir(exist_ok=True)
     written = json.dumps(collect(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     DATA.write_text(written.replace('},"', '},\n"') + "\n", encoding="utf-8")

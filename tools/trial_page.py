@@ -164,7 +164,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Writes docs/trial-file.md."""
+    """Writes docs/trial-file.md, the page of all keys of a trial file."""
     DOCUMENT.write_text(render(), encoding="utf-8")
     return 0
 

@@ -91,11 +91,11 @@ class _ReadCount:
     count = 0
 
     def extend(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Counts the rows."""
+        """Counts the rows of a batch that would be written, and drops them."""
         self.count += len(columns["log_offset"])
 
     def close(self) -> None:
-        """Does nothing."""
+        """Has nothing to close: no row was written to a file."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from prozess.checkers.groups.processing import (
     steps_in_order,
     unprocessed,
 )
-from prozess.checkers.lookup import differs_from_previous, distinct, identity_keys
+from prozess.checkers.lookup import differs_from_next, differs_from_previous, distinct, identity_keys
 from prozess.harness.checking.checker import Columns, Source
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
@@ -118,7 +118,7 @@ def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
     order = np.argsort(at, kind="stable")
     at, depth = at[order], np.cumsum(change[order])
     # If several change at one key, what is true after the last of them counts: 1–5 and 6–9 meet at 6, and share nothing.
-    last = np.append(at[1:] != at[:-1], True)[: len(at)]
+    last = differs_from_next(at)
     at, several = at[last], depth[last] > 1
     # Where the depth rises above 1 a shared range begins, and where it falls again one has ended just before.
     begins, ends = (np.flatnonzero(np.diff(several.astype(np.int8), prepend=0) == step) for step in (1, -1))

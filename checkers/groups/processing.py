@@ -25,7 +25,15 @@ from prozess.checkers.groups.assignments import (
 )
 from prozess.checkers.groups.coordinator import Commits
 from prozess.checkers.log.leadership import ground_truth
-from prozess.checkers.lookup import UNREADABLE, Lookup, ascends, differs_from_previous, distinct, identity_keys
+from prozess.checkers.lookup import (
+    UNREADABLE,
+    Lookup,
+    ascends,
+    differs_from_next,
+    differs_from_previous,
+    distinct,
+    identity_keys,
+)
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log, grouped_by_client
 from prozess.harness.columns import rows_of
@@ -84,8 +92,7 @@ class RetryPartition:
         tried = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] == MISSING))
         tried = tried[np.lexsort((table["started_ns"][tried], table["log_offset"][tried]))]
         # Sorted by offset, then by time: the last attempt at each offset is the one that a lost copy would follow.
-        last = np.append(differs_from_previous(table["log_offset"][tried])[1:], True)[: len(tried)]
-        tried = tried[last]
+        tried = tried[differs_from_next(table["log_offset"][tried])]
         slot = Lookup(table["log_offset"][tried]).find(offset)
         found = np.zeros(len(offset), dtype=bool)
         if not len(tried):

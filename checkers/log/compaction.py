@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.checkers.lookup import Lookup, differs_from_previous
+from prozess.checkers.lookup import Lookup, differs_from_next
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -118,10 +118,7 @@ def _last_of_each_key(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     """Returns, of these rows of `sends`, the one with the greatest offset of each key, ascending by key."""
     rows = rows[np.lexsort((index.sends["log_offset"][rows], index.sends["key"][rows]))]
     # Sorted by key, then by offset: the last row of each key stands before the first one of the next key.
-    first = differs_from_previous(index.sends["key"][rows])
-    last: np.ndarray = np.append(first[1:], True)[: len(rows)]
-    chosen: np.ndarray = rows[last]
-    return chosen
+    return np.asarray(rows[differs_from_next(index.sends["key"][rows])])
 
 
 def _last_in_log(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
@@ -132,7 +129,7 @@ def _last_in_log(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     # The same for L(p): the last offset at which each key stands.
     order = np.lexsort((offset, key))
     key, offset = key[order], offset[order]
-    last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
+    last = differs_from_next(key)
     key, offset = key[last], offset[last]
     assert len(key) == len(offset), "each key has its last offset"
     slot = Lookup(key).find(index.sends["key"][rows])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from prozess.checkers.log.leadership import of_lives, previous_of_node
+from prozess.checkers.lookup import differs_from_next
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -152,8 +153,7 @@ def _last_of_keys(sends: Mapping[str, np.ndarray]) -> np.ndarray:
     known = (sends["outcome"][rows] == Outcome.OK.value) & (sends["log_offset"][rows] != NONE)
     offset = np.where(known, sends["log_offset"][rows], np.iinfo(np.int64).max)
     rows = rows[np.lexsort((offset, sends["key"][rows]))]
-    key = sends["key"][rows]
-    return np.asarray(rows[np.append(key[1:] != key[:-1], True)[: len(rows)]])
+    return np.asarray(rows[differs_from_next(sends["key"][rows])])
 
 
 def _bytes_left(history: PartitionHistory, log_start: int) -> int:

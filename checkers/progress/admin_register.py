@@ -14,10 +14,8 @@ from prozess.harness.interfaces.witnesses import (
     join_witnesses,
     make_witnesses,
 )
-from prozess.harness.schema import ADMIN_OPERATIONS, NONE, AdminOperation, Outcome
+from prozess.harness.schema import ADMIN_OPERATIONS, NO_TOPIC, NONE, AdminOperation, Outcome
 
-ABSENT = 0
-"""The value of a name that no topic has. It is there again and again, so each answer stands for itself."""
 EVER, NEVER = np.int64(2**62), np.int64(-(2**62))
 
 
@@ -62,7 +60,7 @@ def _contradictions(table: Mapping[str, np.ndarray]) -> np.ndarray:
     # What an answer shows was true at some moment from `from_ns` to `to_ns`.
     from_ns, to_ns = np.where(found, begun_ns - lag_ns, begun_ns), np.where(done, table["completed_ns"], EVER)
     # A value that is there once is named by itself. The answer that there is none is named by its row, below them all.
-    name = np.where(value == ABSENT, -2 - np.arange(len(value)), value)
+    name = np.where(value == NO_TOPIC, -2 - np.arange(len(value)), value)
     names, of = np.unique(name, return_inverse=True)
     of = of.reshape(-1)
     first_end, last_begin, set_ns, set_until = (np.full(len(names), end) for end in (EVER, NEVER, EVER, NEVER))
@@ -74,7 +72,7 @@ def _contradictions(table: Mapping[str, np.ndarray]) -> np.ndarray:
     # A call that was to make a topic, and got no answer, may have made the one that nobody else made.
     unknown = sets & (value == NONE)
     made_ns = int(begun_ns[unknown].min()) if unknown.any() else int(EVER)
-    orphan = (names > ABSENT) & (set_ns == EVER) & (made_ns <= first_end)
+    orphan = (names > NO_TOPIC) & (set_ns == EVER) & (made_ns <= first_end)
     set_ns[orphan], set_until[orphan] = made_ns, EVER
     # `low` to `first_end`: where each value certainly was, or at some moment of it. What is not certain shows nothing.
     certain = (names != NONE) & (first_end < EVER) & ((set_ns < EVER) | (names < NONE))
@@ -126,7 +124,7 @@ def _there_no_more(
     rows = np.flatnonzero(unknown & ~sets)
     if not len(rows) or not len(shown):
         return rows[:0], from_ns[:0]
-    topics = np.flatnonzero((names > ABSENT) & (set_ns < EVER))
+    topics = np.flatnonzero((names > NO_TOPIC) & (set_ns < EVER))
     made_ns = np.append(set_ns[topics], table["invoked_ns"][unknown & sets])
     until_ns = np.append(first_end[topics], np.full(int((unknown & sets).sum()), EVER))
     order = np.argsort(made_ns, kind="stable")

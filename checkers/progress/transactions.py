@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from prozess.checkers.lookup import differs_from_next
 from prozess.checkers.progress.awake import asked_of, longest_awake, while_asked
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ProgressCase, make_witnesses, no_witnesses
@@ -70,7 +71,7 @@ def _ends(clients: Columns, heartbeats: Columns) -> dict[int, int]:
     order = np.lexsort((heartbeats["time_ns"], heartbeats["client"]))
     client, time_ns = heartbeats["client"][order], heartbeats["time_ns"][order]
     # In the order of clients and times, the last heartbeat of a client stands before the first one of the next client.
-    final = np.flatnonzero(np.append(client[1:] != client[:-1], True)[: len(client)])
+    final = np.flatnonzero(differs_from_next(client))
     last = dict(zip(client[final].tolist(), time_ns[final].tolist(), strict=True))
     ended = np.flatnonzero((clients["ended_ns"] != MISSING) & np.isin(clients["client"], client[final]))
     return last | dict(zip(clients["client"][ended].tolist(), clients["ended_ns"][ended].tolist(), strict=True))

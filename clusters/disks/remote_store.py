@@ -7,12 +7,11 @@ a process needs to put it back, whichever it is. All brokers share the store, so
 import ctypes
 import errno
 import os
-import shlex
 import shutil
 from pathlib import Path
 
+from prozess.clusters.disks.volumes import device_at, run_tool
 from prozess.clusters.files.remote_segments import STORE_DIRECTORY, objects_of
-from prozess.clusters.machine.processes import captured
 from prozess.clusters.machine.tiered import store_beside
 from prozess.harness.config.impairments import HarmedObject, StoreAway
 from prozess.harness.errors import HarnessFailed
@@ -21,7 +20,6 @@ from prozess.harness.schema import Tristate
 
 _AWAY, _BESIDE = "remote-store.away", "remote-store.beside"
 _DAMAGED_BYTES = 8
-MOUNT_TIMEOUT_S = 10.0
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 Seen = tuple[Tristate, str]
 
@@ -35,8 +33,8 @@ class StoresAway:
         there, away = _both_paths(node)
         if impairment.how == "read-only":
             if self.impaired(node, impairment)[0] is not Tristate.YES:
-                _mount("--bind", str(there), str(there))
-                _mount("-o", "remount,bind,ro", str(there))
+                run_tool("mount", "--bind", str(there), str(there))
+                run_tool("mount", "-o", "remount,bind,ro", str(there))
             return
         if there.is_dir():
             away.touch()
@@ -45,8 +43,8 @@ class StoresAway:
     def repair(self, node: Node, impairment: StoreAway) -> None:
         there, away = _both_paths(node)
         if impairment.how == "read-only":
-            if _is_bound(there):
-                _run("umount", "--lazy", str(there))
+            if device_at(there) is not None:
+                run_tool("umount", "--lazy", str(there))
             return
         if away.is_dir():
             _exchange(there, away)
@@ -63,24 +61,6 @@ class StoresAway:
         except OSError as error:
             return Tristate.UNKNOWN, f"the store cannot be looked at: {error.strerror}"
         return Tristate.NO, f"the store is there, with {found} partitions"
-
-
-def _mount(*arguments: str) -> None:
-    _run("mount", *arguments)
-
-
-def _run(*command: str) -> None:
-    """Runs a command of mount(8). HarnessFailed with what it printed."""
-    done = captured(command, timeout_s=MOUNT_TIMEOUT_S)
-    if done.returncode:
-        raise HarnessFailed(f"{shlex.join(command)} failed: {done.stderr.strip() or done.returncode}.")
-
-
-def _is_bound(path: Path) -> bool:
-    """Returns whether something is mounted there: a bind mount of the same file system is no mount point for os.path."""
-    wanted = os.fsencode(path.resolve())
-    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    return any(line.split()[4].replace(rb"\040", b" ") == wanted for line in lines)
 
 
 def _writable(store: Path) -> Seen:

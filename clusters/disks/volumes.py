@@ -16,7 +16,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -69,12 +69,7 @@ class Disk:
     @property
     def device(self) -> str | None:
         """The name that the kernel has for its device: `loop0`, `tmpfs`; None where it is not mounted."""
-        wanted = os.fsencode(self.mount_point.resolve())
-        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
-            words = line.split()
-            if words[4].replace(rb"\040", b" ") == wanted:
-                return os.fsdecode(words[words.index(b"-") + 2]).removeprefix("/dev/")
-        return None
+        return device_at(self.mount_point)
 
     @property
     def number(self) -> str:
@@ -264,6 +259,21 @@ def _syncfs(descriptor: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syncfs(descriptor):
         raise HarnessFailed(f"syncfs: {os.strerror(ctypes.get_errno())}.")
+
+
+def device_at(path: Path) -> str | None:
+    """Returns the kernel's name of what is mounted at a path, in this process's mount namespace: `loop0`, `tmpfs`; None where
+    nothing is. A bind mount counts, which is no mount point for os.path where it is of the same file system."""
+    wanted = path.resolve()
+    return next((device for mount, device in _mounts() if mount == wanted), None)
+
+
+def _mounts() -> Iterator[tuple[Path, str]]:
+    """Yields (mount point, device) of each mount in this process's mount namespace. [proc_pid_mountinfo(5)]"""
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        words = line.split()
+        device = os.fsdecode(words[words.index(b"-") + 2]).removeprefix("/dev/")
+        yield Path(os.fsdecode(words[4].replace(rb"\040", b" "))), device
 
 
 def run_tool(*command: str) -> str:
@@ -507,6 +517,4 @@ def devices_of(directory: Path) -> list[str]:
 
 def _mounts_under(directory: Path) -> list[Path]:
     inside = f"{directory.resolve()}/"
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    mounts = (line.split()[4].replace("\\040", " ") for line in lines)
-    return [Path(mount) for mount in mounts if mount.startswith(inside)]
+    return [mount for mount, _ in _mounts() if str(mount).startswith(inside)]

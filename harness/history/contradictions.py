@@ -476,12 +476,16 @@ class _Sought:
             return
         whose = zip(*(rows[name][starts].tolist() for name in names), strict=True)
         # In a topic that was made again the position may be one of the topic before, and out of range: a client begins anew.
-        again = {p for cell in self._history.plan.cells if cell.life for p in cell.partitions}
-        begins = (NONE if one[1] in again else self._span_begins.get(one, NONE) for one in whose)
+        begins = (NONE if one[1] in self._made_again else self._span_begins.get(one, NONE) for one in whose)
         begin = np.array(list(begins), dtype=np.int64)
         lengths = np.diff(np.append(starts, len(rows["client"])))
         below = rows["log_offset"] < np.repeat(begin, lengths)
         self._report(table, rows, below, "the span was read from a greater offset on")
+
+    @cached_property
+    def _made_again(self) -> frozenset[int]:
+        """The partitions of topics that were made again under their name."""
+        return frozenset(p for cell in self._history.plan.cells if cell.life for p in cell.partitions)
 
     @cached_property
     def _span_begins(self) -> Mapping[tuple[int, int, int], int]:

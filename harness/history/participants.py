@@ -13,7 +13,7 @@ from prozess.harness.config.configuration import TIER_INTERVAL_MS
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.interfaces.checking import CopyFacts, Retention
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
-from prozess.harness.plan.schedule import AlterTopics, FaultAction
+from prozess.harness.plan.schedule import AlterTopics, FaultAction, selects
 from prozess.harness.schema import (
     MISSING,
     NONE,
@@ -170,15 +170,15 @@ def _changed(plan: Plan) -> list[str]:
 
 def retention_of(plan: Plan) -> Mapping[int, Retention]:
     """Returns what retention may remove from each partition of a trial. Absent: it removes nothing, it is left to the
-    brokers' own settings, or a fault changes it; and of histories that were not recorded: a
-    generated log begins where its planted answers say."""
+    brokers' own settings, or a fault changes it; and of histories that were not recorded: a generated log begins where its
+    planted answers say."""
     if plan.origin != "trial" or not _OF_RETENTION.isdisjoint((*_changed(plan), *plan.variant.properties)):
         return {}
     found: dict[int, Retention] = {}
     for cell in plan.cells:
         properties = cell.topic.kafka_properties()
         altered = [step.do.properties for step in plan.steps if isinstance(step.do, AlterTopics)
-                   and cell in plan.cells_matching(step.do.cells)]  # fmt: skip
+                   and selects(step.do.cells, cell.axes)]  # fmt: skip
         if not any("delete" in one.get("cleanup.policy", "") for one in (properties, *altered)):
             continue
         # The least of the values that a topic had is what it promises all the time.

@@ -50,24 +50,27 @@ def trial_directories() -> tuple[Path, ...]:
 
 def known_trials() -> dict[str, Path]:
     """Returns the name and the file of every trial that comes with prozess."""
-    files = (p for directory in reversed(trial_directories()) for p in sorted(directory.glob("*.toml")))
-    return {p.stem: p for p in files if not p.stem.startswith(MATRIX)}
+    return {name: path for name, path in _files("*.toml").items() if not name.startswith(MATRIX)}
 
 
 def known_matrices() -> dict[str, Path]:
     """Returns the name and the file of every matrix that comes with prozess."""
-    files = (p for directory in reversed(trial_directories()) for p in sorted(directory.glob(f"{MATRIX}*.toml")))
-    return {p.stem: p for p in files}
+    return _files(f"{MATRIX}*.toml")
 
 
 def known_campaigns() -> dict[str, Path]:
     """Returns the name and the file of every campaign that comes with prozess."""
-    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / CAMPAIGNS).glob("*.toml"))}
+    return _files(f"{CAMPAIGNS}/*.toml")
 
 
 def known_exhibits() -> dict[str, Path]:
     """Returns the name and the file of every trial of the museum."""
-    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / MUSEUM).glob("*.toml"))}
+    return _files(f"{MUSEUM}/*.toml")
+
+
+def _files(pattern: str) -> dict[str, Path]:
+    """Returns name → file of what the trials' directories have under a pattern. The first directory wins."""
+    return {p.stem: p for directory in reversed(trial_directories()) for p in sorted(directory.glob(pattern))}
 
 
 def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Trial:

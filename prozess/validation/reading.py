@@ -99,7 +99,7 @@ class Reading:
         return self.scopes.get(scope)
 
     def put(self, scope: Scope, name: str, value: str, origin: str) -> None:
-        """Adds a setting."""
+        """Keeps a setting of a scope: the last value of a name counts. `origin`: where it was read."""
         self.scopes.setdefault(scope, {})[name] = Setting(value, origin)
 
     def doubt(self, name: str, origin: str, why: str, rule: str = "") -> None:

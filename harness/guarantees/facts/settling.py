@@ -3,7 +3,7 @@
 Functions return one truth value for each witness. Loops run over faults and changes of leaders, never over witnesses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -72,17 +72,7 @@ def quorum_was_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 def store_harmed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Is the offset one that was copied to the remote store, and did a fault keep brokers from the store, or from an object
     of the partition in it, at some time between `begin_ns` and `end_ns`? Unknown where the store was not read."""
-    parts = (
-        all_true(
-            as_truth(
-                (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
-                & (fault.end_ns + envelope.error_ns >= witnesses["begin_ns"])
-            ),
-            np.int8(fault.may("harms_store")),
-        )
-        for fault in envelope.faults
-    )
-    harmed = any_true(constant(FALSE, len(witnesses)), *parts)
+    harmed = _fault_meanwhile(envelope, witnesses, lambda fault: np.int8(fault.may("harms_store")))
     if envelope.remote_to is None:
         return doubt_unless(harmed, known=False)
     return all_true(harmed, as_truth(witnesses["log_offset"] < envelope.remote_to))
@@ -90,17 +80,7 @@ def store_harmed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def fault_meanwhile(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Was there a fault of any kind between `begin_ns` and `end_ns`? Unknown where it was not seen to work."""
-    parts = (
-        all_true(
-            as_truth(
-                (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
-                & (fault.end_ns + envelope.error_ns >= witnesses["begin_ns"])
-            ),
-            np.int8(fault.effective),
-        )
-        for fault in envelope.faults
-    )
-    return any_true(constant(FALSE, len(witnesses)), *parts)
+    return _fault_meanwhile(envelope, witnesses, lambda fault: np.int8(fault.effective))
 
 
 def within_fetch_timeout(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -113,14 +93,24 @@ def within_fetch_timeout(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def controller_cut_off(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Was the controller (`reader`) cut off from somebody while it went on?"""
+
+    def cut_off(fault: FaultRecord) -> Truth:
+        return all_true(as_truth(np.isin(witnesses["reader"], fault.nodes)), np.int8(fault.may("cuts")))
+
+    return _fault_meanwhile(envelope, witnesses, cut_off)
+
+
+def _fault_meanwhile(
+    envelope: Envelope, witnesses: np.ndarray, harmful: Callable[[FaultRecord], Truth | np.int8]
+) -> Truth:
+    """Was a fault that was `harmful` active at some time between `begin_ns` and `end_ns`, as far as clocks agree?"""
     parts = (
         all_true(
             as_truth(
-                np.isin(witnesses["reader"], fault.nodes)
-                & (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
+                (fault.begin_ns - envelope.error_ns <= witnesses["end_ns"])
                 & (fault.end_ns + envelope.error_ns >= witnesses["begin_ns"])
             ),
-            np.int8(fault.may("cuts")),
+            harmful(fault),
         )
         for fault in envelope.faults
     )

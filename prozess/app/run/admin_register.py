@@ -12,7 +12,7 @@ from prozess.harness.clock import Clock
 from prozess.harness.interfaces import Cluster
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.rows import Recorder
-from prozess.harness.schema import MISSING, NONE, AdminOperation, AdminSetting, Outcome
+from prozess.harness.schema import MISSING, NO_TOPIC, NONE, AdminOperation, AdminSetting, Outcome
 
 TOPICS = ("prozess-administered-1", "prozess-administered-2")
 """The topics that come and go, as numbered in `admin_operations`; the one behind them stays, and is altered."""
@@ -23,8 +23,6 @@ PAUSE_S = 0.15
 """The time between two calls of one administrator."""
 CALL_S = 12.0
 """How long a call may take. A broker asks controllers until one answers, or request.timeout.ms is over."""
-ABSENT = 0
-"""The value of a name that no topic has."""
 
 
 def value_of(topic_id: UUID) -> int:
@@ -51,7 +49,7 @@ class AdminRegister(Beside):
             self.run_beside(partial(self._work, administrator, rng), f"administrator {number}")
 
     def closed(self) -> None:
-        """Ends the connections."""
+        """Closes the connections of all administrators, once their threads have ended."""
         for administrator in self._administrators:
             administrator.close()
 
@@ -83,7 +81,7 @@ class AdminRegister(Beside):
         deleted = of.delete(rng.choice(self._brokers), topic_id) == 0
         if deleted:  # it was there until then
             self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.FOUND, value_of(topic_id))
-        self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.SET, ABSENT, done=deleted)
+        self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.SET, NO_TOPIC, done=deleted)
 
     def _make(self, of: Administrator, topic: int, name: str, broker: int) -> None:
         retention_ms, begun_ns = next(self._values), self._clock.monotonic_ns()
@@ -105,14 +103,14 @@ class AdminRegister(Beside):
         if by_controller:
             answer = of.make(broker, TOPICS[topic], retention_ms=FIRST_RETENTION_MS, only_try=True)
             if answer is not None and answer.error == 0:
-                self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.FOUND, ABSENT)
+                self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.FOUND, NO_TOPIC)
             elif answer is not None and answer.error == TOPIC_ALREADY_EXISTS:
                 self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.FOUND, NONE)
             return
         ids = of.topic_id(broker, TOPICS[topic])
         if ids is not None:
             found = ids.get(TOPICS[topic])
-            value = ABSENT if found is None else value_of(found)
+            value = NO_TOPIC if found is None else value_of(found)
             self._write(begun_ns, topic, AdminSetting.TOPIC, AdminOperation.FOUND, value, node=broker)
 
     def _write(

@@ -1,6 +1,7 @@
 """This module makes and changes the topics of a trial during the run stage, under the clients that use them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
@@ -103,7 +104,7 @@ class TrialTopics:
         wanted = ", ".join(f"{name} = {value}" for name, value in properties.items())
         for name in names:
             self._until_done(
-                lambda name=name: self._is_altered(name, properties),  # type: ignore[misc] # called before the next one
+                partial(self._is_altered, name, properties),
                 f"{wanted} of topic {name}",
                 clock,
                 "Kafka reports other values",

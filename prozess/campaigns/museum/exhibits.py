@@ -29,7 +29,7 @@ from prozess.harness.verdict import CellVerdict, TrialVerdict, Verdict
 
 @unique
 class Release(StrEnum):
-    """Which of the two releases of an exhibit."""
+    """Names one of the two releases that an exhibit runs on."""
 
     AFFECTED = "affected"
     MENDED = "mended"
@@ -187,6 +187,13 @@ class ExhibitResult:
     def refuted(self) -> bool:
         """Returns whether the new release was violated."""
         return any(one.verdict is Verdict.VIOLATED for one in self.of(Release.MENDED))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Returns the verdict on the exhibit: violated if it is refuted, held if it counts, else unknown."""
+        if self.refuted:
+            return Verdict.VIOLATED
+        return Verdict.HELD if self.counts else Verdict.UNKNOWN
 
     @property
     def anomalies(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from prozess.campaigns.comparing import RunSummary
-from prozess.campaigns.engine import JobDirectory, TrialAttempt, TrialJob, engine_in
+from prozess.campaigns.engine import JobDirectory, TrialAttempt, TrialJob, engine_in, exit_code_of
 from prozess.campaigns.museum.exhibits import (
     ExhibitResult,
     MuseumTrial,
@@ -24,7 +24,6 @@ from prozess.campaigns.museum.page import write_page
 from prozess.harness.clock import SystemClock
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput
-from prozess.harness.exit_codes import ExitCode
 from prozess.harness.machine_record import begin
 from prozess.harness.run_directory import RunDirectory
 
@@ -59,17 +58,11 @@ def museum(request: MuseumRequest, *, runner: tuple[str, ...] | None = None) -> 
     if not request.only_page:
         begin(RunDirectory(request.runs))
         _run(exhibits, request, directory, runner)
-    found = [result_in(directory, exhibit, range(1, request.seeds + 1)) for exhibit in exhibits]
+    over, seeds = attempts_by_job(directory.attempts()), range(1, request.seeds + 1)
+    found = [result_in(directory, exhibit, over, seeds) for exhibit in exhibits]
     show(found)
     sys.stdout.write(f"page   {write_page(found, request.runs)}\n")
-    return int(exit_code_of(found))
-
-
-def exit_code_of(found: Sequence[ExhibitResult]) -> ExitCode:
-    """Returns the exit code of the museum."""
-    if any(one.refuted for one in found):
-        return ExitCode.VIOLATED
-    return ExitCode.HELD if found and all(one.counts for one in found) else ExitCode.UNKNOWN
+    return int(exit_code_of(one.verdict for one in found))
 
 
 def _run(
@@ -96,7 +89,11 @@ def _run(
         engine.work(following, over)
 
 
-def attempts_by_job(attempts: Sequence[TrialAttempt]) -> Mapping[tuple[str, int], list[TrialAttempt]]:
+AttemptsByJob = Mapping[tuple[str, int], Sequence[TrialAttempt]]
+"""(key, seed) of a job → the attempts at it, in order."""
+
+
+def attempts_by_job(attempts: Sequence[TrialAttempt]) -> AttemptsByJob:
     """Returns (key, seed) of a job → the attempts at it, in order."""
     found: dict[tuple[str, int], list[TrialAttempt]] = defaultdict(list)
     for attempt in attempts:
@@ -104,9 +101,10 @@ def attempts_by_job(attempts: Sequence[TrialAttempt]) -> Mapping[tuple[str, int]
     return found
 
 
-def result_in(directory: JobDirectory, exhibit: MuseumTrial, seeds: Sequence[int]) -> ExhibitResult:
-    """Returns what the runs in a directory show of an exhibit, as its file is now."""
-    over = attempts_by_job(directory.attempts())
+def result_in(
+    directory: JobDirectory, exhibit: MuseumTrial, over: AttemptsByJob, seeds: Sequence[int]
+) -> ExhibitResult:
+    """Returns what the runs in a directory show of an exhibit, as its file is now. `over`: the attempts there."""
     last = [attempts[-1] for job in exhibit.jobs(seeds) if (attempts := over[job.key, job.seed])]
     return ExhibitResult(exhibit, [one for attempt in last for one in results_in(directory, exhibit, attempt)])
 

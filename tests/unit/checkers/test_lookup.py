@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.groups.processing import _in_order
-from prozess.checkers.lookup import UNREADABLE, ascends, distinct
+from prozess.checkers.lookup import UNREADABLE, ascends, differs_from_next, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.transactions.index import CellIndex, Transactions
 from prozess.harness.columns import SharedRows, rows_of, taken
@@ -126,3 +126,12 @@ def test_different_values_ascend_whether_they_did_before_or_not(values, sort_fir
     assert distinct(array).tolist() == sorted(set(values))
     assert array.tolist() == before.tolist()
     assert ascends(np.sort(array))
+
+
+@MANY
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_runs_of_one_value_begin_and_end_where_it_changes(values):
+    array = np.array(values, dtype=np.int64)
+    rows = range(len(values))
+    assert differs_from_previous(array).tolist() == [i == 0 or values[i - 1] != values[i] for i in rows]
+    assert differs_from_next(array).tolist() == [i == rows[-1] or values[i + 1] != values[i] for i in rows]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from prozess.campaigns.engine import JobDirectory, TrialAttempt
+from prozess.campaigns.engine import JobDirectory, TrialAttempt, exit_code_of
 from prozess.campaigns.museum.exhibits import (
     ExhibitResult,
     Release,
@@ -13,7 +13,7 @@ from prozess.campaigns.museum.exhibits import (
     museum_trial,
     results_of,
 )
-from prozess.campaigns.museum.museum import MuseumRequest, exit_code_of, museum
+from prozess.campaigns.museum.museum import MuseumRequest, museum
 from prozess.harness.errors import BadInput
 from prozess.harness.exit_codes import ExitCode
 from prozess.harness.plan.planning import make_plan
@@ -72,7 +72,7 @@ def test_an_exhibit_counts_if_the_old_release_shows_the_anomaly_of_its_ticket_an
     assert (found.shown, found.held, found.counts, found.refuted) == (1, 1, True, False)
     assert found.anomalies == {"stale-controller": 2}
     assert found.took_s == 120
-    assert exit_code_of([found]) is ExitCode.HELD
+    assert exit_code_of([found.verdict]) is ExitCode.HELD
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_an_exhibit_counts_if_the_old_release_shows_the_anomaly_of_its_ticket_an
 def test_an_exhibit_does_not_count_where(old, why):
     found = found_of(exhibit(BY_RUN), old, HELD)
     assert not found.counts, why
-    assert exit_code_of([found]) is ExitCode.UNKNOWN
+    assert exit_code_of([found.verdict]) is ExitCode.UNKNOWN
 
 
 def test_a_new_release_that_is_violated_refutes_the_exhibit():
     found = found_of(exhibit(BY_RUN), SHOWN, SHOWN)
-    assert (found.counts, found.refuted, exit_code_of([found])) == (False, True, ExitCode.VIOLATED)
+    assert (found.counts, found.refuted, exit_code_of([found.verdict])) == (False, True, ExitCode.VIOLATED)
 
 
 def test_a_new_release_that_is_unknown_makes_nothing_count():
