@@ -148,6 +148,7 @@ _NO_MEMBERS = frozenset(
 )
 """The roles of clients that never join a group."""
 _IN_SPANS = ("reads", "processed")
+_SPAN = ("client", "partition", "span")
 _OF_FAULTS: Mapping[str, str] = {
     "order": "the phases of the fault do not follow one another",
     "kind": "the fault is of several kinds, or of several steps",
@@ -180,6 +181,8 @@ class _Sought:
         self._rows: dict[str, Counter[int]] = {}
         self._last_send: list[int] = []
         """Client, partition and sequence of the last row of `sends` that was looked at."""
+        self._first_read_ns: dict[tuple[int, int, int], int] = {}
+        """When a client was given the first record of a span: client, partition and span → read_ns."""
         self._counts: dict[int, dict[str, int]] = defaultdict(dict)
 
     def found(self) -> Mapping[int, tuple[str, ...]]:
@@ -224,6 +227,7 @@ class _Sought:
             "deliveries": [self._deliveries],
             "transactions": [self._instances],
             "reads": [self._begins, self._epoch_rows],
+            "processed": [self._steps],
             "replicas": [self._epoch_rows],
             "faults": [self._faults],
             "messages": [self._messages],
@@ -470,17 +474,27 @@ class _Sought:
 
     def _begins(self, table: Table, rows: Columns) -> None:
         """Has no span a record below the offset from which it is read?"""
-        names = ("client", "partition", "span")
-        starts = run_starts(rows, names)
+        starts = run_starts(rows, _SPAN)
         if not len(starts):
             return
-        whose = zip(*(rows[name][starts].tolist() for name in names), strict=True)
+        whose = list(zip(*(rows[name][starts].tolist() for name in _SPAN), strict=True))
+        for one, read_ns in zip(whose, rows["read_ns"][starts].tolist(), strict=True):
+            self._first_read_ns.setdefault(one, read_ns)
         # In a topic that was made again the position may be one of the topic before, and out of range: a client begins anew.
         begins = (NONE if one[1] in self._made_again else self._span_begins.get(one, NONE) for one in whose)
         begin = np.array(list(begins), dtype=np.int64)
         lengths = np.diff(np.append(starts, len(rows["client"])))
         below = rows["log_offset"] < np.repeat(begin, lengths)
         self._report(table, rows, below, "the span was read from a greater offset on")
+
+    def _steps(self, table: Table, rows: Columns) -> None:
+        """Began no step before its member was given the first record of the span? `reads` was looked through before."""
+        assert list(TABLES).index("reads") < list(TABLES).index(table.name), "reads come first"
+        starts = run_starts(rows, _SPAN)
+        whose = zip(*(rows[name][starts].tolist() for name in _SPAN), strict=True)
+        given_ns = np.array([self._first_read_ns.get(one, MISSING) for one in whose], dtype=np.int64)
+        early = rows["started_ns"] < np.repeat(given_ns, np.diff(np.append(starts, len(rows["client"]))))
+        self._report(table, rows, early, "the step began before its member was given a record of the span")
 
     @cached_property
     def _made_again(self) -> frozenset[int]:

@@ -92,8 +92,13 @@ def _pairs(partition: np.ndarray, epoch: np.ndarray) -> np.ndarray:
 
 
 def span_begins(positions: Columns) -> Mapping[tuple[int, int, int], int]:
-    """Returns, by client, partition and span, the offset from which the span is read. What is not known is left out."""
+    """Returns, by client, partition and span, the least offset from which the span is read. What is not known is left out.
+
+    Example: a span is read from 20 on, the log is cut at 10, and a reset makes the reader go on from there: it begins at 10.
+    """
     begins = np.isin(positions["event"], _BEGINS_AT) & (positions["log_offset"] != NONE)
     names = ("client", "partition", "span", "log_offset")
     columns = [positions[name][begins].tolist() for name in names]
-    return {(client, partition, span): offset for client, partition, span, offset in zip(*columns, strict=True)}
+    # By falling offsets: of several a dictionary keeps the last, which is the least.
+    rows = sorted(zip(*columns, strict=True), key=lambda row: -row[-1])
+    return {(client, partition, span): offset for client, partition, span, offset in rows}

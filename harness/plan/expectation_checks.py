@@ -13,6 +13,7 @@ from prozess.harness.plan.expectations import (
     LeaderExpected,
     MarkersExpected,
     MessageExpected,
+    RemovedExpected,
     SendsExpected,
     TruncatedExpected,
     nodes_named,
@@ -24,7 +25,7 @@ from prozess.harness.suggestions import did_you_mean
 
 COORDINATORS = ("group-coordinator", "transaction-coordinator")
 _GROUND_TRUTH = (LeaderExpected, ControllerExpected, IsrExpected)
-_FILES = (TruncatedExpected, BehindExpected, MarkersExpected)
+_FILES = (TruncatedExpected, BehindExpected, MarkersExpected, RemovedExpected)
 
 
 def check_expectations(plan: Plan, nodes: Collection[str]) -> None:
@@ -55,12 +56,12 @@ def _why_not(
         return "it needs the controllers' own log, which cannot be read on this cluster"
     if isinstance(expectation, _FILES) and plan.nodes_unread:
         return "it needs the replicas' own files, which cannot be read on this cluster"
-    if isinstance(expectation, SendsExpected | EndsExpected):
+    if isinstance(expectation, SendsExpected | EndsExpected | RemovedExpected):
         return _wrong_cells(plan, expectation)
     return _wrong_partition(plan, step, expectation)
 
 
-def _wrong_cells(plan: Plan, expectation: SendsExpected | EndsExpected) -> str | None:
+def _wrong_cells(plan: Plan, expectation: SendsExpected | EndsExpected | RemovedExpected) -> str | None:
     matching = plan.cells_matching(expectation.cells)
     if not matching:
         return f"no cell matches {expectation.cells}; use values of `axes`"

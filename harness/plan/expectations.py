@@ -196,7 +196,8 @@ class SendsExpected(Counted, Lasting):
     does. With `took_s` only those count that took at least this long."""
 
     what: Literal["sends"] = "sends"
-    outcome: Literal["acknowledged", "failed"]
+    outcome: Literal["acknowledged", "failed", "unacknowledged"]
+    """`failed`: certainly never written. `unacknowledged`: its sender was informed that it failed, or may have."""
     took_s: PositiveFloat | None = None
     cells: Selector = Field(default_factory=dict)
 
@@ -238,6 +239,19 @@ class MarkersExpected(Counted, Lasting):
         return f"{self.number_in_words} transaction markers in partition {self.partition}{self.time_in_words}"
 
 
+class RemovedExpected(Counted):
+    """Retention, or a deletion, has removed at most this many offsets from the start of each partition of the selected cells
+    when the run ends, as the replicas' own files say."""
+
+    what: Literal["removed"] = "removed"
+    cells: Selector = Field(default_factory=dict)
+
+    @property
+    def in_words(self) -> str:
+        """Returns a clause such as "at least 100 offsets removed from the start of each partition"."""
+        return f"{self.number_in_words} offsets removed from the start of each partition{_of_cells(self.cells)}"
+
+
 def _of_cells(cells: Selector) -> str:
     if not cells:
         return ""
@@ -256,7 +270,8 @@ Expectation = Annotated[
     | BehindExpected
     | SendsExpected
     | EndsExpected
-    | MarkersExpected,
+    | MarkersExpected
+    | RemovedExpected,
     Field(discriminator="what"),
 ]
 

@@ -41,7 +41,7 @@ What may become of a change:
 | violated | an anomaly is found, as if Kafka had done it |
 | unknown | the verdict is unknown, and says why: tables contradict one another, or a value cannot be |
 | refused | the history cannot be read, and the error says why |
-| held | nobody notices; the list below the table says why that is right, or what is missing |
+| held | nobody notices; the list below the table says why that is right |
 
 A cell of a table has several outcomes, divided by `/`, if workloads or rows differ. A dash: no row has another value in this
 way. The list below each table says why nobody notices what is held.
@@ -93,7 +93,7 @@ def _reasons(table: str) -> Iterator[str]:
     for reason in own:
         columns = ", ".join(f"`{column}`" for column in reason.columns)
         ways = "" if set(reason.ways) == set(WAYS) else f" ({', '.join(reason.ways)})"
-        yield f"* {columns}{ways}: {'**Missing.** ' if reason.missing else ''}{reason.why}\n"
+        yield f"* {columns}{ways}: {reason.why}\n"
 
 
 def unexplained(found: Found) -> list[Case]:

@@ -17,8 +17,6 @@ class Reason:
     columns: tuple[str, ...]
     ways: tuple[str, ...]
     why: str
-    missing: bool = False
-    """The change ought to be noticed, and nothing is there that would."""
 
 
 _RECORDER = "prozess itself writes this table, and a row says the same whichever of its processes wrote it."
@@ -98,9 +96,8 @@ REASONS: tuple[Reason, ...] = (
         "processed",
         ("started_ns",),
         ("less",),
-        "Nothing compares when a member began to process a record with when the record was sent, and when the member was "
-        "given it.",
-        missing=True,
+        "A step that began before its member was given a record of the span cannot be. Later in a span, its begin says only "
+        "why a record was processed again, and in a clean history none was.",
     ),
     Reason("processed", ("done_ns",), ("none",), _COPIED),
     Reason("processed", ("log_offset", "sequence"), MOVED, _COPIED),

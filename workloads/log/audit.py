@@ -6,7 +6,7 @@ sentinel is written to each partition with acks=all, and only a read that was gi
 partition. Every name resolution goes over the observer's listeners, which no fault touches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -25,6 +25,16 @@ from prozess.workloads.record.members import in_order
 from prozess.workloads.record.sends import complete_refused, completer
 
 RETRY_NS = 200_000_000
+
+
+def unexplained_resets(lost_at: Mapping[int, int], starts: Mapping[int, int]) -> Collection[int]:
+    """Returns the partitions that were not read from their log start in one go: a position was out of range, and the log
+    does not begin behind it now. Where it does, retention took what was still to be read, and the audit went on from the
+    log start of that moment.
+
+    Example: positions 40 and 90 were lost, and the logs begin at 70 and at 0. The second one was cut at its end.
+    """
+    return [dense for dense, position in lost_at.items() if starts.get(dense, 0) <= position]
 
 
 class SentinelWriter:
@@ -144,11 +154,14 @@ class AuditReader:
         self._reading = PartitionConsumer(self._client, start_offsets=starts)
         incomplete = {dense: "its log start could not be looked up" for dense in through if dense not in starts}
         complete, more = self._read(self._reading, {d: s for d, s in through.items() if d in starts}, until_ns)
-        for dense, offset in complete.items():
-            self._observed(ObservationKind.AUDIT_COMPLETE, dense, offset, NONE)
         self._observe(ObservationKind.HIGH_WATERMARK)
         # Retention may have moved it while we read; checkers take the greatest.
-        self._observe(ObservationKind.LOG_START)
+        starts = self._observe(ObservationKind.LOG_START)
+        for dense in unexplained_resets(self._reading.lost_at, starts):
+            if complete.pop(dense, None) is not None:
+                more[dense] = "the position was out of range while it was read"
+        for dense, offset in complete.items():
+            self._observed(ObservationKind.AUDIT_COMPLETE, dense, offset, NONE)
         self._client.control.send(messages.AuditedEvent(complete=complete, incomplete=incomplete | more))
 
     def _read(
@@ -171,15 +184,10 @@ class AuditReader:
                 complete[dense] = through[dense]
                 open_[dense] = False
             open_ &= reading.rows.next_offset <= target
-        # One reset loses the thread of that partition: it was not read from its start in one go.
-        for dense in reading.was_reset:
-            complete.pop(dense, None)
         return complete, {d: self._why(reading, d, s) for d, s in through.items() if d not in complete}
 
     def _why(self, reading: PartitionConsumer, dense: int, sentinel: int) -> str:
         position = int(reading.rows.next_offset[dense])
-        if dense in reading.was_reset:
-            return "the position was out of range while it was read"
         if position > sentinel:
             return f"the record at offset {sentinel} is not the sentinel that was acknowledged there"
         return f"read to offset {position}, not through the sentinel at {sentinel}, within the limit"

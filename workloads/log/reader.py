@@ -177,7 +177,8 @@ class PartitionConsumer:
         self._last_reset_ns: dict[int, int] = {}
         self._to_reset: set[int] = set()
         self._spans = -1
-        self.was_reset: set[int] = set()
+        self.lost_at: dict[int, int] = {}
+        """The greatest position that was out of range, by dense partition: each was reset to the log start."""
         for dense, offset in start_offsets.items():
             self.rows.next_offset[dense] = offset
         self._consumer = self._new_consumer()
@@ -243,7 +244,7 @@ class PartitionConsumer:
         """Goes back to the log start, whose offset is not reported. That is a new span."""
         topic, number = self._names[dense]
         self._spans += 1
-        self.was_reset.add(dense)
+        self.lost_at[dense] = max(self.lost_at.get(dense, 0), int(self.rows.next_offset[dense]))
         self.rows.span[dense] = self._spans
         self._positions.append(self._client.now_ns(), NONE, dense, RESET, self._spans)
         self._client.log(f"partition {dense} ({topic}-{number}) is reset to its log start")

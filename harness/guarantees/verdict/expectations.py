@@ -28,6 +28,7 @@ from prozess.harness.plan.expectations import (
     LeaderExpected,
     MarkersExpected,
     MessageExpected,
+    RemovedExpected,
     SendsExpected,
     TruncatedExpected,
 )
@@ -137,6 +138,8 @@ def _look_within(
             return _ends(plan, evidence, expectation, span)
         case MarkersExpected():
             return _markers(evidence, expectation, span)
+        case RemovedExpected():
+            return _removed(plan, evidence, expectation)
 
 
 # Messages, by the proxy's journal.
@@ -321,11 +324,22 @@ def _markers(evidence: Evidence, expected: MarkersExpected, span: Span) -> Expec
     return ExpectationSeen(False if possible < least or (most is not None and certain > most) else None, text)
 
 
+def _removed(plan: Plan, evidence: Evidence, expected: RemovedExpected) -> ExpectationSeen:
+    seen, counts = evidence.observations, dict[int, int]()
+    at_end = (seen["kind"] == ObservationKind.REPLICA_LOG_START) & (seen["step"] == NONE)
+    for partition in (p for cell in plan.cells_matching(expected.cells) for p in cell.written):
+        starts = seen["value"][at_end & (seen["partition"] == partition)]
+        if not len(starts):
+            return ExpectationSeen(None, f"no copy of partition {partition} was read at the end")
+        counts[partition] = int(starts.min())  # each replica removes its own segments, sooner or later
+    return _within_each(expected, counts, "partition")
+
+
 # Sends, as the clients recorded them.
 
 
 def _sends(plan: Plan, evidence: Evidence, expected: SendsExpected, span: Span) -> ExpectationSeen:
-    outcome = Outcome.OK if expected.outcome == "acknowledged" else Outcome.FAIL
+    counted = _COUNTED[expected.outcome]
     counts: dict[int, int] = {}
     for partition in (p for cell in plan.cells_matching(expected.cells) for p in cell.written):
         rows = None if evidence.sends is None else evidence.sends(partition, _SENDS)
@@ -333,11 +347,16 @@ def _sends(plan: Plan, evidence: Evidence, expected: SendsExpected, span: Span) 
             return ExpectationSeen(None, "no send was recorded")
         done = (rows["completed_ns"] >= span.begin_ns) & (rows["completed_ns"] < span.end_ns)
         done &= rows["completed_ns"] - rows["invoked_ns"] >= _ns(expected.took_s)
-        counts[partition] = int((done & (rows["outcome"] == outcome)).sum())
+        counts[partition] = int((done & np.isin(rows["outcome"], counted)).sum())
     return _within_each(expected, counts, "partition")
 
 
 _SENDS = ("invoked_ns", "completed_ns", "outcome")
+_COUNTED: Mapping[str, Sequence[Outcome]] = {
+    "acknowledged": (Outcome.OK,),
+    "failed": (Outcome.FAIL,),
+    "unacknowledged": (Outcome.FAIL, Outcome.INFO),
+}
 
 
 def _ends(plan: Plan, evidence: Evidence, expected: EndsExpected, span: Span) -> ExpectationSeen:
@@ -361,7 +380,7 @@ def _ns(seconds: float | None) -> int:
     return 0 if seconds is None else round(seconds * NS_PER_S)
 
 
-def _within_each(expected: SendsExpected | EndsExpected, counts: Mapping[int, int], each: str) -> ExpectationSeen:
+def _within_each(expected: Counted, counts: Mapping[int, int], each: str) -> ExpectationSeen:
     """Compares the count of each partition, or of each cell, with what is expected."""
     wrong = {partition: count for partition, count in counts.items() if not _within(expected, count)}
     partition, count = next(iter(wrong.items()), next(iter(counts.items())))

@@ -1,4 +1,4 @@
-"""This module records the limits that a stage of a run ran into. The verdict names them first (`limits.json`)."""
+"""This module records which stages of a run did not come to their end. The verdict names them first (`limits.json`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -7,8 +7,11 @@ from prozess.harness.interfaces.cluster import HangingTransaction
 from prozess.harness.run_directory import RunDirectory, write_json
 
 
+_LATE = "within the limit"
+
+
 class StageLimits:
-    """Notes each limit that a stage ran into. `emit` writes an event."""
+    """Notes each stage that did not come to its end. `emit` writes an event."""
 
     def __init__(self, run: RunDirectory, emit: Callable[..., None]) -> None:
         self._run, self._emit = run, emit
@@ -21,8 +24,8 @@ class StageLimits:
         if not awaited:
             return
         more = f", and {len(awaited) - 1:,} more" if awaited[1:] else ""
-        limit = "its limit" if limit_s is None else f"its limit of {limit_s:g} s"
-        text = f"{stage} ran into {limit}: {awaited[0].rstrip('.')}{more}"
+        limit = "" if limit_s is None else f" after {limit_s:g} s"
+        text = f"{stage} is incomplete{limit}: {awaited[0].rstrip('.')}{more}"
         if text not in self._noted:
             self._noted.append(text)
             write_json(self._run.limits, self._noted)
@@ -37,14 +40,15 @@ def fence_and_audit(
     end_open: Callable[[Mapping[str, str]], Collection[HangingTransaction]] = lambda unfenced: (),
     topics_may_go: bool = False,
 ) -> tuple[Mapping[str, str], AuditResult]:
-    """Fences every transactional.id, ends what is open all the same, and audits; each notes the limit that it ran into.
+    """Fences every transactional.id, ends what is open all the same, and audits; each notes what it awaited in vain.
 
     `end_open` gets the transactional.ids that could not be fenced. Returns those, and what the audit read."""
     unfenced = clients.fence(timeout_s=audit_s)
     limits.note("the fencing before the audit", audit_s, of_fencing(unfenced))
     limits.note("the end of all transactions before the audit", None, of_open_transactions(end_open(unfenced)))
     result = clients.audit(timeout_s=audit_s)
-    limits.note("the audit", audit_s, of_audit(result, topics_may_go=topics_may_go))
+    late = any(_LATE in why for why in result.incomplete.values())
+    limits.note("the audit", audit_s if late else None, of_audit(result, topics_may_go=topics_may_go))
     return unfenced, result
 
 
@@ -62,4 +66,4 @@ def of_audit(result: AuditResult, *, topics_may_go: bool = False) -> list[str]:
     """Describes the partitions whose audit did not reach the end. `topics_may_go`: somebody else may delete topics, so only
     audits that ran out of time count."""
     whys = sorted(result.incomplete.items())
-    return [f"partition {p}: {why}" for (p, _), why in whys if not topics_may_go or "within the limit" in why]
+    return [f"partition {p}: {why}" for (p, _), why in whys if not topics_may_go or _LATE in why]

@@ -73,6 +73,12 @@ CASES = [
     ("reads", "span", 4, "the client never began the span"),
     ("reads", "flags", 64, "flags has a value that nothing has"),
     ("processed", "group", 17, "the group is not the client's"),
+    (
+        "processed",
+        "started_ns",
+        lambda ns: ns - 10**7,
+        "the step began before its member was given a record of the span",
+    ),
     ("processed", "done_ns", 10**12, "the client did not run at done_ns"),
     ("commits", "partition", 0, "does not serve the partition"),
     ("commits", "completed_ns", lambda ns: ns - 10**10, "completed_ns is before invoked_ns"),

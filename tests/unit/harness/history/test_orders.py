@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from prozess.harness.history.orders import KnownEpochs, behind_in_log, doubtful_faults, span_begins
+from prozess.harness.history.orders import (
+    KnownEpochs,
+    behind_in_log,
+    doubtful_faults,
+    span_begins,
+)
 from prozess.harness.schema import FAULTS, NONE, FaultPhase, MetadataKind, MetadataSource, Tristate
 
 JOURNALED, APPLIED, VERIFIED, UNDONE, HEALED = (
@@ -90,3 +95,10 @@ def test_a_span_begins_where_it_was_assigned_or_sought_and_nowhere_where_that_is
     names = ("client", "partition", "span", "log_offset", "event")
     positions = dict(zip(names, np.array(rows).T, strict=True))
     assert span_begins(positions) == {(1, 0, 0): 5, (1, 0, 1): 7}
+
+
+@pytest.mark.parametrize("to", [2, 9], ids=["the log was cut", "to the end"])
+def test_a_span_that_was_reset_begins_at_the_lesser_of_both_offsets(to):
+    names = ("client", "partition", "span", "log_offset", "event")
+    positions = dict(zip(names, np.array([(1, 0, 0, 5, 1), (1, 0, 0, to, 3)]).T, strict=True))
+    assert span_begins(positions) == {(1, 0, 0): min(5, to)}

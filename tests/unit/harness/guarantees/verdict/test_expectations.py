@@ -362,10 +362,36 @@ def test_sends_that_end_in_the_time_of_the_step_are_counted_in_each_partition(ex
     assert result({"what": "sends", **expect}, axes={"producer.acks": ["all"]}, sends=rows).reached is reached
 
 
+@pytest.mark.parametrize(
+    ("outcome", "count"), [("acknowledged", 1), ("failed", 2), ("unacknowledged", 5)], ids=lambda value: str(value)
+)
+def test_a_send_of_which_nobody_knows_how_it_ended_is_unacknowledged_and_has_not_failed(outcome, count):
+    ended = [Outcome.OK, *[Outcome.FAIL] * 2, *[Outcome.INFO] * 3]
+    rows = [{"partition": 0, "completed_ns": ns(5), "outcome": o} for o in ended]
+    expect = {"what": "sends", "outcome": outcome, "at_least": count, "at_most": count}
+    assert result(expect, axes={"producer.acks": ["all"]}, sends=rows).reached
+
+
 def test_one_partition_without_enough_sends_is_not_enough():
     rows = [{"partition": 0, "completed_ns": ns(5), "outcome": Outcome.OK}]
     found = result({"what": "sends", "outcome": "acknowledged"}, sends=rows)
     assert (found.reached, found.seen) == (False, "0 in partition 1")
+
+
+@pytest.mark.parametrize(
+    ("starts", "reached", "words"),
+    [
+        ((7, 9), True, "7 to 7"),  # the least of the replicas counts
+        ((4, 9), False, "4 in partition 0"),
+        ((), None, "no copy of partition 0 was read at the end"),
+    ],
+)
+def test_what_retention_removed_is_what_each_replica_has_no_more(starts, reached, words):
+    rows = [one for node, start in enumerate(starts, 1) for one in told_by(node, NONE, start=start, end=20)]
+    found = result(
+        {"what": "removed", "at_least": 5}, axes={"producer.acks": ["all"]}, observations=[*rows, *told_by(1, 0)]
+    )
+    assert (found.reached, found.seen) == (reached, words)
 
 
 @pytest.mark.parametrize(

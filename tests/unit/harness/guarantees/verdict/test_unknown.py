@@ -111,13 +111,13 @@ def test_a_cluster_that_was_not_whole_again_makes_what_was_not_seen_unknown_and_
 
 
 def test_a_stage_that_ran_into_a_limit_of_its_own_is_named_first_and_never_held():
-    limits = ["the audit ran into its limit of 90 s: partition 0: not read within the limit"]
+    limits = ["the audit is incomplete after 90 s: partition 0: not read within the limit"]
     verdict = smoke_verdict(lost_in(ACKS_1), limits=limits)
     assert verdict.verdict is Verdict.UNKNOWN
     assert verdict.unknown_reasons[0] == limits[0]
     assert verdict.sentence.startswith(f"Unknown: {limits[0]}")
     assert of(verdict, ACKS_1).outcome is AnomalyOutcome.PERMITTED
-    broken = smoke_verdict(lost_in(ACKS_ALL), limits=[*limits, "the drain ran into its limit"])
+    broken = smoke_verdict(lost_in(ACKS_ALL), limits=[*limits, "the drain is incomplete"])
     assert broken.verdict is Verdict.VIOLATED
     assert broken.sentence.startswith(f"Violated ({limits[0]} (and 1 more limit)): ")
 
@@ -271,7 +271,7 @@ DEGRADATIONS = {
     "no clients": {"without": ("clients",)},
     "a torn table": {"incomplete": {"reads": "1 row was torn"}},
     "a cluster that did not come back": {"not_whole": ["waited 90 s for every ISR; last seen: no answer"]},
-    "a stage that ran into its limit": {"limits": ["the audit ran into its limit of 90 s: partition 0"]},
+    "a stage that ran into its limit": {"limits": ["the audit is incomplete after 90 s: partition 0"]},
     "a step that timed out": {"outcomes": {0: StepOutcome.TIMED_OUT}},
     "the run ended early": {"steps_done": 1},
     "no settings": {"cluster": {}},

@@ -26,8 +26,8 @@ def test_each_limit_is_noted_once_with_the_first_that_was_awaited_and_how_many_m
     for _ in range(2):
         limits.note("the drain", 75.0, ["member-1 did not leave.", "member-2 did not leave"])
     limits.note("the end of the clients", None, ["reader-1 had to be killed"])
-    first = "the drain ran into its limit of 75 s: member-1 did not leave, and 1 more"
-    second = "the end of the clients ran into its limit: reader-1 had to be killed"
+    first = "the drain is incomplete after 75 s: member-1 did not leave, and 1 more"
+    second = "the end of the clients is incomplete: reader-1 had to be killed"
     assert read_json(run.limits) == [first, second]
     assert events == [("limit-reached", {"text": first}), ("limit-reached", {"text": second})]
 
