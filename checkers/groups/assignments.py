@@ -268,6 +268,20 @@ def one_instance_may_be_two(history: CellHistory) -> bool:
     return group.static_membership and group.protocol != "consumer"
 
 
+def missed_at(history: CellHistory, members: Members, time_ns: int) -> bool:
+    """Returns whether the group may wait for a member then that had gone without a word: one that died, or a static one. In
+    the classic protocols nobody is assigned anything before all members have joined again, and one that is gone is a member
+    until its session is over (KIP-62, KIP-345). The consumer protocol waits for nobody but the owner (KIP-848).
+
+    Example: A dies at 54 s, with a session of 45 s. C takes its place at 60 s, B gives its partitions up, and both wait for
+    A until 99 s.
+    """
+    group = group_of(history.cell).configuration
+    ago_ns = time_ns - members.ended_ns
+    gone = (ago_ns >= 0) & (ago_ns < session_ns(history.cell)) & (~members.complete | group.static_membership)
+    return group.protocol != "consumer" and bool(gone.any())
+
+
 OwnershipResult = tuple[np.ndarray, int, str | None]
 """The witnesses of one partition, how much was judged, and why absence cannot be concluded."""
 

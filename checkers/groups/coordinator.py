@@ -11,6 +11,7 @@ from prozess.checkers.groups.assignments import (
     Members,
     Ownership,
     OwnershipResult,
+    missed_at,
     one_instance_may_be_two,
     over_partitions,
     session_ns,
@@ -338,8 +339,9 @@ def orphaned(history: CellHistory) -> KernelResult:
     Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions"; KIP-848. Judged while members drain: from when they were
     asked to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
     partition without an owner at the end of that; `begin_ns` since when, `end_ns` until when, `other_client` its last owner,
-    if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know; GAVE_UP
-    where it lives and had lost the partition less than a session before.
+    if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know;
+    WAITED_FOR where it lives, and another member had gone in this way (`missed_at`); GAVE_UP where it lives and had lost the
+    partition less than a session before.
 
     Example: members are asked to drain at 100 s, and the first of them leaves at 130 s. The last owner of the partition
     lost it at 90 s, and nobody got it: an orphan from 100 s to 130 s.
@@ -369,6 +371,8 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
         one, ended_ns = owned.client[[last]], owned.known_end_ns[[last]]
         if members.crashed(one)[0]:
             case = GroupCase.WITHIN_SESSION
+        elif missed_at(history, members, end_ns):
+            case = GroupCase.WAITED_FOR
         elif MemberEvents(assignments, partition.partition, (LOST,)).next_after(one, ended_ns)[0] == ended_ns[0]:
             case = GroupCase.GAVE_UP
     witnesses = make_witnesses(

@@ -147,6 +147,7 @@ _NO_MEMBERS = frozenset(
     {"producer", "keyed-producer", "errors-producer", "transactor", "fencer", "reader", "audit", "observer"}
 )
 """The roles of clients that never join a group."""
+_TIMED = frozenset({"member", "copier"})
 _IN_SPANS = ("reads", "processed")
 _SPAN = ("client", "partition", "span")
 _OF_FAULTS: Mapping[str, str] = {
@@ -417,6 +418,11 @@ class _Sought:
         return self._clients_of(lambda planned: planned.transactional_id is not None and planned.producer is not None)
 
     @cached_property
+    def _timed(self) -> frozenset[int]:
+        """The members that note themselves when they were given what and began a step: of others' output both are guesses."""
+        return frozenset(self._clients_of(lambda planned: planned.role in _TIMED).tolist())
+
+    @cached_property
     def _sharing(self) -> np.ndarray:
         """The members of share groups, ascending."""
         return self._clients_of(lambda planned: planned.role in SHARING)
@@ -492,7 +498,8 @@ class _Sought:
         assert list(TABLES).index("reads") < list(TABLES).index(table.name), "reads come first"
         starts = run_starts(rows, _SPAN)
         whose = zip(*(rows[name][starts].tolist() for name in _SPAN), strict=True)
-        given_ns = np.array([self._first_read_ns.get(one, MISSING) for one in whose], dtype=np.int64)
+        first = ((self._first_read_ns.get(one, MISSING) if one[0] in self._timed else MISSING) for one in whose)
+        given_ns = np.array(list(first), dtype=np.int64)
         early = rows["started_ns"] < np.repeat(given_ns, np.diff(np.append(starts, len(rows["client"]))))
         self._report(table, rows, early, "the step began before its member was given a record of the span")
 

@@ -99,6 +99,6 @@ def span_begins(positions: Columns) -> Mapping[tuple[int, int, int], int]:
     begins = np.isin(positions["event"], _BEGINS_AT) & (positions["log_offset"] != NONE)
     names = ("client", "partition", "span", "log_offset")
     columns = [positions[name][begins].tolist() for name in names]
-    # By falling offsets: of several a dictionary keeps the last, which is the least.
+    # The offsets fall, and a dictionary keeps the last of several, which is the least.
     rows = sorted(zip(*columns, strict=True), key=lambda row: -row[-1])
     return {(client, partition, span): offset for client, partition, span, offset in rows}

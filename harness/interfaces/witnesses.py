@@ -341,6 +341,9 @@ class GroupCase(IntEnum):
     GAVE_UP = 19
     """`orphaned`: the last owner lives and had lost the partition, less than a session before. It may have come back under a
     new id, while the coordinator still waits for the old one."""
+    WAITED_FOR = 21
+    """`orphaned`: the last owner lives, and the group may have waited for a member that had gone without a word, and whose
+    session was not over yet."""
     OF_ANOTHER_TOPIC = 20
     """`unprocessed`: the first position that the group had in this topic, which was made again, is an offset that a member
     was committing for the topic before, and that commit ended after this topic was made."""

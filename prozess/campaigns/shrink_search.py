@@ -17,6 +17,7 @@ from prozess.harness.plan.expectations import (
     IsrExpected,
     LeaderExpected,
     MessageExpected,
+    RemovedExpected,
     Selector,
     SendsExpected,
     steps_named,
@@ -367,7 +368,7 @@ def _expectation(expectation: Expectation, step: Step, left: _Left) -> Expectati
             return None
         case ControllerExpected():
             return expectation
-        case SendsExpected() | EndsExpected():
+        case SendsExpected() | EndsExpected() | RemovedExpected():
             return expectation if left.matched(expectation.cells) else None
         case LeaderExpected(of=str() as of):
             changes["of"] = _target(of, left.alike, left.numbers)

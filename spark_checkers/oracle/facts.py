@@ -45,7 +45,7 @@ FACTS = {
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
     "fact_cells": (
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
-        "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, "
+        "poll_limit_ns bigint, evicted_after_ns bigint, settle_ns bigint, stays boolean, twins boolean, joint boolean, "
         "records_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
         "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
         "admin_call_ns bigint, lock_ns bigint, deliveries_max int, share_session_ns bigint, "
@@ -70,10 +70,11 @@ consumers began. `retention_…`: what retention may remove. `tiered`: there is 
 remote store, `remote_read`: it was read; `segment_bytes`, `tier_within_ns`: how much a segment has that is to be copied, and
 how soon. `session_ns`, `poll_limit_ns`: how long a member may be silent, and not poll, without being evicted.
 `evicted_after_ns`: when a silent one is evicted; `settle_ns`: what a group then takes to settle; `stays`: who ends is
-missed only then. `twins`: one group.instance.id may be two members for a while. `records_lost`: members say whether a
-partition was lost or revoked. `transaction_ns`: how long a transaction may stay open; `open_ns`: how long its coordinator
-leaves it open at least. `bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders
-are reported. `bound_ns`: within which a delivery is promised. `call_ns`: within which a transaction coordinator does what
+missed only then. `twins`: one group.instance.id may be two members for a while. `joint`: a rebalance
+waits for all members. `records_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a
+transaction may stay open; `open_ns`: how long its coordinator leaves it open at least. `bad_every`: every so-many-th record
+is bad, 0: none by itself; `fact_codes`: what their senders are reported. `bound_ns`: within which a
+delivery is promised. `call_ns`: within which a transaction coordinator does what
 it is asked for. `fact_out`: when a node was certainly out of reach; `new_leader_ns`: within which a partition gets another
 leader. `acknowledgement_ns`: within which a record of a producer is acknowledged. `admin_call_ns`: within which
 `fact_calls`, calls of administrators, are answered. `lock_ns`, `deliveries_max`: how long a member of a share group may
@@ -175,7 +176,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
     """Adds the row of `fact_cells`: settings of the cell's work, and limits in ns; and the codes of errors it provokes."""
     of_group: tuple[Any, ...] = (None, None, None)
     of_locks: tuple[int | None, int | None, int | None, bool] = (None, None, None, False)
-    limits: tuple[Any, ...] = (None, None, None, None, False, False, True)
+    limits: tuple[Any, ...] = (None, None, None, None, False, False, False, True)
     if cell.group is not None:
         group, session = cell.group.configuration, cell.group.session
         of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
@@ -186,6 +187,7 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             (4 * session.heartbeat_ms + 10_000) * _NS_PER_MS + bounds.rebalance_delay_ns,
             group.static_membership,
             group.static_membership and group.protocol != "consumer",
+            group.protocol != "consumer",
             group.client != "java",
         )
     if isinstance(cell.work, ShareWork):

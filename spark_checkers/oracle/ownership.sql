@@ -218,10 +218,18 @@ select j.partition, greatest(j.begin_ns, o.until_ns) as begin_ns, j.end_ns,
        coalesce(o.client, {NONE}) as other_client,
        case when j.end_ns - o.until_ns >= c.session_ns then {GroupCase.NO_CAUSE}
             when o.crashed then {GroupCase.WITHIN_SESSION}
+            when c.joint and w.ended_ns > j.end_ns - c.session_ns then {GroupCase.WAITED_FOR}
             when g.client is not null then {GroupCase.GAVE_UP} else {GroupCase.NO_CAUSE} end as case
 from judged j
 join fact_cells c on c.world = j.world and c.cell = j.cell
 left join last_owner o on o.partition = j.partition
+left join (
+    select j.partition, max(m.ended_ns) as ended_ns
+    from judged j
+    join member m on m.world = j.world and m.cell = j.cell and m.ended_ns <= j.end_ns
+    join fact_cells c on c.world = j.world and c.cell = j.cell and (m.crashed or c.stays)
+    group by j.partition
+) w on w.partition = j.partition
 left join (select distinct partition, client, started_ns from assignments where event = {LOST}) g
     on g.partition = o.partition and g.client = o.client and g.started_ns = o.until_ns
 left anti join owned a on a.partition = j.partition and a.begin_ns <= j.end_ns and a.until_ns >= j.end_ns

@@ -174,6 +174,11 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "within a session": Fact(
         "the last owner died, and its session had not timed out yet", could=lambda h: h.rebalanced
     ),
+    "a gone member may be waited for": Fact(
+        "the last owner lives, and another member of the group, of a classic protocol, had died or was static and had gone "
+        "less than a session before",
+        could=lambda h: h.rebalanced,
+    ),
     "an old id may be waited for": Fact(
         "the last owner lives, and had lost the partition less than a session before", could=lambda h: h.rebalanced
     ),

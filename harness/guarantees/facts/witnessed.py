@@ -169,6 +169,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
         int(elected_unclean(envelope)), len(witnesses)
     ),
     "within a session": explained_by(GroupCase.WITHIN_SESSION),
+    "a gone member may be waited for": explained_by(GroupCase.WAITED_FOR),
     "an old id may be waited for": perhaps_explained_by(GroupCase.GAVE_UP),
     "topic deleted": topic_deleted,
     "topic deleted after the read": topic_deleted_before_read,

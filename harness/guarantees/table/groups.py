@@ -287,6 +287,16 @@ _ORPHANED = Guarantee(
             source="KIP-62, session.timeout.ms; KIP-345 for static members",
         ),
         Rule(
+            id="orphaned/waited-for",
+            when=("a gone member may be waited for",),
+            label="a member that was gone, whose session had not timed out",
+            reason="a member had gone without a word, its session had not timed out yet, and a rebalance waits for it until "
+            "then: nobody is assigned anything before",
+            change="a shorter session.timeout.ms, or group.protocol=consumer",
+            source="KIP-62, session.timeout.ms; KIP-345 for static members; KIP-134: a coordinator completes a join when all "
+            "members have joined again. KIP-848 has no such barrier",
+        ),
+        Rule(
             id="orphaned/rejoined",
             when=("an old id may be waited for",),
             label="an old member id whose session had not timed out",

@@ -320,6 +320,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "position was reset": (CLIENTS,),
     "stands twice": (CLIENTS,),
     "within a session": (CLIENTS,),
+    "a gone member may be waited for": (CLIENTS,),
     "an old id may be waited for": (CLIENTS,),
 }
 """Fact → the pieces of evidence that it needs. Facts that are not here are of the configuration, or permit nothing by

@@ -128,18 +128,12 @@ def _look_within(
             return _controller(evidence, expectation, span)
         case IsrExpected():
             return _isr(evidence.timelines.get(expectation.partition, no_timeline()), expectation, span)
-        case TruncatedExpected():
-            return _truncated(evidence, number, expectation)
-        case BehindExpected():
-            return _behind(evidence, number, expectation)
         case SendsExpected():
             return _sends(plan, evidence, expectation, span)
         case EndsExpected():
             return _ends(plan, evidence, expectation, span)
-        case MarkersExpected():
-            return _markers(evidence, expectation, span)
-        case RemovedExpected():
-            return _removed(plan, evidence, expectation)
+        case TruncatedExpected() | BehindExpected() | MarkersExpected() | RemovedExpected():
+            return _in_files(plan, evidence, number, expectation, span)
 
 
 # Messages, by the proxy's journal.
@@ -260,6 +254,24 @@ def node_id(name: str) -> int:
 
 
 # Logs, by the replicas' own files.
+
+
+def _in_files(
+    plan: Plan,
+    evidence: Evidence,
+    number: int,
+    expected: TruncatedExpected | BehindExpected | MarkersExpected | RemovedExpected,
+    span: Span,
+) -> ExpectationSeen:
+    match expected:
+        case TruncatedExpected():
+            return _truncated(evidence, number, expected)
+        case BehindExpected():
+            return _behind(evidence, number, expected)
+        case MarkersExpected():
+            return _markers(evidence, expected, span)
+        case RemovedExpected():
+            return _removed(plan, evidence, expected)
 
 
 def _truncated(evidence: Evidence, number: int, expected: TruncatedExpected) -> ExpectationSeen:

@@ -6,7 +6,6 @@ from prozess.harness.interfaces import AuditResult, Workload
 from prozess.harness.interfaces.cluster import HangingTransaction
 from prozess.harness.run_directory import RunDirectory, write_json
 
-
 _LATE = "within the limit"
 
 

@@ -121,6 +121,24 @@ def test_a_partition_that_nobody_owns_when_the_drain_ends_is_orphaned():
     assert orphaned(cell(assignments=owned)).incomplete
 
 
+def test_an_orphan_may_wait_for_a_member_that_died_in_the_protocols_in_which_all_join_together():
+    def case_of(into_session_s, protocol="classic-eager"):
+        group = {"protocol": protocol}
+        died_s = 60 - session_ns(cell(group=group).cell) / 1e9 + into_session_s
+        events = [event(A, ASSIGN, 1), event(A, REVOKE, 59), event(A, CLOSE, 60)]
+        lived = {
+            "clients": [client(A), client(B, killed=True)],
+            "heartbeats": [*beats(A, 99), *beats(B, died_s)],
+        }
+        one = cell(assignments=events, observations=[drained(58)], group=group, **lived)
+        return cases(orphaned(one))
+
+    assert case_of(0.2) == [GroupCase.WAITED_FOR]
+    assert case_of(-0.2) == [GroupCase.NO_CAUSE], "that session is over"
+    assert case_of(99) == [GroupCase.NO_CAUSE], "it died only then"
+    assert case_of(0.2, protocol="consumer") == [GroupCase.NO_CAUSE], "which waits for the owner alone"
+
+
 def test_an_orphan_whose_last_owner_had_just_given_its_id_up_may_wait_for_the_session_of_that_id():
     def case_of(kind, lost_s, **more):
         events = [event(A, ASSIGN, 1), event(A, kind, lost_s), event(A, CLOSE, 60)]

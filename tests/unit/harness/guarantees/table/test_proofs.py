@@ -212,6 +212,7 @@ SEEN: Mapping[str, Seen] = {
     "position was reset": of_case(GroupCase.RESET),
     "stands twice": of_case(GroupCase.DUPLICATE),
     "within a session": of_case(GroupCase.WITHIN_SESSION),
+    "a gone member may be waited for": of_case(GroupCase.WAITED_FOR),
     "acks=0": Seen(configuration={"acks": "0"}),
     "acks=1": Seen(configuration={"acks": "1"}),
     "not committed": Seen(),

@@ -136,6 +136,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
         "member was gone",
         "position was sought",
         "within a session",
+        "a gone member may be waited for",
         "an old id may be waited for",
         "stands twice",
         "coordinator out",
