@@ -506,7 +506,9 @@ _NO_SCHEDULE: Mapping[str, str] = {
     "unclean/asked": "the prediction leaves out an operator who asks for an unclean election",
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
-    "orphaned/session": "a trial goes on until the sessions of its dead members are over",
+    **dict.fromkeys(
+        ("orphaned/session", "orphaned/waited-for"), "a trial goes on until the sessions of its dead members are over"
+    ),
     "stalled/remote-store": "these trials fill no segment, so nothing is copied to their remote store",
     "orphaned/rejoined": "it takes an outage of every broker that is longer than a session, just before the end",
     "unprocessed/committed-by-name": "these trials delete no topic, and no file says whether yours is made again",

@@ -8,7 +8,7 @@ from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.errors import HarnessFailed, NotReady
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.witnesses import STALLED_NS
-from prozess.harness.plan.cell_work import ShareWork, work_as
+from prozess.harness.plan.cell_work import GroupWork, ShareWork, work_as
 from prozess.harness.plan.plan import PlannedClient
 from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
@@ -23,8 +23,8 @@ ANSWER_GRACE_S = 10.0
 SENTINEL_SHARE = 0.5
 """The share of the audit's limit that the sentinels may take."""
 DRAIN_QUIET_S = 20.0
-"""Members that have moved nothing for so long never will: it is longer than a rebalance, and than any session of a consumer
-group. Those of share groups are longer, and are waited for as well (`quiet_s_of`)."""
+"""Members that have moved nothing for so long never will, once the sessions of those that died are over (`quiet_s_of`): it
+is longer than a rebalance."""
 LOOK_UP_S = 20.0
 MEMBERS = ("member", "java-member", "share-member")
 """Roles of members of groups, until they are asked to leave."""
@@ -54,7 +54,9 @@ class FinalPhase:
         is followed. Nothing to do where there are none. Returns what was awaited in vain."""
         vain: list[str] = []
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
-        drain = Drain(self._processes, self._clock, quiet_s=quiet_s_of(self._planned["share-member"]))
+        drain = Drain(
+            self._processes, self._clock, quiet_s=quiet_s_of(p for role in MEMBERS for p in self._planned[role])
+        )
         followed = self._follow(self._partitions_of(("java-member",)), until_ns)
         if partitions := self._partitions_of(MEMBERS):
             members = self._processes.running(MEMBERS)
@@ -281,10 +283,15 @@ class Drain:
         return processed
 
 
-def quiet_s_of(share_members: Iterable[PlannedClient]) -> float:
-    """Returns for how long nothing must move until members give up. The partitions of a member that died are nobody's else
-    until its session ends: with members of share groups, the longest session is waited for before."""
-    sessions = [work_as(ShareWork, member.work).configuration.session_timeout_ms for member in share_members]
+def quiet_s_of(members: Iterable[PlannedClient]) -> float:
+    """Returns for how long nothing must move until members give up. The partitions of a member that died are nobody else's
+    until its session ends, and a rebalance of a classic group waits for it: the longest session is waited for before."""
+    sessions = [
+        one.work.session.timeout_ms
+        if isinstance(one.work, GroupWork)
+        else work_as(ShareWork, one.work).configuration.session_timeout_ms
+        for one in members
+    ]
     return DRAIN_QUIET_S + max(sessions, default=0) / 1000
 
 

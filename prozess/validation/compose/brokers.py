@@ -120,12 +120,13 @@ class Service:
         for each in _list(self.document.get("volumes")):
             if isinstance(each, Mapping):
                 kind, source = str(each.get("type", "volume")), str(each.get("source") or "")
-                found.append(self._mount(str(each.get("target", "")), source, kind))
+                mount = self._mount(str(each.get("target", "")), source, kind)
+                found.append(replace(mount, read_only=each.get("read_only") is True))
             else:
-                parts = str(each).split(":")
-                found.append(
-                    self._mount(parts[1] if len(parts) > 1 else parts[0], parts[0] if len(parts) > 1 else "", "")
-                )
+                source, colon, rest = str(each).partition(":")
+                target, _, options = rest.partition(":") if colon else (source, "", "")
+                mount = self._mount(target, source if colon else "", "")
+                found.append(replace(mount, read_only="ro" in options.split(",")))
         found += [Mount(str(each).partition(":")[0], "", lasts=False) for each in _list(self.document.get("tmpfs"))]
         for key, above in (("configs", ""), ("secrets", "/run/secrets")):
             for each in _list(self.document.get(key)):

@@ -28,6 +28,7 @@ FILE_BYTES_MAX = 1_048_576
 FILES_MAX, DEPTH_MAX = 50, 10
 """At most this many files one Compose file may bring in, and so deep."""
 COMPOSE_TIMEOUT_S = 20.0
+_SIBLING = re.compile(r"(?:docker-)?compose(?:[.-].+)?\.ya?ml")
 _OVERRIDES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("compose.yaml", "compose.yml"), ("compose.override.yml", "compose.override.yaml")),
     **dict.fromkeys(
@@ -68,6 +69,7 @@ def resolve(path: Path) -> Resolved:
             if document is not None:
                 reader.load(over, document, variables)
             break
+    reader.doubt_siblings()
     reader.finish()
     if found.files and not found.unclear and not reader.unset:
         _as_docker_has_it(found)
@@ -156,6 +158,28 @@ class _Resolver:
             if others:
                 where = str(path.with_name(".env"))
                 self.doubt(name, where, f"names {', '.join(others)}, which Compose reads too, and prozess does not")
+
+    def doubt_siblings(self) -> None:
+        """Notes Compose files beside this one that define the same services, and that nothing brings in: whether they are
+        merged into it (`-f`) no file says. Example: compose.prod.yml beside compose.yml."""
+        path, known = self.found.path, {each.name for each in (self.found.path, *self.found.files)}
+        beside = sorted(each.name for each in path.parent.iterdir())
+        names = [name for name in beside if _SIBLING.fullmatch(name) and name not in known]
+        for name in names[:FILES_MAX]:
+            if (file := self._inside(name, path.parent, name)) is None:
+                continue
+            self.found.files.remove(file)  # it is looked at, and none of its settings is taken
+            try:
+                mappings = [each for each in documents.load_yaml(file) if isinstance(each, Mapping)]
+            except BadInput:
+                self.doubt(name, str(path), "lies beside this file, may be merged into it (-f), and cannot be read")
+                continue
+            services = {service for each in mappings for service, _ in documents_of(each.get("services"))}
+            if same := sorted(services & self.found.services.keys()):
+                why = (
+                    f"lies beside this file and defines {same[0]}, too: whether it is merged into it (-f) no file says"
+                )
+                self.doubt(name, str(path), f"{why}. Give what `docker compose config` prints, or move the file away")
 
     # Documents.
 

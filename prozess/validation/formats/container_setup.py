@@ -61,6 +61,7 @@ class Mount:
     """It outlives the container, and belongs to it alone."""
     fresh: bool = False
     """It is a volume, which begins empty and which only the container fills."""
+    read_only: bool = False
 
     @classmethod
     def of_host(cls, target: str, path: str, *, lasts: bool = True) -> "Mount":
@@ -171,7 +172,9 @@ def doubts_of_mounts(
             yield "log.dirs", f"is {directory}: whether it outlives the container is not known"
             continue
         over = mount_over(mounts, directory)
-        if over is None or not over.lasts:
+        if over is not None and over.read_only:
+            yield "volumes", f"are read-only where the broker writes, {directory}: it does not start"
+        elif over is None or not over.lasts:
             what = "no volume lies over it" if over is None else "what lies over it ends with the container"
             yield (
                 "volumes",

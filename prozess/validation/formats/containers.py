@@ -49,7 +49,10 @@ _SASL = re.compile(r"sasl\.(ssl|plaintext)")
 
 
 def image_of(variables: Mapping[str, object], image: str = "") -> Image:
-    """Returns whose rules the variables follow: by the image's name, else by variables that only Bitnami's image takes."""
+    """Returns whose rules the variables follow: by the image's name where its maker is known, else by variables that only
+    Bitnami's image takes."""
+    if (maker := image_named(image).maker) != "another":
+        return "bitnami" if maker == "bitnami" else "kafka"
     return "bitnami" if "bitnami" in image or any(name.startswith(BITNAMI) for name in variables) else "kafka"
 
 
@@ -65,7 +68,7 @@ def property_of(variable: str, image: Image) -> str | None:
             return None
         name = variable.removeprefix(BITNAMI).replace("_", ".").lower()
         return "zookeeper.clientCnxnSocket" if name == "zookeeper.clientcnxnsocket" else _SASL.sub(r"sasl_\1", name)
-    if not variable.startswith("KAFKA_") or _OF_IMAGES.fullmatch(variable):
+    if not variable.startswith("KAFKA_") or variable.startswith(BITNAMI) or _OF_IMAGES.fullmatch(variable):
         return None
     name = variable.removeprefix("KAFKA_").lower()
     return name.replace("___", "\0").replace("__", "\1").replace("_", ".").replace("\1", "_").replace("\0", "-")
@@ -73,6 +76,11 @@ def property_of(variable: str, image: Image) -> str | None:
 
 def not_read(variable: str, image: Image) -> str | None:
     """Returns why a variable that looks like a property is none; None: it is none, and nobody would take it for one."""
+    if image != "bitnami" and variable.startswith(BITNAMI):
+        return (
+            f"is not read by Apache's or Confluent's image, where it becomes a property that Kafka does not know: write "
+            f"KAFKA_{variable.removeprefix(BITNAMI)}"
+        )
     if image != "bitnami" or variable.startswith(BITNAMI) or not variable.startswith("KAFKA_"):
         return None
     if _OF_IMAGES.fullmatch(variable) or _OF_BITNAMI.fullmatch(variable):
@@ -352,7 +360,8 @@ def _of_pod(container: _Container, each: FileMapping, document: FileValue, pod: 
             container.mounts.append(Mount.of_host(target, path, lasts=lasts))
             continue
         lasts = name in claimed or any(key in volume for key in _LASTING)
-        container.mounts.append(Mount(target, name, lasts, fresh=lasts))
+        read_only = mount.get("readOnly") is True
+        container.mounts.append(Mount(target, name, lasts, fresh=lasts, read_only=read_only))
         claim = value_below(volume, "persistentVolumeClaim", "claimName")
         if claim is not None and name not in claimed and container.replicas > 1:
             container.shares = str(claim)

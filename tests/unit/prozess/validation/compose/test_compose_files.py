@@ -254,6 +254,50 @@ def test_other_files_that_the_env_file_names_are_named(tmp_path, text, named):
     )
 
 
+SIBLING = "services:\n  {name}:\n    environment: {{KAFKA_UNCLEAN_LEADER_ELECTION_ENABLE: 'true'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "service", "named"),
+    [
+        ("compose.prod.yml", "k1", True),
+        ("docker-compose.staging.yaml", "k1", True),
+        ("compose-prod.yml", "k1", True),
+        ("compose.prod.yml", "grafana", False),  # a file for something else
+        ("compose.override.yml", "k1", False),  # Compose lays it over by itself
+        ("notes.yml", "k1", False),
+    ],
+)
+def test_a_compose_file_beside_it_with_the_same_service_is_named(tmp_path, name, service, named):
+    (tmp_path / name).write_text(SIBLING.format(name=service))
+    assert list(doubts(read_compose(file(tmp_path, broker("k1"), name="compose.yml")))) == ([name] if named else [])
+
+
+def test_a_compose_file_beside_it_that_is_included_is_read_and_one_that_is_broken_is_named(tmp_path):
+    (tmp_path / "compose.prod.yml").write_text(SIBLING.format(name="k2"))
+    path = file(tmp_path, broker("k1"), name="compose.yml")
+    path.write_text("include: [compose.prod.yml]\n" + path.read_text())
+    assert "compose.prod.yml" not in doubts(read_compose(path))
+    (tmp_path / "compose.test.yml").write_text("services: [\n")
+    assert "compose.test.yml" in doubts(read_compose(path))
+
+
+READ_ONLY = "{type: volume, source: k1, target: /var/lib/kafka/data, read_only: true}"
+
+
+@pytest.mark.parametrize("written", ["'k1:/var/lib/kafka/data:ro'", READ_ONLY])
+def test_a_volume_that_cannot_be_written_keeps_no_log(tmp_path, written):
+    text = broker("k1").replace("'k1:/var/lib/kafka/data'", written)
+    assert "are read-only where the broker writes" in str(doubts(read_compose(file(tmp_path, text))))
+
+
+def test_bitnamis_variables_in_apaches_image_are_named_and_the_others_are_read(tmp_path):
+    own = "KAFKA_CFG_UNCLEAN_LEADER_ELECTION_ENABLE: 'true'\n      KAFKA_MIN_INSYNC"
+    parts = translate(ValidationInput(compose=file(tmp_path, broker("k1").replace("KAFKA_MIN_INSYNC", own))))
+    assert [each.name for each in parts.unclear] == ["KAFKA_CFG_UNCLEAN_LEADER_ELECTION_ENABLE"]
+    assert parts.base["topic.min_insync_replicas"] == 2
+
+
 def test_a_file_that_apaches_image_takes_is_read_below_the_variables(tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "server.properties").write_text("min.insync.replicas=1\nunclean.leader.election.enable=true\n")

@@ -1,0 +1,32 @@
+"""Members give up at the end of a trial only once the sessions of those that died are over."""
+
+import pytest
+
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.workloads.runtime.final_phase import DRAIN_QUIET_S, MEMBERS, quiet_s_of
+
+
+def members(**base):
+    document = {"name": "x", "title": "t", "workload": "group", "base": {f"group.{k}": v for k, v in base.items()}}
+    return [
+        client for client in make_plan(parse_trial(document, source="test"), seed=1).clients if client.role in MEMBERS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "session_s"),
+    [
+        ({"session_timeout_ms": 6_000}, 6),
+        ({"session_timeout_ms": 45_000}, 45),
+        ({"session_timeout_ms": 45_000, "client": "java"}, 45),
+        ({"protocol": "consumer"}, 45),  # the brokers': group.consumer.session.timeout.ms
+    ],
+    ids=str,
+)
+def test_nothing_moves_for_a_session_and_a_rebalance_before_members_give_up(base, session_s):
+    assert quiet_s_of(members(**base)) == DRAIN_QUIET_S + session_s
+
+
+def test_without_members_there_is_no_session_to_wait_for():
+    assert quiet_s_of([]) == DRAIN_QUIET_S
