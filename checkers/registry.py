@@ -12,8 +12,8 @@ from prozess.checkers.groups.coordinator import commit_ahead, commit_regression,
 from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
-from prozess.checkers.log.copies import diverged, snapshot_conflict
 from prozess.checkers.log.deletions import undeleted
+from prozess.checkers.log.duplicates import duplicate
 from prozess.checkers.log.epochs import epoch_regression
 from prozess.checkers.log.leadership import (
     two_controllers,
@@ -23,9 +23,10 @@ from prozess.checkers.log.leadership import (
 )
 from prozess.checkers.log.log_starts import expired_early, log_start_regression
 from prozess.checkers.log.losses import lost, unseen
-from prozess.checkers.log.order import duplicate, offset_conflict, reordered
+from prozess.checkers.log.order import offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
+from prozess.checkers.log.replicas import diverged, snapshot_conflict
 from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap

@@ -105,7 +105,8 @@ class Pause(Fault[NoParameters]):
     `replica.lag.time.max.ms` (default 30 s) takes a follower out of the ISR. This is Kafka's answer and not part of
     this fault.
 
-    The effect is that the process is observed stopped.
+    The effect is that the process is observed stopped. The signal, and the look at every thread, are `pause` of the
+    backend's node (for processes of this machine `prozess.clusters.local.cluster`).
     """
 
     name = "pause"

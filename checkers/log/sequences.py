@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from prozess.checkers.batches import CONTROL
-from prozess.checkers.log.copies import unread_copies
+from prozess.checkers.log.replicas import unread_copies
 from prozess.checkers.lookup import differs_from_previous
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, SequenceCase, make_witnesses, no_witnesses

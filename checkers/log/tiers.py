@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from prozess.checkers.log.copies import COMPARED, unread_copies
+from prozess.checkers.log.replicas import COMPARED, unread_copies
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,

@@ -1,9 +1,10 @@
-"""Reads a whole history of Jepsen's as arrays, with the same result as `reader` has, which takes operations one by one.
+"""Reads a whole history of Jepsen's as arrays, with the result of `operation_reader`, which takes one operation after the
+other.
 
 Many lines are read at once (`blocks`); any other line is read by itself, into the same arrays. Relations between lines are
 found for all lines together, by sorting: which invocation an operation completes, and which span of reading goes on.
-A line that is wrong, or holds more than these arrays can, raises `Unusual`: then `reader` reads the file again, and reports
-the error.
+A line that is wrong, or holds more than these arrays can, raises `Unusual`: then `operation_reader` reads the file again, and
+reports the error.
 """
 
 from collections.abc import Iterator, Sequence

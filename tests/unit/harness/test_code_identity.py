@@ -46,7 +46,7 @@ def test_the_archive_for_workers_has_the_identity_of_this_checkout(tmp_path):
 @pytest.mark.parametrize(
     "changed",
     [
-        ("prozess/checkers/log/order.py", b"def duplicate(", b"def  duplicate("),
+        ("prozess/checkers/log/duplicates.py", b"def duplicate(", b"def  duplicate("),
         ("prozess/spark_checkers/oracle/log.sql", b"--- anomaly duplicate", b"--- anomaly  duplicate"),
     ],
     ids=["Python", "SQL"],

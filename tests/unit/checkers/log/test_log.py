@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from prozess.checkers.log.duplicates import duplicate
 from prozess.checkers.log.losses import LOST_ABSENT, LOST_REPLACED, lost
-from prozess.checkers.log.order import REORDERED_OR_COPY, duplicate, offset_conflict, reordered
+from prozess.checkers.log.order import REORDERED_OR_COPY, offset_conflict, reordered
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.partitions import (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.log.copies import BEHIND, COMPARED, DIFFERENT, MISSING_THERE, ONLY_THERE, diverged
+from prozess.checkers.log.replicas import BEHIND, COMPARED, DIFFERENT, MISSING_THERE, ONLY_THERE, diverged
 from prozess.harness.columns import empty_rows
 from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory
 from prozess.harness.schema import NONE, READS, SENDS, Isolation

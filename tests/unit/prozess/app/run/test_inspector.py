@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from prozess.app.run.cluster_state import Inspector
-from prozess.checkers.log.copies import BEHIND, diverged
+from prozess.checkers.log.replicas import BEHIND, diverged
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.interfaces.checking import CopyFacts
 from prozess.harness.plan.plan import SENTINEL_CLIENT
