@@ -14,8 +14,8 @@ import numpy as np
 from prozess.harness.columns import row_dtype
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.history.joining import FileToJoin
-from prozess.harness.history.manifest import Condition, has_history, read_manifest, seal_history, seal_recorded
-from prozess.harness.history.parquet import TableFile, TableWriter, rows_into, table_path, writer_to
+from prozess.harness.history.manifest import Condition, has_history, seal_history, seal_recorded
+from prozess.harness.history.parquet import TableWriter, rows_into, table_path, writer_to
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.history.topic_lives import TopicLives
 from prozess.harness.plan.plan import Plan, parse_plan
@@ -129,30 +129,12 @@ def ensure_history(run: RunDirectory, large: LargeTables | None = None) -> None:
 
 
 def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeTables | None = None) -> None:
-    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read; and adds
-    tables that an earlier version did not know. `large`: the writer of the tables of a large run."""
+    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read. `large`: the
+    writer of the tables of a large run."""
     if not condition.sealed:
         ensure_history(run, large)
     elif not has_history(run):
         write_history(run, large)
-        seal_history(run)
-    elif run.tables is None:
-        _add_newer_tables(run)
-
-
-def _add_newer_tables(run: RunDirectory) -> None:
-    """Adds the tables that a proven history never had, without rows, and proves them, too.
-
-    An earlier version of prozess made that history: it knew no such table, and so nothing that is recorded there. A table
-    that the manifest names and that is gone is damage, and is not made up. The history must be in the run directory.
-    """
-    named = read_manifest(run).files
-    paths = {name: table_path(run, name) for name in TABLES}
-    newer = [name for name, at in paths.items() if at.relative_to(run.path).as_posix() not in named and not at.exists()]
-    for name in newer:
-        with TableWriter(run, TABLES[name], start_ns=TableFile(run, SENDS).start_monotonic_ns):
-            pass  # no rows
-    if newer:
         seal_history(run)
 
 

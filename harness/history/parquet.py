@@ -22,7 +22,7 @@ from prozess.harness.columns import empty_rows, stretch
 from prozess.harness.errors import HistoryUnreadable, StorageFull
 from prozess.harness.history.joining import FileToJoin, join_files
 from prozess.harness.history.row_groups import NotClustered, RowRange, Run, row_ranges_of, runs_of, shared_metadata
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
 READ_WHOLE_ROWS = 1 << 16
@@ -97,7 +97,10 @@ class TableFile:
         try:
             self.metadata = pq.read_metadata(self._file, filesystem=self._filesystem)
         except FileNotFoundError as error:
-            raise self._unreadable("is missing") from error
+            if not _of_an_earlier_version(run, table):
+                raise self._unreadable("is missing") from error
+            self.metadata, self.rows = _without_rows(table), 0
+            return
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(f"is torn or no Parquet ({_first_line(error)})") from error
         self.rows = int(self.metadata.num_rows)
@@ -464,6 +467,15 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._file.table.column_names)
+
+
+def _of_an_earlier_version(run: RunDirectory, table: Table) -> bool:
+    """Returns whether a version of prozess that knew no such table proved this history: its manifest names others, and not
+    this one. Nothing is known of what is recorded there. A table that the manifest names and that is gone is damage."""
+    if not run.manifest.is_file():
+        return False
+    named, folder = read_object(run.manifest).get("files", {}), f"{run.history.name}/"
+    return f"{folder}{table.name}.parquet" not in named and any(name.startswith(folder) for name in named)
 
 
 def _without_rows(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -24,6 +24,7 @@ from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history, seal_recorded
 from prozess.harness.history.reader import History
+from prozess.harness.history.store import opened_run
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.report.reports import report_run
 from prozess.harness.verdict import TrialVerdict, Verdict
@@ -253,18 +254,21 @@ def test_a_history_that_nobody_sealed_is_made_again_of_its_rows(held):
     assert verdict_of(held).verdict is Verdict.HELD
 
 
-def test_tables_that_an_earlier_version_did_not_know_are_added_without_rows_and_one_that_is_gone_is_not_made_up(
-    tmp_path,
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["beside the run", "with --out"])
+def test_tables_that_an_earlier_version_did_not_know_have_no_rows_and_one_that_is_gone_is_not_made_up(
+    tmp_path, elsewhere
 ):
     run = generated_run(tmp_path / "run", "log")
     before = json.loads(run.verdict.read_text(encoding="utf-8"))
     for table in ("deliveries", "remote_segments"):
         (run.history / f"{table}.parquet").unlink()
     seal_recorded(run)  # as that version did: its manifest never named them
-    assert json.loads(verdict_of(run).model_dump_json()) == before
-    assert condition_of(run, ("recorded", "history", "judged")).whole
-    assert {"deliveries", "remote_segments"} <= {path.stem for path in run.history.iterdir()}
-    (run.history / "deliveries.parquet").unlink()
+    with opened_run(
+        str(run.path), lambda _: None, kept=True, out=str(tmp_path / "out") if elsewhere else None
+    ) as opened:
+        assert json.loads(verdict_of(opened).model_dump_json()) == before
+    assert "deliveries" not in {path.stem for path in run.history.iterdir()}
+    (run.history / "commits.parquet").unlink()
     assert verdict_of(run).verdict is Verdict.UNKNOWN
 
 
