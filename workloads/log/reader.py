@@ -34,6 +34,7 @@ from prozess.workloads.record.identity import (
     decode_foreign,
     identity_values,
     key_ids,
+    partition_mask,
 )
 from prozess.workloads.record.members import ASSIGNED, RESET
 from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, ReaderOptions, options_of
@@ -89,8 +90,7 @@ class ReadRows:
         """The span that records read now belong to, by dense partition."""
         self.next_offset = np.zeros(size, dtype=np.int64)
         """The offset behind the last record read, by dense partition."""
-        self._foreign, self._any_foreign = np.zeros(size, dtype=bool), bool(foreign)
-        self._foreign[list(foreign)] = True
+        self._foreign, self._any_foreign = partition_mask(size, foreign), bool(foreign)
         self._senders = None if senders is None else np.array(senders, dtype=np.int32)
         self._copies = CopyReader(copies or CopyRules(), size)
 

@@ -299,7 +299,7 @@ class CopyReader:
         every = (rules.by_header, rules.transformed, rules.handed_on, rules.digested, rules.shared)
         self.any, self._token = any(every), bytes.fromhex(rules.token)
         self._by_header, self._transformed, self._handed_on, self._digested, self._shared = (
-            _mask(size, chosen) for chosen in every
+            partition_mask(size, chosen) for chosen in every
         )
 
     def carriers(
@@ -354,7 +354,9 @@ def _origins_within(values: Sequence[bytes]) -> np.ndarray:
     return origin_of(sender, np.where(named, held["sequence"].astype(np.int64), NONE))
 
 
-def _mask(size: int, chosen: Sequence[int]) -> np.ndarray:
+def partition_mask(size: int, chosen: Sequence[int]) -> np.ndarray:
+    """Returns bool[size]: is the partition of this dense id one of these? Ids beyond the size are left out: a topic that is made
+    again has ids of its own in the plan, and clients record those of the first topic that had the name."""
     mask = np.zeros(size, dtype=bool)
-    mask[list(chosen)] = True
+    mask[[dense for dense in chosen if dense < size]] = True
     return mask
