@@ -257,8 +257,10 @@ class LookedEvent(Message):
 
 
 class FollowedEvent(Message):
-    """The answer to `FollowCommand`."""
+    """The answer to `FollowCommand`. `behind`: by dense partition, the committed offset (NONE: nothing is committed) of those
+    that are not committed to their ends, and the end."""
 
+    behind: dict[Key, tuple[Whole, Whole]] = {}
     event: Literal["followed"] = "followed"
 
 

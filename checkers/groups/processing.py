@@ -40,7 +40,7 @@ from prozess.harness.columns import rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, Isolation, MetadataKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Isolation, MetadataKind, ObservationKind, Outcome
 
 # What a group's retry topic says of the records whose processing failed: which were handed on, by whom, and how often.
 #
@@ -240,7 +240,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     member, seen_ns = _last_delivered(partition, members, offset)
     assert len(slot) == len(offset) == len(member), "an entry for each record that is owed"
     case = _why_not(history, commits, members, offset, member, seen_ns)
-    foreign = (member < 0) & (offset < _committed_for_another(history, partition, members))
+    foreign = _of_the_topic_before(history, partition, members, offset, member)
     case[foreign & (case == GroupCase.NO_CAUSE)] = GroupCase.OF_ANOTHER_TOPIC
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
@@ -364,30 +364,57 @@ def _jumped_over(
     return over
 
 
-def _committed_for_another(history: CellHistory, partition: PartitionHistory, members: Members) -> int:
-    """Returns the first offset from which the group was to go on in a topic that was made again, if a member was committing
-    just that one when the topic was made, or later; -1 if not. A topic begins empty, so the offset is of the one before.
+def _of_the_topic_before(
+    history: CellHistory, partition: PartitionHistory, members: Members, offset: np.ndarray, member: np.ndarray
+) -> np.ndarray:
+    """Returns bool[n]: was nobody given the record of each offset, because the group went on beyond it in a topic that was
+    made again, from what a member was committing when the topic was made, or later? A topic begins empty, and what was
+    committed then is an offset of the topic before. Commits that Java's library makes by itself are not recorded, and none is
+    asked for.
 
-    Example: the topic is made at 13 s, a commit of 377 that was under way then ends at 13.2 s, and the coordinator gives 377
-    to the first member that asks: -1 if the commit had ended at 12.9 s."""
-    positions, commits = history.tables["positions"], history.tables["commits"]
-    if not history.cell.life:
+    Example: the topic is made at 13 s, and a commit of 401 that was under way then ends at 13.3 s. A member is given 0 to 5
+    of the new topic, learns what is committed, and is given 401 next: 6 to 400 are of the topic before.
+    """
+    commits, reads = history.tables["commits"], partition.reads
+    made = ground_truth(partition.metadata)
+    made = made[partition.metadata["kind"][made] == MetadataKind.PARTITION.value]
+    if not history.cell.life or not len(made):
+        return np.zeros(len(offset), dtype=bool)
+    made_ns = int(partition.metadata["time_ns"][made].min())
+    late = (commits["completed_ns"] >= made_ns) | (commits["completed_ns"] == MISSING)
+    late &= members.row(commits["client"]) >= 0
+    given = np.unique(reads["log_offset"][members.row(reads["client"]) >= 0])
+    # In the example the next offset that anybody was given behind 6 is 401, which is what was committed.
+    following = np.searchsorted(given, offset, side="right")
+    found = np.zeros(len(offset), dtype=bool)
+    there = following < len(given)
+    found[there] = np.isin(given[following[there]], commits["log_offset"][late])
+    found[~there] = offset[~there] < _committed_for_another(history, partition.partition, members, made_ns)
+    group = group_of(history.cell).configuration
+    unrecorded = group.client == "java" and group.commit == "auto"
+    return (member < 0) & (found | unrecorded)
+
+
+def _committed_for_another(history: CellHistory, partition: int, members: Members, made_ns: int) -> int:
+    """Returns the first offset from which members were to go on in a topic that was made then, or else the first that an
+    observer saw, if a member was committing just that one for the topic before; -1 if not. Nobody was given anything."""
+    positions, commits, seen = (history.tables[name] for name in ("positions", "commits", "observations"))
+    asked = (positions["partition"] == partition) & (members.row(positions["client"]) >= 0)
+    asked &= (positions["event"] == AT_ASSIGNMENT) & (positions["log_offset"] > 0)
+    looked = (seen["partition"] == partition) & (seen["kind"] == ObservationKind.COMMITTED.value) & (seen["value"] > 0)
+    by_members = bool(asked.any())
+    time_ns, offset = (
+        (positions["time_ns"][asked], positions["log_offset"][asked])
+        if by_members
+        else (seen["time_ns"][looked], seen["value"][looked])
+    )
+    if not len(time_ns):
         return -1
-    rows = rows_of(positions, partition.partition)
-    rows = rows[
-        (members.row(positions["client"][rows]) >= 0)
-        & (positions["event"][rows] == AT_ASSIGNMENT)
-        & (positions["log_offset"][rows] > 0)
-    ]
-    truth = ground_truth(partition.metadata)
-    made = truth[partition.metadata["kind"][truth] == MetadataKind.PARTITION.value]
-    if not len(rows) or not len(made):
-        return -1
-    first = rows[np.lexsort((positions["log_offset"][rows], positions["time_ns"][rows]))[0]]
-    made_ns, began = int(partition.metadata["time_ns"][made].min()), int(positions["log_offset"][first])
-    ended = (commits["completed_ns"] >= made_ns) | (commits["completed_ns"] == MISSING)
-    asked = (commits["invoked_ns"] < positions["time_ns"][first]) & (members.row(commits["client"]) >= 0)
-    return began if bool((ended & asked & (commits["log_offset"] == began)).any()) else -1
+    first = np.lexsort((offset, time_ns))[0]
+    before_ns = int(time_ns[first]) if by_members else made_ns
+    mine = (commits["completed_ns"] >= made_ns) | (commits["completed_ns"] == MISSING)
+    mine &= (commits["invoked_ns"] < before_ns) & (members.row(commits["client"]) >= 0)
+    return int(offset[first]) if bool((mine & (commits["log_offset"] == offset[first])).any()) else -1
 
 
 def group_start(history: CellHistory, partition: int) -> int:

@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ FACTS = {
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
+    "fact_earlier_commits": "world int, client int, log_offset bigint, invoked_ns bigint, completed_ns bigint",
     "fact_calls": "world int, cell int, node int, begin_ns bigint, lasted_ns bigint",
     "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
     "fact_driven": "world int, cell int, client int, level int, bound_ns bigint",
@@ -83,7 +85,8 @@ hold a record, and how often it is delivered;
 many topics had its name before. `fact_asked`: when a client was asked, or
 within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
 drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
-`fact_readers`: those that read and do nothing else. `fact_recipients`: planned clients that count as one to whom records
+`fact_readers`: those that read and do nothing else. `fact_earlier_commits`: commits for topics that were
+deleted. `fact_recipients`: planned clients that count as one to whom records
 are owed; `fact_due`: those of which partitions.
 """
 
@@ -117,6 +120,10 @@ def facts_of(history: History) -> dict[str, pa.Table]:
         add_cell(facts, cell, world=0, bounds=of_cell_history.bounds)
         facts["fact_out"] = outages(of_cell_history, world=0)  # of the cluster: the same in every cell
         add_serving(facts, of_cell_history, world=0, cell=cell)
+    commits = history.table("commits")
+    gone = np.isin(commits["partition"], list(history.ended))
+    names = ("client", "log_offset", "invoked_ns", "completed_ns")
+    facts["fact_earlier_commits"] += zip(repeat(0), *(commits[name][gone].tolist() for name in names))
     return to_arrow(facts)
 
 

@@ -183,29 +183,76 @@ left anti join commits c
     and c.log_offset <= b.log_offset
     and case when c.outcome = {OK} then c.completed_ns else {FOREVER} end > b.since_ns
 
+--- view made_again
+-- When the topic of a partition was made that had its name after another one, and whether its group's commits are recorded.
+select f.partition, f.world, f.cell, not c.records_lost and c.commit = 'auto' as unrecorded, min(t.time_ns) as made_ns
+from fact_partitions f
+join fact_cells c on c.world = f.world and c.cell = f.cell and c.life > 0
+join metadata t on t.partition = f.partition and t.source = {TRUTH} and t.kind = {MetadataKind.PARTITION}
+group by f.partition, f.world, f.cell, c.records_lost, c.commit
+
+--- view member_commit
+-- What members of groups committed, of topics that were deleted since, too.
+select c.* from (
+    select f.world, c.client, c.log_offset, c.invoked_ns, c.completed_ns
+    from commits c join fact_partitions f on f.partition = c.partition
+    union all
+    select * from fact_earlier_commits
+) c
+left semi join member k on k.world = c.world and k.client = c.client
+
 --- view of_another
--- Where a group began in a topic that was made again, by what a member was committing for the one before.
-select b.partition, b.began
-from (
-    select p.partition, f.world, min_by(p.log_offset, struct(p.time_ns, p.log_offset)) as began, min(p.time_ns) as asked_ns
+-- Where a group began there, if nobody was given anything, by what a member was committing for the topic before.
+with asked as (
+    select p.partition, min_by(p.log_offset, struct(p.time_ns, p.log_offset)) as began, min(p.time_ns) as before_ns
     from positions p
-    join fact_partitions f on f.partition = p.partition
-    join fact_cells c on c.world = f.world and c.cell = f.cell and c.life > 0
-    left semi join member m on m.world = f.world and m.client = p.client
+    join made_again a on a.partition = p.partition
+    left semi join member m on m.world = a.world and m.client = p.client
     where p.event = {ASSIGNED} and p.log_offset > 0
-    group by p.partition, f.world
-) b
-join (
-    select partition, min(time_ns) as made_ns from metadata
-    where source = {TRUTH} and kind = {MetadataKind.PARTITION} group by partition
-) t on t.partition = b.partition
-left semi join (
-    select c.*, m.world
-    from commits c
-    join fact_partitions f on f.partition = c.partition
-    join member m on m.world = f.world and m.client = c.client
-) c on c.world = b.world and c.log_offset = b.began and c.invoked_ns < b.asked_ns
-    and (c.completed_ns >= t.made_ns or c.completed_ns = {MISSING})
+    group by p.partition
+),
+seen_by_us as (
+    select o.partition, min_by(o.value, struct(o.time_ns, o.value)) as began, min(a.made_ns) as before_ns
+    from observations o
+    join made_again a on a.partition = o.partition
+    left anti join asked k on k.partition = o.partition
+    where o.kind = {ObservationKind.COMMITTED} and o.value > 0
+    group by o.partition
+)
+select b.partition, b.began from (select * from asked union all select * from seen_by_us) b
+join made_again a on a.partition = b.partition
+left semi join member_commit c on c.world = a.world and c.log_offset = b.began and c.invoked_ns < b.before_ns
+    and (c.completed_ns >= a.made_ns or c.completed_ns = {MISSING})
+
+--- view given_next
+-- The next offset behind each of these records that any member was given.
+select partition, log_offset, max(next_offset) as next_offset
+from (
+    select *, min(case when of_member then log_offset end) over (
+               partition by partition order by log_offset desc rows between unbounded preceding and 1 preceding
+           ) as next_offset
+    from (
+        select g.partition, g.log_offset, true as of_member
+        from given g
+        join made_again a on a.partition = g.partition
+        left semi join member m on m.world = g.world and m.client = g.client
+        group by g.partition, g.log_offset
+        union all
+        select o.partition, o.log_offset, false
+        from left_over o
+        join made_again a on a.partition = o.partition
+    )
+)
+where not of_member
+group by partition, log_offset
+
+--- view gone_on
+-- The records behind which members went on with what somebody was committing when the topic was made, or later.
+select n.partition, n.log_offset
+from given_next n
+join made_again a on a.partition = n.partition
+left semi join member_commit c on c.world = a.world and c.log_offset = n.next_offset
+    and (c.completed_ns >= a.made_ns or c.completed_ns = {MISSING})
 
 --- anomaly unprocessed
 with given_last as (
@@ -251,7 +298,9 @@ select o.partition, o.sender as client, o.sequence, o.log_offset, coalesce(g.cli
             when bool_or(o.log_offset < r.log_offset
                          and (g.client is null or (g.read_ns <= r.time_ns and o.log_offset >= r.reached)))
                 then {GroupCase.RESET}
-            when g.client is null and o.log_offset < max(x.began) then {GroupCase.OF_ANOTHER_TOPIC}
+            when g.client is null and (bool_or(a.unrecorded) or bool_or(w.log_offset is not null)
+                                       or (max(f.next_offset) is null and o.log_offset < max(x.began)))
+                then {GroupCase.OF_ANOTHER_TOPIC}
             when max(q.started_ns) >= g.read_ns then {GroupCase.RELEASED}
             when g.crashed then {GroupCase.CRASHED}
             else {GroupCase.NO_CAUSE} end as case
@@ -259,6 +308,9 @@ from left_over o
 left join given_last g on g.partition = o.partition and g.log_offset = o.log_offset
 left join reset r on r.partition = o.partition
 left join of_another x on x.partition = o.partition
+left join made_again a on a.partition = o.partition
+left join given_next f on f.partition = o.partition and f.log_offset = o.log_offset
+left join gone_on w on w.partition = o.partition and w.log_offset = o.log_offset
 left join release q on q.partition = o.partition and q.client = g.client
 left join tried_last t on t.partition = o.partition and t.log_offset = o.log_offset
 left join never_arrived n on n.partition = o.retried_in and n.client = t.client

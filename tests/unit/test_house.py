@@ -30,7 +30,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_915,
+    "checkers": 12_940,
     "clusters": 21_500,
     "harness": 39_210,
     "nemesis": 5_060,
@@ -42,7 +42,7 @@ LINES_MAX = {
     "prozess/validation": 11_760,
     "prozess/watch": 2_700,
     "spark_checkers": 5_860,
-    "workloads": 12_640,
+    "workloads": 12_680,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
 

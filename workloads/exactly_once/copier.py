@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import CopierConfiguration, GroupConfiguration
@@ -310,8 +310,8 @@ class GroupCopier(GroupMember):
             if self._positions.back_to(self._consumer, dense, offset):
                 self._rewinding.discard(dense)
 
-    def _forget(self, partitions: Sequence[int]) -> None:
-        super()._forget(partitions)
+    def _forget(self, consumer: Consumer, partitions: Sequence[int]) -> None:
+        super()._forget(consumer, partitions)
         self._rewinding -= set(partitions)
 
     def _at_end(self, dense: int, position: int) -> bool:

@@ -329,17 +329,18 @@ class GroupMember:
         taken = sorted(by_partition(partitions, self._dense))
         begun = self._assignments.begin(REVOKE, taken, self._now_ns())
         self._commits.revoked(consumer, taken)
-        self._forget(taken)
+        self._forget(consumer, taken)
         self._assignments.done(begun)
 
     def _on_lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         """Records partitions as lost. They may belong to another member already, so nothing is committed."""
         taken = sorted(by_partition(partitions, self._dense))
         begun = self._assignments.begin(LOST, taken, self._now_ns())
-        self._forget(taken)
+        self._forget(consumer, taken)
         self._assignments.done(begun)
 
-    def _forget(self, partitions: Sequence[int]) -> None:
+    def _forget(self, consumer: Consumer, partitions: Sequence[int]) -> None:
+        self._positions.let_go(consumer, partitions)
         self._retries.forget(partitions)
         self._positions.forget(partitions)
         self._commits.forget(partitions)

@@ -86,10 +86,13 @@ class CommittedObserver:
         now_ns, offsets = self._client.now_ns, Offsets(self._client, wanted)
         until_ns, moved_ns = now_ns() + int(follow.timeout_s * NS_PER_S), now_ns()
         before: dict[int, int] = {}
+        behind: dict[int, tuple[int, int]] = {}
         while not self._stopped and now_ns() < until_ns and now_ns() - moved_ns < follow.quiet_s * NS_PER_S:
             committed = {dense: offset for dense, offset in self._committed().items() if dense in wanted}
             ends = {dense: found.offset for dense, found in offsets.latest().items()}
-            if all(d in ends and d in committed and max(0, committed[d]) >= ends[d] for d in wanted):
+            known = [d for d in wanted if d in committed and d in ends]
+            behind = {d: (committed[d], ends[d]) for d in known if max(0, committed[d]) < ends[d]}
+            if not behind and len(known) == len(wanted):
                 break
             if committed != before:
                 before, moved_ns = committed, now_ns()
@@ -97,7 +100,7 @@ class CommittedObserver:
             for order in self._client.control.until(timeout_s=FOLLOW_S):
                 self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
                 self._client.control.send(messages.DoneEvent(number=order.number))
-        self._client.control.send(messages.FollowedEvent())
+        self._client.control.send(messages.FollowedEvent(behind=behind))
 
     def _committed(self) -> dict[int, int]:
         """Returns the committed offsets of every group that is answered for now: dense id → offset, NONE = nothing is

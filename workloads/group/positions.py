@@ -58,6 +58,7 @@ class MemberPositions:
         """Partitions that were assigned without a committed offset, and of which no record came yet."""
         self._lost: set[int] = set()
         """Partitions without a position, which has to be sought."""
+        self._paused: set[int] = set()
         self._at_start: set[int] = set()
         """Partitions that were sought to their log start, and of which no record came yet."""
 
@@ -98,6 +99,7 @@ class MemberPositions:
         """Pauses a partition. `at`: the offset of the record that holds it up. What librdkafka has fetched already is
         thrown away, and fetched again from behind what it has given. [rd_kafka_toppar_pause_resume]"""
         self._append(dense, at, PAUSED)
+        self._paused.add(dense)
         consumer.pause([TopicPartition(*self._names[dense])])
 
     def resume(self, consumer: Consumer, dense: int) -> None:
@@ -112,7 +114,18 @@ class MemberPositions:
             consumer.seek(TopicPartition(*self._names[dense], at))
         except KafkaException as error:
             self._client.log(f"partition {dense} goes on without a seek to {at}: {error.args[0].str()}")
+        self._paused.discard(dense)
         consumer.resume([TopicPartition(*self._names[dense])])
+
+    def let_go(self, consumer: Consumer, partitions: Sequence[int]) -> None:
+        """Resumes those of these partitions that are paused, before they are given up: librdkafka keeps them paused for as
+        long as the consumer lives, also if it is assigned them again (librdkafka#1849; Java forgets it)."""
+        for dense in self._paused.intersection(partitions):
+            self._paused.discard(dense)
+            try:
+                consumer.resume([TopicPartition(*self._names[dense])])
+            except KafkaException as error:  # a consumer that died
+                self._client.log(f"partition {dense} was not resumed: {error.args[0].str()}")
 
     def seek_what_is_due(self, consumer: Consumer) -> None:
         """Goes back to the log start of every partition that has lost its position."""
@@ -251,6 +264,13 @@ class MemberCommits:
         self.owing |= offsets
         if self.now(consumer, self.owing):
             self.owing = {}
+            return
+        # A partition that the topic has no more, because it was made again with fewer, makes the whole call fail. It must not
+        # keep the others owing: each is committed alone.
+        apart = list(self.owing.items()) if len(self.owing) > 1 else []
+        for dense, offset in apart:
+            if self.now(consumer, {dense: offset}):
+                self.owing.pop(dense, None)
 
     def revoked(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         """Commits what was processed of these partitions and not committed yet, before they are given up."""

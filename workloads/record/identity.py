@@ -355,8 +355,8 @@ def _origins_within(values: Sequence[bytes]) -> np.ndarray:
 
 
 def partition_mask(size: int, chosen: Sequence[int]) -> np.ndarray:
-    """Returns bool[size]: is the partition of this dense id one of these? Ids beyond the size are left out: a topic that is made
-    again has ids of its own in the plan, and clients record those of the first topic that had the name."""
+    """Returns bool[size]: is the partition of this dense id one of these? Ids beyond the size are left out: a topic that is
+    made again has ids of its own in the plan, and clients record those of the first topic that had the name."""
     mask = np.zeros(size, dtype=bool)
     mask[[dense for dense in chosen if dense < size]] = True
     return mask

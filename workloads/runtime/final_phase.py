@@ -60,15 +60,12 @@ class FinalPhase:
         followed = self._follow(self._partitions_of(("java-member",)), until_ns)
         if partitions := self._partitions_of(MEMBERS):
             members = self._processes.running(MEMBERS)
-            # What gives up earlier, because nothing moves, is what the checkers of groups look at.
-            done = drain.until_done(members, partitions, timeout_s=timeout_s)
-            if not done and self._clock.monotonic_ns() >= until_ns and any(m.running for m in members):
-                vain.append("members of groups did not read every partition to its end")
-            vain += self._silent(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
+            vain += drain.until_done(members, partitions, timeout_s=timeout_s)
+            vain += self._uncommitted(followed, until_ns)
             vain += drain.end(members)
         if partitions := self._partitions_of(COPYING):
             followed = self._follow(partitions, until_ns)
-            vain += self._silent(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
+            vain += self._uncommitted(followed, until_ns)
             vain += drain.end(self._processes.running(COPYING))
         return vain
 
@@ -175,10 +172,16 @@ class FinalPhase:
             )
         return found
 
-    def _silent(self, processes: list[ClientProcess], kind: type[A], *, limit_s: float) -> list[str]:
-        """Waits for the answers of these clients, and says which of them did not come."""
-        answers = self._answers(processes, kind, limit_s=limit_s)
-        return [self._silence(p.name) for p in processes if p.client not in answers]
+    def _uncommitted(self, observers: list[ClientProcess], until_ns: int) -> list[str]:
+        """Waits until these observers have followed what groups commit. Returns which of them did not answer, and what
+        was not committed to its end, as clauses."""
+        answers = self._answers(observers, messages.FollowedEvent, limit_s=self._left_s(until_ns))
+        silent = [self._silence(p.name) for p in observers if p.client not in answers]
+        behind = [each for answer in answers.values() for each in sorted(answer.behind.items())]
+        return silent + [
+            f"partition {partition}: its group committed {'nothing' if offset < 0 else offset}, and the end is {end}"
+            for partition, (offset, end) in behind
+        ]
 
     def _result(
         self, written: Mapping[int, int], missing: Mapping[int, str], answers: Mapping[int, messages.AuditedEvent]
@@ -232,27 +235,34 @@ class Drain:
     def __init__(self, processes: ClientProcesses, clock: Clock, *, quiet_s: float) -> None:
         self._processes, self._clock, self._quiet_s = processes, clock, quiet_s
 
-    def until_done(self, members: Sequence[ClientProcess], partitions: Collection[int], *, timeout_s: float) -> bool:
-        """Reports the members to drain. True once each partition is read to its end by an owner and has been for
-        SETTLED_S; False if nothing moved for `quiet_s`, or after `timeout_s`."""
+    def until_done(
+        self, members: Sequence[ClientProcess], partitions: Collection[int], *, timeout_s: float
+    ) -> list[str]:
+        """Asks the members to drain, and waits until each partition is read to its end by an owner and has been for
+        SETTLED_S. Returns the partitions of which that is not so, as clauses: nothing moved for `quiet_s`, or `timeout_s` is
+        over. None, if no member runs any more."""
         begun_ns = self._clock.monotonic_ns()
         self._processes.send(members, messages.DrainCommand(quiet_s=self._quiet_s))
         latest: dict[int, dict[int, tuple[int, bool]]] = {}
         done_ns = moved_ns = begun_ns
         before: tuple[Positions, int] = ({}, 0)
+        wanted = set(partitions)
         while (now_ns := self._clock.monotonic_ns()) - begun_ns < timeout_s * NS_PER_S:
             processed = self._listen(members, latest)
-            now = (positions_of(latest), processed)
+            # A member may hold on to a partition that a topic has no more, since it was made again with fewer of them.
+            now = ({p: at for p, at in positions_of(latest).items() if p in wanted}, processed)
             if now != before:
                 before, moved_ns = now, now_ns
-            if not set(partitions) <= set(now[0]) or not all(end for _, end in now[0].values()):
+            if not_at_their_end(now[0], wanted):
                 done_ns = now_ns
             elif now_ns - done_ns >= SETTLED_S * NS_PER_S:
-                return True
-            if now_ns - moved_ns >= self._quiet_s * NS_PER_S or not any(m.running for m in members):
-                return False
+                return []
+            if not any(m.running for m in members):
+                return []
+            if now_ns - moved_ns >= self._quiet_s * NS_PER_S:
+                break
             self._clock.sleep(INTERVAL_S)
-        return False
+        return not_at_their_end(before[0], wanted)
 
     def end(self, members: Sequence[ClientProcess]) -> list[str]:
         """Ends the members: they make their last commits and leave their groups. Those that still run after END_S are
@@ -293,6 +303,22 @@ def quiet_s_of(members: Iterable[PlannedClient]) -> float:
         for one in members
     ]
     return DRAIN_QUIET_S + max(sessions, default=0) / 1000
+
+
+def not_at_their_end(positions: Positions, partitions: Collection[int]) -> list[str]:
+    """Returns the partitions that no member of a group has read to their end, as clauses: how far it came, or that nobody has
+    it.
+
+    Example: members report that 0 is at 40, which is its end, and 1 at 7, which is not. Nobody reports 2. 1 and 2 are named.
+    """
+    there = {partition: positions.get(partition) for partition in sorted(partitions)}
+    return [
+        f"partition {partition}: no member of its group owned it"
+        if at is None
+        else f"partition {partition}: the member that owned it stood at {at[0]}, and not at its end"
+        for partition, at in there.items()
+        if at is None or not at[1]
+    ]
 
 
 def positions_of(events: Mapping[int, Positions]) -> dict[int, tuple[int, bool]]:

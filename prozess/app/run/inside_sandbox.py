@@ -182,7 +182,7 @@ class RunStage:
             self.limits.note("the end of sending", drain_s, [f"{name} did not end by itself" for name in sending])
             if not self.recovery.failed:
                 self.recovery.attempt(self._wait_whole)
-            self.limits.note("the drain", drain_s, self.workload.drain(timeout_s=drain_s))
+            self.limits.note("the drain", None, self.workload.drain(timeout_s=drain_s))
 
     def _heal(self) -> None:
         with self.clock.shielded():

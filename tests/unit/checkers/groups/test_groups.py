@@ -62,8 +62,30 @@ def test_a_position_that_a_member_was_committing_for_the_topic_before_is_of_that
     assert cases(unprocessed(made_at(13, **early))) == [GroupCase.NO_CAUSE] * 3, "answered before the topic was made"
     another = {"commits": [commit(A, 2, 12.9, took_s=0.4), commit(B, 4, 16)]}
     assert cases(unprocessed(made_at(13, **another))) == [GroupCase.NO_CAUSE] * 3, "another offset"
-    given = {**late, "reads": [read(A, 1, 13.5)]}
-    assert cases(unprocessed(made_at(13, **given))).count(GroupCase.OF_ANOTHER_TOPIC) == 2, "one was given to a member"
+    given = {**late, "reads": [read(A, 1, 13.5), read(B, 3, 14.5)]}
+    assert cases(unprocessed(made_at(13, **given))).count(GroupCase.OF_ANOTHER_TOPIC) == 1, (
+        "0 is before what A was given"
+    )
+    elsewhere = {**late, "reads": [read(A, 2, 13.5)]}
+    assert GroupCase.OF_ANOTHER_TOPIC not in cases(unprocessed(made_at(13, **elsewhere))), (
+        "it went on from another offset"
+    )
+
+
+def test_an_offset_that_nobody_asked_for_was_committed_for_the_topic_before_it_was_made_again():
+    """The member stands still: it was given nothing of the new topic, and only a look-up shows what the group has."""
+
+    def case_of(invoked_s, *, offset=3, **group):
+        commits = [] if group else [commit(A, offset, invoked_s, took_s=0.4)]
+        given = cell(positions=[span(A, 13, 0)], commits=commits, observations=[seen(3, 90)], group=group or None)
+        partition = replace(given.partitions[PARTITION], metadata=table("metadata", [state(13, PARTITION, 1, 0, (1,))]))
+        again = given.cell.model_copy(update={"life": 1})
+        return set(cases(unprocessed(replace(given, cell=again, partitions={PARTITION: partition}))))
+
+    assert case_of(12.9) == {GroupCase.OF_ANOTHER_TOPIC}
+    assert case_of(13.5) == {GroupCase.NO_CAUSE}, "the topic was there when the commit began"
+    assert case_of(12.9, offset=2) == {GroupCase.NO_CAUSE}, "another offset"
+    assert case_of(0, client="java", commit="auto") == {GroupCase.OF_ANOTHER_TOPIC}, "such commits are not recorded"
 
 
 def test_a_mistaken_step_counts_wherever_the_group_has_committed():

@@ -18,6 +18,7 @@ from prozess.workloads.record.identity import (
     identities_of,
     key_id,
     key_ids,
+    partition_mask,
 )
 
 IDS = st.integers(0, 2**31 - 1)
@@ -108,3 +109,8 @@ def test_the_null_key_and_the_sentinels_key_are_told_apart():
     assert ids.tolist() == [NONE, key_id(SENTINEL_KEY), key_id(b"other")]
     assert len(set(ids.tolist())) == 3
     assert key_ids([None, None]).tolist() == [NONE, NONE]
+
+
+def test_a_partition_of_a_topic_that_was_made_again_has_an_id_that_no_client_records():
+    assert partition_mask(3, (0, 2, 5)).tolist() == [True, False, True]
+    assert partition_mask(3, ()).tolist() == [False] * 3
