@@ -265,12 +265,10 @@ class MemberCommits:
         if self.now(consumer, self.owing):
             self.owing = {}
             return
-        # A partition that the topic has no more, because it was made again with fewer, makes the whole call fail. It must not
-        # keep the others owing: each is committed alone.
-        apart = list(self.owing.items()) if len(self.owing) > 1 else []
-        for dense, offset in apart:
-            if self.now(consumer, {dense: offset}):
-                self.owing.pop(dense, None)
+        # A partition that the topic has no more, because it was made again with fewer, makes the whole call fail. What was
+        # processed now is committed by itself, and does not stay owing because of it.
+        if offsets and offsets.keys() < self.owing.keys() and self.now(consumer, offsets):
+            self.owing = {dense: offset for dense, offset in self.owing.items() if dense not in offsets}
 
     def revoked(self, consumer: Consumer, partitions: Sequence[int]) -> None:
         """Commits what was processed of these partitions and not committed yet, before they are given up."""
