@@ -61,6 +61,7 @@ from prozess.harness.plan.expectations import (
     LeaderExpected,
     MarkersExpected,
     MessageExpected,
+    RemovedExpected,
     SendsExpected,
     TruncatedExpected,
 )
@@ -296,6 +297,8 @@ expect_sends = _builder(SendsExpected, "expect_sends")
 """At most this many sends are acknowledged, or fail, in each partition."""
 expect_markers = _builder(MarkersExpected, "expect_markers")
 """At most this many transaction markers are written to a partition."""
+expect_removed = _builder(RemovedExpected, "expect_removed")
+"""Retention has removed at most this many offsets from the start of each partition by the end of the run."""
 
 # Actions: what a step does.
 

@@ -92,13 +92,6 @@ REASONS: tuple[Reason, ...] = (
         MOVED,
         "Processing takes as long as it takes, and counts as done before a commit or after it.",
     ),
-    Reason(
-        "processed",
-        ("started_ns",),
-        ("less",),
-        "A step that began before its member was given a record of the span cannot be. Later in a span, its begin says only "
-        "why a record was processed again, and in a clean history none was.",
-    ),
     Reason("processed", ("done_ns",), ("none",), _COPIED),
     Reason("processed", ("log_offset", "sequence"), MOVED, _COPIED),
     Reason("processed", ("sender",), (*MOVED, "far"), _COPIED),

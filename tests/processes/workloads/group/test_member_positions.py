@@ -157,3 +157,26 @@ def test_a_late_partition_is_written_only_when_it_begins_and_found_by_the_patter
         assert len(np.unique(given[["partition", "log_offset"]])) == len(b.rows("sends", b.producer))
         begun = b.rows("observations", member)
         assert set(begun["partition"][begun["kind"] == ObservationKind.DRAIN_BEGUN].tolist()) == {0, 1, 2, 3}
+
+
+def test_a_partition_that_was_paused_when_it_was_taken_away_is_read_when_it_is_given_again(tmp_path):
+    """librdkafka keeps it paused otherwise, for as long as the consumer lives (librdkafka#1849)."""
+    plan = group_plan(members=2, protocol="classic-eager", failure_share=0.3, retry_after_ms=600_000)
+    with bench(plan, tmp_path) as b:
+        first = members(b)[0]
+
+        def rows(table, event):
+            found = b.rows(table, first)
+            return found[found["event"] == event]
+
+        b.workload.command(RESUME)
+        b.until(lambda: len(rows("positions", PAUSED)) > 0, "a pause")
+        paused = int(rows("positions", PAUSED)["partition"][0])
+        b.workload.command(on_client("stop", "member(0,1)"))  # both partitions are the first one's now
+
+        def read_again():
+            given = rows("assignments", ASSIGNED)
+            reads, since_ns = b.rows("reads", first), given["started_ns"][given["partition"] == paused]
+            return len(since_ns) > 1 and (reads["read_ns"][reads["partition"] == paused] > since_ns.max()).any()
+
+        b.until(read_again, "records of the partition that had been paused")
