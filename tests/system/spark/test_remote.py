@@ -161,10 +161,10 @@ def test_workers_with_a_changed_kernel_are_refused_by_name_and_find_nothing(run,
     need("java")
     other = tmp_path_factory.mktemp("other")
     shutil.copytree(installation.PACKAGE, other / "prozess", ignore=shutil.ignore_patterns("__pycache__"))
-    kernel = other / "prozess" / "checkers" / "log" / "order.py"
-    kernel.write_text(
-        kernel.read_text("utf-8").replace("def duplicate(", "def duplicate(  # another\n    ", 1), "utf-8"
-    )
+    kernel = other / "prozess" / "checkers" / "log" / "duplicates.py"
+    text = kernel.read_text("utf-8")
+    assert text.count("def duplicate(") == 1, "the kernel has moved"
+    kernel.write_text(text.replace("def duplicate(", "def duplicate(  # another\n    ", 1), "utf-8")
     session = start_session(settings={"spark.executorEnv.PYTHONPATH": str(other)})
     try:
         with pytest.raises(MissingTool, match=r"The code of prozess on .* is not that of this command \(prozess: "):
