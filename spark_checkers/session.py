@@ -51,8 +51,12 @@ TASK_ATTEMPTS = 4
 no memory left for example, costs its tasks alone."""
 JVM_TIMEOUT_S = 120.0
 """How long the virtual machine may take from its launch until it answers. 4 s is usual."""
-_JVM = "-Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
-"""Options of the virtual machine. The heap begins small, because it keeps what it has taken once."""
+_JVM = (
+    "-Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:-UsePerfData "
+    "-XX:+ExitOnOutOfMemoryError"
+)
+"""Options of the virtual machine. The heap begins small, because it keeps what it has taken once. With its first compiler
+alone Java reserves 48 MB for compiled code, and the texts of the second opinion fill that ("Out of space in CodeCache")."""
 _WORKER_MIB = 768
 """What a worker in Python may take: a piece of a history, 430 MB, and what it imports."""
 _OPTIONS = "spark.driver.extraJavaOptions"
