@@ -389,15 +389,18 @@ def _of_the_topic_before(
     found = np.zeros(len(offset), dtype=bool)
     there = following < len(given)
     found[there] = np.isin(given[following[there]], commits["log_offset"][late])
-    found[~there] = offset[~there] < _committed_for_another(history, partition.partition, members, made_ns)
+    found[~there] = offset[~there] < _committed_for_another(history, partition.partition, members, made_ns, late)
     group = group_of(history.cell).configuration
     unrecorded = group.client == "java" and group.commit == "auto"
     return (member < 0) & (found | unrecorded)
 
 
-def _committed_for_another(history: CellHistory, partition: int, members: Members, made_ns: int) -> int:
+def _committed_for_another(
+    history: CellHistory, partition: int, members: Members, made_ns: int, late: np.ndarray
+) -> int:
     """Returns the first offset from which members were to go on in a topic that was made then, or else the first that an
-    observer saw, if a member was committing just that one for the topic before; -1 if not. Nobody was given anything."""
+    observer saw, if a member was committing just that one for the topic before; -1 if not. Nobody was given anything.
+    `late`: the commits of members that ended when the topic was there."""
     positions, commits, seen = (history.tables[name] for name in ("positions", "commits", "observations"))
     asked = (positions["partition"] == partition) & (members.row(positions["client"]) >= 0)
     asked &= (positions["event"] == AT_ASSIGNMENT) & (positions["log_offset"] > 0)
@@ -412,8 +415,7 @@ def _committed_for_another(history: CellHistory, partition: int, members: Member
         return -1
     first = np.lexsort((offset, time_ns))[0]
     before_ns = int(time_ns[first]) if by_members else made_ns
-    mine = (commits["completed_ns"] >= made_ns) | (commits["completed_ns"] == MISSING)
-    mine &= (commits["invoked_ns"] < before_ns) & (members.row(commits["client"]) >= 0)
+    mine = late & (commits["invoked_ns"] < before_ns)
     return int(offset[first]) if bool((mine & (commits["log_offset"] == offset[first])).any()) else -1
 
 

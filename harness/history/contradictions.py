@@ -148,6 +148,7 @@ _NO_MEMBERS = frozenset(
 )
 """The roles of clients that never join a group."""
 _TIMED = frozenset({"member", "copier"})
+"""The roles of members that note themselves when they were given a record, and when they began a step."""
 _IN_SPANS = ("reads", "processed")
 _SPAN = ("client", "partition", "span")
 _OF_FAULTS: Mapping[str, str] = {
@@ -419,7 +420,7 @@ class _Sought:
 
     @cached_property
     def _timed(self) -> frozenset[int]:
-        """The members that note themselves when they were given what and began a step: of others' output both are guesses."""
+        """The clients of these roles: of the output of others both times are guesses."""
         return frozenset(self._clients_of(lambda planned: planned.role in _TIMED).tolist())
 
     @cached_property
@@ -480,27 +481,20 @@ class _Sought:
 
     def _begins(self, table: Table, rows: Columns) -> None:
         """Has no span a record below the offset from which it is read?"""
-        starts = run_starts(rows, _SPAN)
-        if not len(starts):
-            return
-        whose = list(zip(*(rows[name][starts].tolist() for name in _SPAN), strict=True))
+        starts, whose = _spans_in(rows)
         for one, read_ns in zip(whose, rows["read_ns"][starts].tolist(), strict=True):
             self._first_read_ns.setdefault(one, read_ns)
         # In a topic that was made again the position may be one of the topic before, and out of range: a client begins anew.
         begins = (NONE if one[1] in self._made_again else self._span_begins.get(one, NONE) for one in whose)
-        begin = np.array(list(begins), dtype=np.int64)
-        lengths = np.diff(np.append(starts, len(rows["client"])))
-        below = rows["log_offset"] < np.repeat(begin, lengths)
+        below = rows["log_offset"] < _for_each_row(rows, starts, list(begins))
         self._report(table, rows, below, "the span was read from a greater offset on")
 
     def _steps(self, table: Table, rows: Columns) -> None:
         """Began no step before its member was given the first record of the span? `reads` was looked through before."""
         assert list(TABLES).index("reads") < list(TABLES).index(table.name), "reads come first"
-        starts = run_starts(rows, _SPAN)
-        whose = zip(*(rows[name][starts].tolist() for name in _SPAN), strict=True)
-        first = ((self._first_read_ns.get(one, MISSING) if one[0] in self._timed else MISSING) for one in whose)
-        given_ns = np.array(list(first), dtype=np.int64)
-        early = rows["started_ns"] < np.repeat(given_ns, np.diff(np.append(starts, len(rows["client"]))))
+        starts, whose = _spans_in(rows)
+        given_ns = [self._first_read_ns.get(one, MISSING) if one[0] in self._timed else MISSING for one in whose]
+        early = rows["started_ns"] < _for_each_row(rows, starts, given_ns)
         self._report(table, rows, early, "the step began before its member was given a record of the span")
 
     @cached_property
@@ -604,6 +598,17 @@ class _Sought:
         planned = self._planned.get(self._stands_for.get(client, client))
         cells = set() if planned is None else {self._cell_of.get(p, NONE) for p in planned.partitions}
         return cells.pop() if len(cells) == 1 else NONE
+
+
+def _spans_in(rows: Columns) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """Returns where each run of rows of one span begins, and whose span it is: client, partition and span."""
+    starts = run_starts(rows, _SPAN)
+    return starts, list(zip(*(rows[name][starts].tolist() for name in _SPAN), strict=True))
+
+
+def _for_each_row(rows: Columns, starts: np.ndarray, values: Sequence[int]) -> np.ndarray:
+    """Returns int64[rows]: the value of the run in which each row is."""
+    return np.repeat(np.array(values, dtype=np.int64), np.diff(np.append(starts, len(rows["client"]))))
 
 
 def _read(history: History, table: Table) -> Iterator[Columns]:

@@ -59,6 +59,7 @@ class MemberPositions:
         self._lost: set[int] = set()
         """Partitions without a position, which has to be sought."""
         self._paused: set[int] = set()
+        """Partitions that are paused."""
         self._at_start: set[int] = set()
         """Partitions that were sought to their log start, and of which no record came yet."""
 

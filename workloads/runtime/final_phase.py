@@ -253,7 +253,7 @@ class Drain:
             now = ({p: at for p, at in positions_of(latest).items() if p in wanted}, processed)
             if now != before:
                 before, moved_ns = now, now_ns
-            if not_at_their_end(now[0], wanted):
+            if not wanted <= now[0].keys() or not all(end for _, end in now[0].values()):
                 done_ns = now_ns
             elif now_ns - done_ns >= SETTLED_S * NS_PER_S:
                 return []

@@ -102,8 +102,9 @@ class _Resolver:
 
     # Files.
 
-    def _inside(self, named: str, base: Path, what: str, *, required: bool = True) -> Path | None:
-        """Returns the file that is named, if it may be read. None: it may not, and that is noted."""
+    def _inside(self, named: str, base: Path, what: str, *, required: bool = True, taken: bool = True) -> Path | None:
+        """Returns the file that is named, if it may be read. None: it may not, and that is noted. `taken`: what it says
+        counts, so that it is one of the files that were read."""
         where = str(self.found.path)
         if documents.placeholder_in(named):
             self.doubt(what, where, f"names {named}, whose variable no file sets")
@@ -130,7 +131,8 @@ class _Resolver:
             self.doubt(what, where, f"names {named}, and more than {FILES_MAX} files are not read")
             return None
         shown = self.found.path.parent / real.relative_to(self.root)
-        self.found.files.append(shown)
+        if taken:
+            self.found.files.append(shown)
         return shown
 
     def document(self, named: str, base: Path, what: str) -> object:
@@ -166,9 +168,8 @@ class _Resolver:
         beside = sorted(each.name for each in path.parent.iterdir())
         names = [name for name in beside if _SIBLING.fullmatch(name) and name not in known]
         for name in names[:FILES_MAX]:
-            if (file := self._inside(name, path.parent, name)) is None:
+            if (file := self._inside(name, path.parent, name, taken=False)) is None:
                 continue
-            self.found.files.remove(file)  # it is looked at, and none of its settings is taken
             try:
                 mappings = [each for each in documents.load_yaml(file) if isinstance(each, Mapping)]
             except BadInput:
