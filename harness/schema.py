@@ -637,6 +637,9 @@ class ObservationKind(IntEnum):
     CALLED = 22
     """The same of init_transactions, commit_transaction and abort_transaction: it was within such a call, or made it
     again."""
+    POLLED = 19
+    """A member of a group asked for records, and was given all that its consumer had fetched, from `time_ns` on for `value`
+    ns, at least once in each second. NONE: until the member ended."""
     ADMIN_ANSWERED = 23
     """An administrator's call, made at `time_ns`, to `node`, or, NONE, to the active controller through any broker. It was
     made again for as long as nobody answered, and `value` ns later an answer came, or a definite error. For calls that took

@@ -9,9 +9,9 @@ import numpy as np
 from prozess.checkers.chunked.pieces import Piece
 from prozess.checkers.lookup import differs_from_previous
 from prozess.checkers.progress.acknowledgements import SendWaits, join_waits, stuck_in
-from prozess.checkers.reading.applications import driven_readers
 from prozess.checkers.reading.lateness import join_late, late, late_of
 from prozess.checkers.reading.positions import lives_of, stalled
+from prozess.checkers.reading.silences import asked_readers, stretches_of
 from prozess.harness.checking.checker import Source
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import STALLED_NS, WITNESSES_MAX, join_witnesses
@@ -87,22 +87,27 @@ def join_runs(runs: Sequence[Run]) -> list[Run]:
 
 def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Sequence[Run]) -> bool:
     """Returns whether a reader received nothing for STALLED_NS, although the log has more than it had received."""
-    if any(partition.partition in reader.partitions for _, reader in driven_readers(history)):
-        return True  # what they were assigned, and when, is looked at with all rows
     roles = partition.client_role
     audits = [r for r in runs if 0 <= r.client < len(roles) and roles[r.client] == Role.AUDIT.value]
     highest = max((run.records_reached for run in audits), default=NONE)
     first: dict[int, Run] = {}
     for run in runs:
         first.setdefault(run.client, run)
-    for life in lives_of(history):
-        since_ns = life.assigned_ns.get(partition.partition)
-        if since_ns is None:
+    number = partition.partition
+    lives = [life for life in lives_of(history) if number in life.assigned_ns]
+    held = [(life.client, life.assigned_ns[number], life.end_ns) for life in lives]
+    for reader in asked_readers(history):
+        if number not in reader.planned.partitions:
             continue
-        silences = [(since_ns, life.end_ns, NONE)]
-        if (mine := first.get(life.client)) is not None:
-            silences = [(since_ns, mine.begin_ns, NONE), *mine.silences, (mine.end_ns, life.end_ns, mine.reached)]
-        if any(end - begin >= STALLED_NS and reached < highest for begin, end, reached in silences):
+        if not reader.is_ours:
+            return True  # what they were assigned, and when, is looked at with all rows
+        held += [(reader.client, one.begin_ns, one.end_ns) for one in stretches_of(history, reader, number)]
+    for client, since_ns, until_ns in held:
+        silences = [(since_ns, until_ns, NONE)]
+        if (mine := first.get(client)) is not None:
+            silences = [(since_ns, mine.begin_ns, NONE), *mine.silences, (mine.end_ns, until_ns, mine.reached)]
+        within = ((max(begin, since_ns), min(end, until_ns), reached) for begin, end, reached in silences)
+        if any(end - begin >= STALLED_NS and reached < highest for begin, end, reached in within):
             return True
     return False
 

@@ -37,10 +37,12 @@ _UNASKED = frozenset(RECORDED_ROLES) - {"recorded-command"}
 
 def asked_of(history: CellHistory, client: int, kind: ObservationKind) -> Sequence[Span]:
     """Returns when a client was asked (ASKED) or called (CALLED) without a pause, in order. UNBOUNDED for clients that
-    prozess drives, or that drive themselves; nothing for one of an application of which no row says so."""
+    prozess drives, or that drive themselves; nothing for one of an application of which no row says so, and nothing
+    (POLLED) of whose polls no row says anything."""
     table = history.tables["clients"]
     planned = {int(one) for one in table["planned"][table["client"] == client]} | {client}
-    if not any(one.client in planned and one.role in _UNASKED for one in history.clients):
+    driven = any(one.client in planned and one.role in _UNASKED for one in history.clients)
+    if not driven and kind is not ObservationKind.POLLED:
         return UNBOUNDED
     asked = history.tables["asked"]
     rows = np.flatnonzero((asked["client"] == client) & (asked["kind"] == kind.value))

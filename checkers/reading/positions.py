@@ -15,13 +15,7 @@ from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
 from prozess.checkers.progress.awake import longest_awake
-from prozess.checkers.reading.applications import (
-    driven_readers,
-    holds_records_of_others,
-    level_of,
-    silences_of,
-    witness_of,
-)
+from prozess.checkers.reading.silences import asked_readers, holds_records_of_others, silences_of, witness_of
 from prozess.checkers.transactions.index import NEVER, CellIndex
 from prozess.harness.columns import of_clients, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
@@ -251,8 +245,9 @@ def stalled(history: CellHistory) -> KernelResult:
     coordinator). Witness: the first unread record (`client`, `sequence`, `log_offset`), since when it was certainly visible
     and unread (`begin_ns`), until when (`end_ns`), `reader`; `case`: StallCase; `other_ns`, if set, is the bound after
     `begin_ns`. A reader that an application drives is judged while it is asked (poll), once it was given a record or has
-    sought an offset. A record is certainly visible once the audit was given it, or its acks ≠ 0 send, or its transaction's
-    commit, was confirmed; at read_committed not before what stands before it was ended, or must have been
+    sought an offset; a member of a group while it owns the partition, has not paused it, and polls and is given all that was
+    fetched, from what was committed on. A record is certainly visible once the audit was given it, or its acks ≠ 0 send, or
+    its transaction's commit, was confirmed; at read_committed not before what stands before it was ended, or must have been
     (transaction.timeout.ms and SCAN_NS after its begin). O(n); loops run over readers, partitions and the silences of
     readers that last long enough: normally none.
 
@@ -266,9 +261,9 @@ def stalled(history: CellHistory) -> KernelResult:
         mine = [life for life in lives if partition.partition in life.assigned_ns]
         judged += len(mine)
         found += [witness for life in mine for witness in _silences(history, index, partition, life)]
-        driven = _driven(history, index, partition)
-        judged += len(driven)
-        found += [witness for witnesses in driven for witness in witnesses]
+        asked = _asked(history, index, partition)
+        judged += len(asked)
+        found += [witness for witnesses in asked for witness in witnesses]
         found.append(_stable_offsets(history, index, partition))
     witnesses = join_witnesses(found)
     reasons = [r for partition in index.partitions if (r := partition.incomplete())]
@@ -346,25 +341,24 @@ def _silences(
     return found
 
 
-def _driven(history: CellHistory, index: CellIndex, partition: PartitionIndex) -> list[list[np.ndarray]]:
-    """Returns, for each reader that an application drives, a witness for each long time in which it was asked and given
-    nothing of the partition, although there was something to read after what it had been given before."""
+def _asked(history: CellHistory, index: CellIndex, partition: PartitionIndex) -> list[list[np.ndarray]]:
+    """Returns, for each reader of which rows say when it was asked, a witness for each long time in which it was asked and
+    given nothing of the partition, although there was something to read after what it had been given before."""
     found = []
-    for client, reader in driven_readers(history):
-        committed = level_of(reader) is Isolation.READ_COMMITTED
-        if partition.partition not in reader.partitions or (committed and holds_records_of_others(partition)):
+    for reader in asked_readers(history):
+        committed = reader.isolation is Isolation.READ_COMMITTED
+        if partition.partition not in reader.planned.partitions or (committed and holds_records_of_others(partition)):
             continue
         log, mine = partition.visible if committed else partition.log, list[np.ndarray]()
         found.append(mine)
-        for unread, (begin_ns, end_ns) in silences_of(history, partition, log, _visible_since(partition, log), client):
+        for unread, (begin_ns, end_ns) in silences_of(history, partition, log, _visible_since(partition, log), reader):
             if committed:
                 begin_ns = max(begin_ns, _held_until(history, index, partition, int(log.offset[unread])))
-            bound_ns = history.bounds.reading_ns
-            if end_ns - begin_ns >= bound_ns:
-                longest = longest_awake(_beats(history, client), begin_ns, end_ns)
-                awake = longest[1] - longest[0] >= bound_ns
+            if end_ns - begin_ns >= reader.bound_ns:
+                longest = longest_awake(_beats(history, reader.client), begin_ns, end_ns)
+                awake = longest[1] - longest[0] >= reader.bound_ns
                 stretch = longest if awake else (begin_ns, end_ns)
-                mine.append(witness_of(partition, log.rows[unread], client, stretch, bound_ns, awake=awake))
+                mine.append(witness_of(partition, log.rows[unread], reader, stretch, awake=awake))
     return found
 
 

@@ -274,7 +274,8 @@ class History:
     @cached_property
     def _asked(self) -> dict[str, np.ndarray]:
         table = self._small("observations")
-        return _rows(table, np.isin(table["kind"], (ObservationKind.ASKED.value, ObservationKind.CALLED.value)))
+        kinds = (ObservationKind.ASKED.value, ObservationKind.CALLED.value, ObservationKind.POLLED.value)
+        return _rows(table, np.isin(table["kind"], kinds))
 
     @cached_property
     def _calls(self) -> dict[str, np.ndarray]:

@@ -49,6 +49,8 @@ class Bounds:
     reading_ns: int = (LIBRARY_REQUEST_MS + SPARE_MS) * NS_PER_MS
     """For the next record that there is to read, of a reader that an application drives: a fetch that was under way is
     given up after the client's own timeout, and made again."""
+    member_reading_ns: int = 2 * OUR_REQUEST_MS * NS_PER_MS
+    """The same of a member of a group, which may lose one answer."""
     admin_call_ns: int = (BROKER_REQUEST_MS + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS
     """For the answer to an administrator's call: a broker that asks the controller may run into its request.timeout.ms, and
     then the client's request into its own timeout."""
@@ -68,7 +70,8 @@ def bounds_of(plan: Plan, cell: Cell, settings: Mapping[str, object]) -> Bounds:
         transaction_call_ns=longest_ms * NS_PER_MS,
         new_leader_ns=_new_leader_ms(plan, settings) * NS_PER_MS,
         acknowledgement_ns=(broker_ms + producer_ms + _pauses_ms(cell.producer)) * NS_PER_MS,
-        reading_ns=(_reading_ms(cell) + SPARE_MS) * NS_PER_MS,
+        reading_ns=(_reading_ms(cell, LIBRARY_REQUEST_MS) + max(500, _fetch_waits_ms(cell)) + SPARE_MS) * NS_PER_MS,
+        member_reading_ns=(2 * _reading_ms(cell, _members_request_ms(cell)) + _fetch_waits_ms(cell)) * NS_PER_MS,
         admin_call_ns=(broker_ms + OUR_REQUEST_MS + SPARE_MS) * NS_PER_MS,
         rebalance_delay_ns=_number(delay, REBALANCE_DELAY_MS) * NS_PER_MS,
     )
@@ -108,11 +111,23 @@ def _client_request_ms(cell: Cell) -> int:
     return max(given)
 
 
-def _reading_ms(cell: Cell) -> int:
-    """Returns for how long a reader of a test waits for an answer to a fetch. Readers outside its group are not known."""
+def _reading_ms(cell: Cell, least_ms: int) -> int:
+    """Returns for how long who reads waits for an answer to a fetch. Readers outside the cell's group are not known."""
+    return max(_of_properties({} if cell.group is None else cell.group.configuration.properties, 0), least_ms)
+
+
+def _fetch_waits_ms(cell: Cell) -> int:
+    """Returns for how long a broker may wait for records before it answers a fetch, if the group says."""
     given = {} if cell.group is None else cell.group.configuration.properties
     waits_ms = [_number(given[key], 0) for key in ("fetch.wait.max.ms", "fetch.max.wait.ms") if key in given]
-    return max(_of_properties(given, 0), LIBRARY_REQUEST_MS) + max(waits_ms, default=500)
+    return max(waits_ms, default=0)
+
+
+def _members_request_ms(cell: Cell) -> int:
+    """Returns for how long members of the cell's group wait for an answer, unless its properties say more."""
+    if cell.group is None or cell.group.configuration.defaults == "prozess":
+        return OUR_REQUEST_MS
+    return _LIBRARY_REQUEST_MS[cell.group.configuration.client]
 
 
 def _producer_request_ms(cell: Cell) -> int:

@@ -58,7 +58,7 @@ FACTS = {
     "fact_earlier_commits": "world int, client int, log_offset bigint, invoked_ns bigint, completed_ns bigint",
     "fact_calls": "world int, cell int, node int, begin_ns bigint, lasted_ns bigint",
     "fact_asked": "world int, cell int, client int, kind int, begin_ns bigint, end_ns bigint",
-    "fact_driven": "world int, cell int, client int, level int, bound_ns bigint",
+    "fact_driven": "world int, cell int, client int, level int, bound_ns bigint, asked int, ours boolean",
     "fact_readers": "world int, cell int, client int, level int",
     "fact_recipients": "world int, place int, planned int",
     "fact_due": "world int, place int, partition int",
@@ -83,8 +83,9 @@ leader. `acknowledgement_ns`: within which a record of a producer is acknowledge
 hold a record, and how often it is delivered;
 `share_session_ns`: how long one that is silent keeps its partitions; `dead_letters`: it has a dead-letter queue. `life`: how
 many topics had its name before. `fact_asked`: when a client was asked, or
-within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers that an application
-drives, and the time after which one that is asked has something to read. `fact_serving`: clients of a cell;
+within a call, by `kind`; of clients that no application drives: always. `fact_driven`: readers of which rows say
+when they were asked (of the kind `asked`), and the time after which one has something to read; `ours`: a member that says
+where it begins. `fact_serving`: clients of a cell;
 `fact_readers`: those that read and do nothing else. `fact_earlier_commits`: commits for topics that were
 deleted. `fact_recipients`: planned clients that count as one to whom records
 are owed; `fact_due`: those of which partitions.
@@ -230,20 +231,34 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
     )
 
 
-_DRIVEN = ("recorded-reader", "recorded-member")
-"""The roles of readers that an application drives."""
+_DRIVEN = {
+    "recorded-reader": ObservationKind.ASKED,
+    "recorded-member": ObservationKind.ASKED,
+    "member": ObservationKind.POLLED,
+    "java-member": ObservationKind.POLLED,
+}
+"""The roles of readers of which rows say when they were asked, and of which kind these are."""
 
 
 def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
     """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
     clients = history.tables.get("clients", empty_rows(CLIENTS))
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
-    driven = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role in _DRIVEN and c.isolation_level}
+    driven = {
+        c.client: (_LEVELS[c.isolation_level], _DRIVEN[c.role])
+        for c in history.clients
+        if c.role in _DRIVEN and c.isolation_level
+    }
+    bounds = history.bounds
     for client, planned in zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True):
         facts["fact_serving"].append((world, cell.cell, client))
         facts["fact_asked"].extend((world, cell.cell, client, *span) for span in _asked(history, client, planned))
-        if planned in driven and any(kind == ObservationKind.ASKED for kind, *_ in _asked(history, client, planned)):
-            facts["fact_driven"].append((world, cell.cell, client, driven[planned], history.bounds.reading_ns))
+        if planned in driven:
+            level_of_it, wanted = driven[planned]
+            ours = wanted is ObservationKind.POLLED
+            if any(kind == wanted for kind, *_ in _asked(history, client, planned)):
+                bound_ns = bounds.member_reading_ns if ours else bounds.reading_ns
+                facts["fact_driven"].append((world, cell.cell, client, level_of_it, bound_ns, int(wanted), ours))
         if planned in level:
             facts["fact_readers"].append((world, cell.cell, client, level[planned]))
     calls = history.tables.get("calls", empty_rows(OBSERVATIONS))
@@ -259,7 +274,12 @@ def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, i
     if "verifiable-producer" in roles:
         return [(int(ObservationKind.CALLED), -(2**62), 2**62)]  # it reports its sends when they are over
     if not roles & set(RECORDED_ROLES) - {"recorded-command"}:
-        return [(int(kind), -(2**62), 2**62) for kind in (ObservationKind.ASKED, ObservationKind.CALLED)]
+        always = [(int(kind), -(2**62), 2**62) for kind in (ObservationKind.ASKED, ObservationKind.CALLED)]
+        return always + _asked_rows(history, client)
+    return _asked_rows(history, client)
+
+
+def _asked_rows(history: CellHistory, client: int) -> list[tuple[int, int, int]]:
     table = history.tables["asked"]
     rows = np.flatnonzero(table["client"] == client).tolist()
     values = [(int(table["kind"][row]), int(table["time_ns"][row]), int(table["value"][row])) for row in rows]

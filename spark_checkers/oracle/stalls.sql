@@ -29,10 +29,11 @@ join positions p on p.partition = f.partition and p.client = r.client and p.even
 group by r.world, r.cell, r.client, r.level, p.partition, k.ended_ns, h.last_ns
 
 --- view kept_event
--- What changed who reads a partition: rows of `positions` (place 0) and of `assignments` (1) of clients that an
--- application drives. A client that is no member gives up what it had when it assigns itself something else.
+-- What changed who reads a partition: rows of `positions` (place 0) and of `assignments` (1) of clients of which rows say
+-- when they were asked. A client that is no member gives up what it had when it assigns itself something else. A member of
+-- ours says of a reset only once it was given the next record, which says as much.
 with held as (
-    select distinct d.world, d.client, d.level, d.bound_ns, p.partition
+    select distinct d.world, d.cell, d.client, d.level, d.bound_ns, d.asked, d.ours, p.partition
     from fact_driven d
     join fact_partitions f on f.world = d.world and f.cell = d.cell
     join positions p on p.partition = f.partition and p.client = d.client
@@ -40,22 +41,39 @@ with held as (
         on o.partition = p.partition and d.level = {COMMITTED}
 )
 select h.*, p.time_ns, 0 as place, p.row, p.event, p.log_offset
-from held h join positions p on p.client = h.client and p.partition = h.partition
+from held h
+join positions p on p.client = h.client and p.partition = h.partition and not (h.ours and p.event = 3)
 union all
 select h.*, p.time_ns, 0, p.row, {NONE}, {NONE}
 from held h
 join positions p on p.world = h.world and p.client = h.client and p.partition != h.partition
-    and p.event = {ASSIGNED}
+    and p.event = {ASSIGNED} and not h.ours
 left anti join assignments a on a.world = h.world and a.client = h.client
 union all
 select h.*, a.started_ns, 1, a.row, {NONE}, {NONE}
 from held h join assignments a on a.world = h.world and a.client = h.client
     and a.partition in (h.partition, {NONE}) and a.event != 1
 
+--- view untouched
+-- Partitions of which no member of a group was ever given anything, and for which none committed anything: the group's first
+-- position is the log start.
+select f.world, f.partition
+from fact_partitions f
+join fact_cells c on c.world = f.world and c.cell = f.cell and c.reset = 'earliest' and coalesce(c.life, 0) = 0
+left anti join (
+    select r.partition from reads r left semi join member m on m.client = r.client
+    union all
+    select partition from commits where outcome != {FAIL}
+    union all
+    select partition from observations where kind = {ObservationKind.COMMITTED} and value >= 0
+) t on t.partition = f.partition
+
 --- view kept_while
 -- When such a client had a partition, and neither sought nor paused, and where it began; NONE: nobody knows.
-select world, client, level, bound_ns, partition, time_ns as begin_ns, next_ns as end_ns, row,
-       case when event = {ASSIGNED} then {NONE} else log_offset end as next_offset
+select k.world, cell, client, level, bound_ns, asked, ours, k.partition, time_ns as begin_ns, next_ns as end_ns, row,
+       case when event = {ASSIGNED} and not ours then {NONE}
+            when log_offset = {NONE} and ours and u.partition is not null then 0
+            else log_offset end as next_offset
 from (
     select c.*, coalesce(
                lead(c.time_ns) over (partition by c.partition, c.client order by c.time_ns, c.place, c.row),
@@ -65,12 +83,15 @@ from (
     join clients k on k.world = c.world and k.client = c.client
     join (select world, client, max(time_ns) as last_ns from heartbeats group by world, client) b
         on b.world = c.world and b.client = c.client
-)
+) k
+left join untouched u on u.world = k.world and u.partition = k.partition
 where event in ({ASSIGNED}, 2, 5)
 
 --- view wait
 -- Stretches in which a reader received nothing, and how far it had got before.
-select world, client, level, partition, {STALLED_NS}L as bound_ns, time_ns, next_ns, reached from (
+select world, client, level, partition, {STALLED_NS}L as bound_ns, {ObservationKind.ASKED} as asked, time_ns, next_ns,
+       reached, false as may_jump
+from (
     select g.*, lead(g.time_ns) over (partition by g.partition, g.client order by g.place, g.row) as next_ns,
            max(g.log_offset) over (partition by g.partition, g.client order by g.place, g.row) as reached
     from (
@@ -85,23 +106,26 @@ select world, client, level, partition, {STALLED_NS}L as bound_ns, time_ns, next
 )
 where next_ns - time_ns >= {STALLED_NS}L
 union all
-select world, client, level, partition, bound_ns, time_ns, next_ns, next_offset - 1 from (
+select g.world, client, level, partition, bound_ns, asked, time_ns, next_ns, next_offset - 1,
+       ours and coalesce(c.reset, 'earliest') != 'earliest'
+from (
     select g.*, lead(g.time_ns) over (
                partition by g.partition, g.client, g.begin_ns, g.begun order by g.place, g.row
            ) as next_ns
     from (
         select h.*, h.row as begun, 0 as place, begin_ns as time_ns from kept_while h
         union all
-        select h.world, h.client, h.level, h.bound_ns, h.partition, h.begin_ns, h.end_ns, r.row, r.log_offset + 1,
-               h.row, 1, r.read_ns
+        select h.world, h.cell, h.client, h.level, h.bound_ns, h.asked, h.ours, h.partition, h.begin_ns, h.end_ns, r.row,
+               r.log_offset + 1, h.row, 1, r.read_ns
         from kept_while h
         join reads r on r.partition = h.partition and r.client = h.client and r.read_ns >= h.begin_ns
             and r.read_ns < h.end_ns
         union all
-        select world, client, level, bound_ns, partition, begin_ns, end_ns, row, {NONE}, row, 2, end_ns
+        select world, cell, client, level, bound_ns, asked, ours, partition, begin_ns, end_ns, row, {NONE}, row, 2, end_ns
         from kept_while
     ) g
-)
+) g
+join fact_cells c on c.world = g.world and c.cell = g.cell
 where next_offset != {NONE} and next_ns - time_ns >= bound_ns
 
 --- view certain
@@ -123,19 +147,22 @@ from (
 
 --- view unread
 -- What they were waiting for: the first record beyond that, and since when it was there to be read.
-select u.world, u.client, u.partition, u.bound_ns, u.first.log_offset, u.first.sender, u.first.sequence,
+select u.world, u.client, u.partition, u.bound_ns, u.asked, u.first.log_offset, u.first.sender, u.first.sequence,
        u.next_ns as end_ns, greatest(u.time_ns, u.first.since_ns, max(h.until_ns)) as begin_ns
 from (
-    select w.world, w.client, w.level, w.partition, w.bound_ns, w.time_ns, w.next_ns,
+    select w.world, w.client, w.level, w.partition, w.bound_ns, w.asked, w.time_ns, w.next_ns,
            min(struct(r.log_offset, r.sender, r.sequence, r.since_ns)) as first
     from wait w
     join certain r on r.partition = w.partition and r.level = w.level and r.log_offset > w.reached
-    group by w.world, w.client, w.level, w.partition, w.bound_ns, w.time_ns, w.next_ns
+    left join (select partition, level, min(log_offset) as first from certain group by partition, level) b
+        on b.partition = w.partition and b.level = w.level
+    where not (w.may_jump and w.reached + 1 < b.first)
+    group by w.world, w.client, w.level, w.partition, w.bound_ns, w.asked, w.time_ns, w.next_ns
 ) u
 left join holding h
     on h.partition = u.partition and u.level = {COMMITTED}
     and (h.log_offset <= u.first.log_offset or h.log_offset = {NONE})
-group by u.world, u.client, u.partition, u.bound_ns, u.first, u.time_ns, u.next_ns
+group by u.world, u.client, u.partition, u.bound_ns, u.asked, u.first, u.time_ns, u.next_ns
 
 --- anomaly stalled
 with stretch as (
@@ -143,8 +170,8 @@ with stretch as (
            greatest(u.begin_ns, a.begin_ns) as begin_ns, least(u.end_ns, a.end_ns) as end_ns
     from unread u
     join (
-        select distinct world, client, begin_ns, end_ns from fact_asked where kind = {ObservationKind.ASKED}
-    ) a on a.world = u.world and a.client = u.client
+        select distinct world, client, kind, begin_ns, end_ns from fact_asked
+    ) a on a.world = u.world and a.client = u.client and a.kind = u.asked
     where least(u.end_ns, a.end_ns) - greatest(u.begin_ns, a.begin_ns) >= u.bound_ns
 ),
 {longest_awake},

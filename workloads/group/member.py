@@ -18,6 +18,7 @@ from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.cell_work import GroupWork, work_as
 from prozess.harness.plan.plan import Plan, PlannedClient
+from prozess.harness.recording.asked import AskedStretch
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
 from prozess.workloads import messages
@@ -102,6 +103,7 @@ class GroupMember:
         self._positions = MemberPositions(client, self._reads, eager=self._eager)
         self._observations = RowWriter(rows, OBSERVATIONS, spec.client)
         self._answerers = Answerers(self._observations)
+        self._polled = AskedStretch(ObservationKind.POLLED)
         self._processed = ProcessedRows(rows, spec.client, group)
         self._commits = MemberCommits(client, self._reads, how=options.commit, group=group, on_error=self._on_error)
         self._assignments = AssignmentRows(rows, spec.client, group, client.now_ns, incremental=not self._eager)
@@ -167,7 +169,11 @@ class GroupMember:
             self._work(columns, asked_ns)
             if dense not in self._retries.held:
                 self._positions.resume(self._consumer, dense)
-        messages = self._records(self._client.serve(self._ask) or [])
+        given = self._client.serve(self._ask) or []
+        if len(given) < (1 if self._one_by_one else self._batch):  # nothing that was fetched waits for the next call
+            self._polled.begin(self._observations, asked_ns)
+            self._polled.end(self._observations, self._now_ns())
+        messages = self._records(given)
         if messages:
             self._handle_busily(messages, asked_ns)
         else:

@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.recording.asked import AskedStretch
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import event_partition, event_partitions
 from prozess.harness.schema import (
@@ -43,6 +44,8 @@ from prozess.workloads.verifiable.settings import JavaMemberOptions
 STOP_LIMIT_NS = 15 * NS_PER_S
 """How long the tool may take to end: its shutdown hook commits and leaves the group, which may wait for brokers."""
 REPORT_NS = 100_000_000
+WAITS_NS = 50_000_000
+"""A poll that takes so long has nothing to give that was fetched before."""
 
 
 class JavaMember(ToolClient):
@@ -62,6 +65,8 @@ class JavaMember(ToolClient):
         self._assignments = AssignmentRows(rows, number, self._group, client.now_ns, incremental=not options.eager)
         self._owned: set[int] = set()
         self._draining, self._report_ns = False, 0
+        self._polls, self._polling_since_ns = AskedStretch(ObservationKind.POLLED), MISSING
+        """When the tool began to poll. MISSING: it does not, or what it waits for was noted already."""
         self._begin()
         # After the tool was forked: what looks offsets up has threads.
         self._positions = JavaPositions(client, options.group_id, latest=options.latest, make_admin=self.make_admin)
@@ -106,6 +111,9 @@ class JavaMember(ToolClient):
     def _between(self) -> None:
         self._positions.turn()
         now_ns = self._client.now_ns()
+        if self._polling_since_ns != MISSING and now_ns - self._polling_since_ns >= WAITS_NS:
+            self._polls.begin(self._positions.observations, self._polling_since_ns, may_last=True)
+            self._polling_since_ns = MISSING
         if self._draining and not self._stopped and now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
             # Where the end is it does not know; that is what the observer follows.
@@ -158,7 +166,10 @@ class JavaMember(ToolClient):
 
     def _polled(self, tool: Tool, event: Mapping[str, Any]) -> None:
         """Notes that all that a poll gave was printed. It is committed now, unless that is Kafka's own affair."""
-        invoked_ns, _ = tool.moment(event)
+        invoked_ns, polled_ns = tool.moment(event)
+        if self._polling_since_ns == MISSING and self._polls.row >= 0:
+            self._polls.end(self._positions.observations, invoked_ns)
+        self._polling_since_ns = polled_ns if self._auto else MISSING
         listed = event.get("partitions")
         for entry in listed if isinstance(listed, list) else [None]:
             last = entry.get("maxOffset") if isinstance(entry, dict) else None
@@ -175,6 +186,7 @@ class JavaMember(ToolClient):
         if not success:
             self._client.log(f"commit: {event.get('error')}")
         invoked_ns, done_ns = tool.moment(event)
+        self._polling_since_ns = done_ns
         for tp in event_partitions(event, "offsets"):
             dense = self._dense.get((tp.topic, tp.partition))
             if dense is None or tp.offset == NONE:
@@ -192,6 +204,8 @@ class JavaMember(ToolClient):
         if len(known) < len(found) or not isinstance(event.get("partitions"), list):
             self.not_understood(event)
         given = event["name"] == "partitions_assigned"
+        if self._polls.row < 0 and self._polling_since_ns == MISSING:
+            self._polling_since_ns = high_ns
         begun = self._assignments.begin(ASSIGN if given else REVOKE, known, low_ns)
         self._assignments.done(begun, done_ns=high_ns)
         if given:
@@ -301,7 +315,7 @@ class JavaPositions:
         self._client, self._group_id, self._make_admin = client, group_id, make_admin
         self._latest = latest
         self._rows = RowWriter(client.rows, POSITIONS, client.spec.client)
-        self._observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
+        self.observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
         self._names = {dense: (topic, number) for dense, topic, number in client.spec.partitions}
         self._spans = -1
         self.span: dict[int, int] = {}
@@ -328,8 +342,13 @@ class JavaPositions:
     def forget(self, partitions: Iterable[int]) -> None:
         """Forgets partitions that were taken away."""
         for dense in partitions:
-            if (begun := self._begun.pop(dense, None)) is not None and begun.first is not None:
+            begun = self._begun.pop(dense, None)
+            if begun is not None and begun.first is not None:
                 self._in_doubt(dense, begun, *begun.first)
+            elif begun is not None and begun.committed is not None:  # it was given nothing from there on
+                self._rows.rewrite(
+                    begun.row, *self._row(dense, begun.committed[0], ASSIGNED, begun.begun_ns, begun.number)
+                )
 
     def given(self, dense: int, offset: int, time_ns: int) -> None:
         """Notes that a record was given, not before `time_ns`."""
@@ -344,7 +363,7 @@ class JavaPositions:
     def observed(self, kind: ObservationKind, dense: int, value: int, time_ns: int) -> None:
         """Writes a row of `observations`."""
         values: dict[str, int] = {"time_ns": time_ns, "value": value, "partition": dense, "kind": kind}
-        self._observations.append(*in_order(OBSERVATIONS, values))
+        self.observations.append(*in_order(OBSERVATIONS, values))
 
     def turn(self) -> None:
         """Takes the answers that are there, and asks for what is missing."""
@@ -368,7 +387,7 @@ class JavaPositions:
         """Writes the rows to their end."""
         self.forget(list(self._begun))
         self._rows.close()
-        self._observations.close()
+        self.observations.close()
 
     @cached_property
     def _admin(self) -> AdminClient:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import CLIENT_NODE, NodeState
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
@@ -94,6 +95,31 @@ def test_every_way_of_committing_ends_at_the_end(tmp_path, commit):
             assert (covered["started_ns"] >= first["completed_ns"]).any()
         elif commit != "auto":
             assert (covered["done_ns"] <= first["completed_ns"]).all()
+
+
+def test_a_member_says_when_it_polled_and_was_given_all_that_was_fetched(tmp_path):
+    with bench(group_plan(members=1), tmp_path) as b:
+        carry_out(b)
+        (member,) = members(b)
+        rows = b.rows("observations", member)
+        polled = rows[rows["kind"] == ObservationKind.POLLED]
+        ends = polled["time_ns"] + polled["value"]
+        assert len(polled) and (polled["value"] >= 0).all()
+        # It waits for the end of the drain: the last stretch is after everything that it was given.
+        assert ends[-1] > b.rows("reads", member)["read_ns"].max()
+        assert (polled["time_ns"][1:] - ends[:-1] > NS_PER_S).all(), "less is no pause"
+
+
+def test_while_full_batches_come_records_may_wait_and_the_member_says_nothing_of_its_polls(tmp_path):
+    with bench(group_plan(members=1, batch=1, processing_ms=40, rate_hz=400), tmp_path) as b:
+        b.workload.command(RESUME)
+        (member,) = members(b)
+        b.until(lambda: len(b.rows("processed", member)) >= 60, "60 records, of which each is a full batch")
+        reads = b.rows("reads", member)["read_ns"]
+        rows = b.rows("observations", member)
+        polled = rows[rows["kind"] == ObservationKind.POLLED]
+        assert (polled["time_ns"] + polled["value"] <= reads[20]).all(), "polls before the records came"
+        b.workload.close()
 
 
 def test_a_group_that_never_commits_has_no_committed_offset(tmp_path):

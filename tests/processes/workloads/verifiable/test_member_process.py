@@ -14,7 +14,7 @@ import pytest
 
 from prozess.harness.interfaces import NodeState
 from prozess.harness.plan.plan import Plan
-from prozess.harness.schema import NONE, Role
+from prozess.harness.schema import NONE, ObservationKind, Role
 from prozess.workloads.record.members import ASSIGN, CLOSE
 from prozess.workloads.verifiable import settings
 from tests.processes.workloads.verifiable.members import plan_of
@@ -80,6 +80,10 @@ def test_a_group_processes_every_record_is_followed_to_the_end_and_leaves(tmp_pa
         for client in both:
             rows, (facts,) = b.rows("assignments", client), b.rows("clients", client)
             assert CLOSE in rows["event"]
+            seen = b.rows("observations", client)
+            polled = seen[seen["kind"] == ObservationKind.POLLED]
+            assert polled["value"][-1] == NONE, "its last poll found nothing more, and was under way when it ended"
+            assert polled["time_ns"][-1] >= rows["started_ns"].min()
             assert (rows["done_ns"] >= rows["started_ns"]).all()
             assert (facts["role"], facts["exit_code"], facts["complete"]) == (Role.MEMBER, 0, 1)
 

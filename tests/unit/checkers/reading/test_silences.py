@@ -1,11 +1,11 @@
-"""stalled, of readers that an application drives: while they are asked, they are given what there is. In seconds."""
+"""stalled, of readers of which rows say when they were asked: they are given what there is meanwhile. In seconds."""
 
 from dataclasses import replace
 
 import pytest
 
-from prozess.checkers.reading.applications import PartitionHeld, stretches_of
 from prozess.checkers.reading.positions import stalled
+from prozess.checkers.reading.silences import PartitionHeld, asked_readers, stretches_of
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import StallCase
 from prozess.harness.plan.bounds import Bounds
@@ -14,9 +14,10 @@ from prozess.harness.schema import MISSING, NONE, ObservationKind, Role
 from tests.support.cells.delivery import LOG, sent
 from tests.support.cells.evidence import ns
 from tests.support.cells.partitions import OTHER_PARTITION, PARTITION, PRODUCER, READER, history, table
+from tests.support.kafka_model.groups import CELL as GROUP
 
-BOUND_S, END_S = 70, 200
-ASSIGNED, SOUGHT, PAUSED, RESUMED = 1, 2, 4, 5
+BOUND_S, MEMBER_BOUND_S, END_S = 70, 20, 200
+ASSIGNED, SOUGHT, RESET, PAUSED, RESUMED = 1, 2, 3, 4, 5
 REVOKE = 2
 
 
@@ -29,10 +30,14 @@ def cell(
     role="recorded-member",
     flags=0,
     sends=(1, 2, 3),
+    planned=LOG,
+    kind=ObservationKind.ASKED,
+    commits=(),
+    log_start=0,
 ):
     """`reads`: (offset, at); `positions`: (at, event, offset[, partition]); `taken`: when the partition was revoked."""
     received = [(READER, n, PRODUCER, n, {"read_ns": ns(at), "flags": flags}) for n, at in reads]
-    made = history(sent(*sends), [(n, PRODUCER, n) for n in range(len(sends))], received)
+    made = history(sent(*sends), [(n, PRODUCER, n) for n in range(log_start, len(sends))], received)
     beats = [{"client": READER, "time_ns": ns(t / 2)} for t in range(2 * END_S)]
     rows = [
         {
@@ -57,23 +62,22 @@ def cell(
         ),
         "leader_offsets": table("metrics", []),
         "transactions": table("transactions", []),
+        "observations": table("observations", []),
+        "commits": table("commits", [{"client": READER, "partition": PARTITION, "log_offset": n} for n in commits]),
         "asked": table(
             "observations",
-            [
-                {"client": READER, "time_ns": ns(a), "value": ns(b) - ns(a), "kind": int(ObservationKind.ASKED)}
-                for a, b in asked
-            ],
+            [{"client": READER, "time_ns": ns(a), "value": ns(b) - ns(a), "kind": int(kind)} for a, b in asked],
         ),
     }
     reader = PlannedClient(
         client=READER, role=role, name="r", partitions=(PARTITION,), cell=0, isolation_level="read_uncommitted"
     )
     return CellHistory(
-        cell=LOG,
+        cell=planned,
         partitions={PARTITION: made},
         tables=tables,
         clients=(reader,),
-        bounds=Bounds(reading_ns=ns(BOUND_S)),
+        bounds=Bounds(reading_ns=ns(BOUND_S), member_reading_ns=ns(MEMBER_BOUND_S)),
     )
 
 
@@ -132,7 +136,74 @@ def test_transactions_of_others_may_hold_back_what_is_committed():
 
 def test_the_times_in_which_a_reader_has_a_partition_end_with_the_next_event():
     one = cell([], positions=[(0, ASSIGNED, NONE), (10, SOUGHT, 7)], taken=[30])
-    assert stretches_of(one, READER, PARTITION) == [
+    (reader,) = asked_readers(one)
+    assert stretches_of(one, reader, PARTITION) == [
         PartitionHeld(ns(0), ns(10), NONE),
         PartitionHeld(ns(10), ns(30), 7),
     ]
+
+
+# Members of groups that prozess drives.
+
+
+LATEST = GROUP.model_copy(
+    update={
+        "work": GROUP.work.model_copy(
+            update={"configuration": GROUP.work.configuration.model_copy(update={"auto_offset_reset": "latest"})}
+        )
+    }
+)
+
+
+def of_member(*reads, role="member", planned=GROUP, kind=ObservationKind.POLLED, **more):
+    return found(*reads, role=role, planned=planned, kind=kind, **more)
+
+
+@pytest.mark.parametrize("role", ["member", "java-member"])
+def test_a_member_that_polls_and_is_given_nothing_of_what_it_owns_is_found(role):
+    assert of_member((0, 5), role=role) == [(1, 5, 199.5, READ)]
+    assert of_member((0, 5), role=role, asked=[(0, 30)], taken=[60]) == [(1, 5, 30, READ)]
+
+
+def test_a_member_begins_at_what_was_committed():
+    assert of_member(positions=[(10, ASSIGNED, 2)]) == [(2, 10, 199.5, READ)]
+    assert of_member(positions=[(10, ASSIGNED, 3)]) == []
+
+
+def test_a_group_that_was_never_given_anything_begins_at_the_log_start():
+    assert of_member(positions=[(10, ASSIGNED, NONE)]) == [(0, 10, 199.5, READ)]
+
+
+def test_a_reset_that_the_member_reports_with_the_next_record_changes_nothing():
+    assert of_member((0, 5), positions=[(0, ASSIGNED, NONE), (5.1, RESET, 0)]) == [(1, 5, 199.5, READ)]
+
+
+@pytest.mark.parametrize(
+    ("reads", "more"),
+    [
+        pytest.param([(0, 5), (1, 6), (2, 7)], {}, id="it was given everything"),
+        pytest.param([(0, 5)], {"asked": [(0, 20), (30, 49)]}, id="it did not poll for as long as the bound"),
+        pytest.param([(0, 5)], {"asked": []}, id="nothing shows that it polled"),
+        pytest.param([(0, 5)], {"kind": ObservationKind.ASKED}, id="rows of another kind show nothing"),
+        pytest.param([(0, 5)], {"taken": [20]}, id="the partition was taken from it"),
+        pytest.param([(0, 5)], {"positions": [(0, ASSIGNED, NONE), (20, PAUSED, 1)]}, id="it was paused"),
+        pytest.param([], {"commits": [1]}, id="somebody may have committed, and nobody knows where it begins"),
+        pytest.param([], {"planned": LATEST}, id="it begins at the end"),
+        pytest.param(
+            [],
+            {"positions": [(0, ASSIGNED, 0)], "planned": LATEST, "log_start": 1},
+            id="it may have been reset to the end, because what it wanted was deleted",
+        ),
+        pytest.param(
+            [],
+            {"planned": GROUP.model_copy(update={"life": 1})},
+            id="the group may have a position in the topic before",
+        ),
+    ],
+)
+def test_a_member_that_does_not_wait_is_not_found(reads, more):
+    assert of_member(*reads, **more) == []
+
+
+def test_a_member_that_is_reset_to_the_log_start_waits_for_its_first_record():
+    assert of_member(positions=[(1, ASSIGNED, 0)], log_start=1) == [(1, 1, 199.5, READ)]
