@@ -61,7 +61,7 @@ select f.world, f.partition
 from fact_partitions f
 join fact_cells c on c.world = f.world and c.cell = f.cell and c.reset = 'earliest' and coalesce(c.life, 0) = 0
 left anti join (
-    select r.partition from reads r left semi join member m on m.client = r.client
+    select r.partition from reads r left semi join clients m on m.client = r.client and m.role = {MEMBER}
     union all
     select partition from commits where outcome != {FAIL}
     union all
@@ -106,8 +106,8 @@ from (
 )
 where next_ns - time_ns >= {STALLED_NS}L
 union all
-select g.world, client, level, partition, bound_ns, asked, time_ns, next_ns, next_offset - 1,
-       ours and coalesce(c.reset, 'earliest') != 'earliest'
+select g.world, g.client, g.level, g.partition, g.bound_ns, g.asked, g.time_ns, g.next_ns, g.next_offset - 1,
+       g.ours and coalesce(c.reset, 'earliest') != 'earliest'
 from (
     select g.*, lead(g.time_ns) over (
                partition by g.partition, g.client, g.begin_ns, g.begun order by g.place, g.row
@@ -126,7 +126,7 @@ from (
     ) g
 ) g
 join fact_cells c on c.world = g.world and c.cell = g.cell
-where next_offset != {NONE} and next_ns - time_ns >= bound_ns
+where g.next_offset != {NONE} and g.next_ns - g.time_ns >= g.bound_ns
 
 --- view certain
 -- Since when each record, or a later one of its log, was certainly there for everybody. From the end backwards: Spark

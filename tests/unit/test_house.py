@@ -30,9 +30,9 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 12_940,
+    "checkers": 12_990,
     "clusters": 21_500,
-    "harness": 39_210,
+    "harness": 39_250,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_135,
@@ -41,8 +41,8 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_760,
     "prozess/watch": 2_700,
-    "spark_checkers": 5_880,
-    "workloads": 12_690,
+    "spark_checkers": 5_920,
+    "workloads": 12_710,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
 

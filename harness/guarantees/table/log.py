@@ -529,7 +529,8 @@ STALLS = (
         anomaly="stalled",
         meaning="A consumer read nothing for 20 s although there was something to read.",
         promise="Once the faults are healed and every replica is in sync, a consumer reads what there is to read "
-        "within 20 s; one that an application drives, while it polls, within its own request timeout and 10 s.",
+        "within 20 s, a member of a group what it owns; one that an application drives, while it polls, within its own "
+        "request timeout and 10 s.",
         found=("1 time a consumer read nothing for 20 s although there was something to read", "{n} times a consumer "
         "read nothing for 20 s "
         "although there was "

@@ -104,7 +104,8 @@ def test_a_member_says_when_it_polled_and_was_given_all_that_was_fetched(tmp_pat
         rows = b.rows("observations", member)
         polled = rows[rows["kind"] == ObservationKind.POLLED]
         ends = polled["time_ns"] + polled["value"]
-        assert len(polled) and (polled["value"] >= 0).all()
+        assert len(polled)
+        assert (polled["value"] >= 0).all()
         # It waits for the end of the drain: the last stretch is after everything that it was given.
         assert ends[-1] > b.rows("reads", member)["read_ns"].max()
         assert (polled["time_ns"][1:] - ends[:-1] > NS_PER_S).all(), "less is no pause"

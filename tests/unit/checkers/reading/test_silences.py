@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from prozess.checkers.chunked.reading import join_runs, may_have_waited, runs_of
 from prozess.checkers.reading.positions import stalled
 from prozess.checkers.reading.silences import PartitionHeld, asked_readers, stretches_of
 from prozess.harness.interfaces.checking import CellHistory
@@ -82,7 +83,11 @@ def cell(
 
 
 def found(*reads, **more):
-    result = stalled(cell(reads, **more))
+    made = cell(reads, **more)
+    result = stalled(made)
+    partition = made.partitions[PARTITION]
+    # A large partition is only looked at whole where somebody may have waited.
+    assert not result.count or may_have_waited(made, partition, join_runs(runs_of(partition.reads)))
     return [(int(w["log_offset"]), w["begin_ns"] / 1e9, w["end_ns"] / 1e9, int(w["case"])) for w in result.witnesses]
 
 
