@@ -8,7 +8,7 @@ from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.errors import HarnessFailed, NotReady
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.witnesses import STALLED_NS
-from prozess.harness.plan.cell_work import GroupWork, ShareWork, work_as
+from prozess.harness.plan.cell_work import CopierWork, GroupWork, ShareWork
 from prozess.harness.plan.plan import PlannedClient
 from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
@@ -25,6 +25,8 @@ SENTINEL_SHARE = 0.5
 DRAIN_QUIET_S = 20.0
 """Members that have moved nothing for so long never will, once the sessions of those that died are over (`quiet_s_of`): it
 is longer than a rebalance."""
+LIBRARY_SESSION_MS = 45_000
+"""The session timeout of a program that sets none. [Kafka documentation, consumer configuration session.timeout.ms]"""
 LOOK_UP_S = 20.0
 MEMBERS = ("member", "java-member", "share-member")
 """Roles of members of groups, until they are asked to leave."""
@@ -54,17 +56,15 @@ class FinalPhase:
         is followed. Nothing to do where there are none. Returns what was awaited in vain."""
         vain: list[str] = []
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
-        drain = Drain(
-            self._processes, self._clock, quiet_s=quiet_s_of(p for role in MEMBERS for p in self._planned[role])
-        )
-        followed = self._follow(self._partitions_of(("java-member",)), until_ns)
+        drain = Drain(self._processes, self._clock, quiet_s=self._quiet_s(MEMBERS))
+        followed = self._follow(("java-member",), until_ns)
         if partitions := self._partitions_of(MEMBERS):
             members = self._processes.running(MEMBERS)
             vain += drain.until_done(members, partitions, timeout_s=timeout_s)
             vain += self._uncommitted(followed, until_ns)
             vain += drain.end(members)
-        if partitions := self._partitions_of(COPYING):
-            followed = self._follow(partitions, until_ns)
+        if self._partitions_of(COPYING):
+            followed = self._follow(COPYING, until_ns)
             vain += self._uncommitted(followed, until_ns)
             vain += drain.end(self._processes.running(COPYING))
         return vain
@@ -122,16 +122,21 @@ class FinalPhase:
         every = {p for role in roles for client in self._planned[role] for p in self._launching.served(client)}
         return every - self._launching.absent - self._launching.missing
 
-    def _follow(self, partitions: Collection[int], until_ns: int) -> list[ClientProcess]:
-        """Starts observers of these partitions. They say `followed` once everything in them is committed, or nothing
-        moves."""
+    def _quiet_s(self, roles: Collection[str]) -> float:
+        return quiet_s_of(client for role in roles for client in self._planned[role])
+
+    def _follow(self, roles: Collection[str], until_ns: int) -> list[ClientProcess]:
+        """Starts observers of the partitions of these roles. They say `followed` once everything in them is committed, or
+        nothing moves."""
+        partitions = self._partitions_of(roles)
         planned = [c for c in self._planned["observer"] if not set(partitions).isdisjoint(c.partitions)]
         started = self._observers(planned)
         left_s = self._left_s(until_ns)
         for process in started:
             process.events[:] = [event for event in process.events if not isinstance(event, messages.FollowedEvent)]
+        quiet_s = self._quiet_s(roles)
         self._processes.send(
-            started, messages.FollowCommand(partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
+            started, messages.FollowCommand(partitions=sorted(partitions), quiet_s=quiet_s, timeout_s=left_s)
         )
         return started
 
@@ -296,13 +301,18 @@ class Drain:
 def quiet_s_of(members: Iterable[PlannedClient]) -> float:
     """Returns for how long nothing must move until members give up. The partitions of a member that died are nobody else's
     until its session ends, and a rebalance of a classic group waits for it: the longest session is waited for before."""
-    sessions = [
-        one.work.session.timeout_ms
-        if isinstance(one.work, GroupWork)
-        else work_as(ShareWork, one.work).configuration.session_timeout_ms
-        for one in members
-    ]
-    return DRAIN_QUIET_S + max(sessions, default=0) / 1000
+    return DRAIN_QUIET_S + max(map(_session_ms, members), default=0) / 1000
+
+
+def _session_ms(member: PlannedClient) -> int:
+    match member.work:
+        case GroupWork(session=session):
+            return session.timeout_ms
+        case ShareWork(configuration=share):
+            return share.session_timeout_ms
+        case CopierWork(configuration=copier):
+            return max(copier.session_timeout_ms, LIBRARY_SESSION_MS)
+    return LIBRARY_SESSION_MS
 
 
 def not_at_their_end(positions: Positions, partitions: Collection[int]) -> list[str]:
