@@ -115,7 +115,7 @@ from prozess.harness.interfaces.witnesses import (
     ShareCase,
     StallCase,
 )
-from prozess.harness.schema import NONE, Outcome, Tristate
+from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
 
 AskedOfWitnesses = Callable[[Envelope, np.ndarray], Truth]
 """Returns for each witness (array of WITNESS) whether a fact holds: 1, 0, or -1 for unknown."""
@@ -184,7 +184,11 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "leader was hampered": leader_hampered,
     "committed": committed,
     "still unreplicated": in_uncommitted_tail,
-    "given up": lambda _, witnesses: as_truth(witnesses["outcome"] == Outcome.INFO),
+    # Tools of Kafka name no partition in their errors: a record whose send is not known here may be one of those.
+    "given up": lambda _, witnesses: any_true(
+        as_truth(witnesses["outcome"] == Outcome.INFO),
+        doubt_unless(as_truth((witnesses["outcome"] == NONE) & (witnesses["begin_ns"] == MISSING)), known=False),
+    ),
     "leader changed": leader_changed,
     "leader changed during the send": leader_changed_during_the_send,
     "leader may have refused": leader_may_have_refused,

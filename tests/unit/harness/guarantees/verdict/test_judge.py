@@ -12,7 +12,7 @@ from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.guarantees.verdict.sentences import chosen_witnesses
 from prozess.harness.interfaces.witnesses import WITNESSES_SHOWN, no_witnesses
 from prozess.harness.plan.catalogue import NATURES
-from prozess.harness.schema import NONE, Outcome, StepOutcome
+from prozess.harness.schema import MISSING, NONE, Outcome, StepOutcome
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 from tests.support.cells.evidence import (
     ACKS,
@@ -315,6 +315,19 @@ def test_a_send_that_was_given_up_may_arrive_late_and_only_idempotence_forbids_i
     verdict = judge(made, findings(made, late), evidence(made, metadata=rows))
     assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.PERMITTED
     assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.VIOLATED
+
+
+def test_a_record_whose_send_nobody_knows_may_have_been_given_up():
+    base = {"producer.client": "java", "producer.retries": "0"}
+    made = plan({"producer.enable_idempotence": [False]}, base=base, workload="verifiable")
+    rows = [state(-10, 0, 1, 0, (1, 2, 3))]
+    for sent, outcome in (
+        ({"outcome": NONE, "begin_ns": MISSING, "end_ns": MISSING}, AnomalyOutcome.UNKNOWN),
+        ({"outcome": Outcome.INFO}, AnomalyOutcome.PERMITTED),
+        ({"outcome": Outcome.OK}, AnomalyOutcome.VIOLATED),
+    ):
+        found = {("reordered", 0): result(witnesses(1, **sent))}
+        assert of(judge(made, findings(made, found), evidence(made, metadata=rows)), 0, "reordered").outcome is outcome
 
 
 def test_without_idempotence_and_retries_the_order_is_kept_until_the_leader_changes():
