@@ -37,8 +37,8 @@ _UNASKED = frozenset(RECORDED_ROLES) - {"recorded-command"}
 
 def asked_of(history: CellHistory, client: int, kind: ObservationKind) -> Sequence[Span]:
     """Returns when a client was asked (ASKED) or called (CALLED) without a pause, in order. UNBOUNDED for clients that
-    prozess drives, or that drive themselves; nothing for one of an application of which no row says so, and nothing
-    (POLLED) of whose polls no row says anything."""
+    prozess drives, or that drive themselves; nothing for one of an application of which no row says so. For POLLED there
+    is only what rows say."""
     table = history.tables["clients"]
     planned = {int(one) for one in table["planned"][table["client"] == client]} | {client}
     driven = any(one.client in planned and one.role in _UNASKED for one in history.clients)

@@ -7,6 +7,7 @@ and compaction leave holes in them, and a hole is not a record.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from prozess.checkers.groups.assignments import AT_ASSIGNMENT
 from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
-from prozess.checkers.progress.awake import longest_awake
 from prozess.checkers.reading.silences import asked_readers, holds_records_of_others, silences_of, witness_of
 from prozess.checkers.transactions.index import NEVER, CellIndex
 from prozess.harness.columns import of_clients, once
@@ -337,7 +337,8 @@ def _silences(
         start_ns = max(int(times[gap]), int(since_ns[unread]))
         if life.level is Isolation.READ_COMMITTED:
             start_ns = max(start_ns, _held_until(history, index, partition, int(log.offset[unread])))
-        found += _witness(partition, log.rows[unread], life, (start_ns, int(times[gap + 1])))
+        wait, row = (start_ns, int(times[gap + 1])), int(log.rows[unread])
+        found += witness_of(partition, row, life.client, life.beats, wait, STALLED_NS, named=False)
     return found
 
 
@@ -351,14 +352,12 @@ def _asked(history: CellHistory, index: CellIndex, partition: PartitionIndex) ->
             continue
         log, mine = partition.visible if committed else partition.log, list[np.ndarray]()
         found.append(mine)
-        for unread, (begin_ns, end_ns) in silences_of(history, partition, log, _visible_since(partition, log), reader):
+        since_ns = cache(partial(_visible_since, partition, log))
+        for unread, (begin_ns, end_ns) in silences_of(history, partition, log, since_ns, reader):
             if committed:
                 begin_ns = max(begin_ns, _held_until(history, index, partition, int(log.offset[unread])))
-            if end_ns - begin_ns >= reader.bound_ns:
-                longest = longest_awake(_beats(history, reader.client), begin_ns, end_ns)
-                awake = longest[1] - longest[0] >= reader.bound_ns
-                stretch = longest if awake else (begin_ns, end_ns)
-                mine.append(witness_of(partition, log.rows[unread], reader, stretch, awake=awake))
+            wait, row, beats = (begin_ns, end_ns), int(log.rows[unread]), _beats(history, reader.client)
+            mine += witness_of(partition, row, reader.client, beats, wait, reader.bound_ns, named=True)
     return found
 
 
@@ -392,26 +391,6 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
     limit_ns = columns["begun_ns"][slot] + cell.transaction.transaction_timeout_ms * 1_000_000 + SCAN_NS
     ended = (columns["completed_ns"][slot] != MISSING) & (columns["outcome"][slot] != Outcome.INFO.value)
     return int(np.where(ended, np.minimum(columns["completed_ns"][slot], limit_ns), limit_ns).max())
-
-
-def _witness(partition: PartitionIndex, row: int, life: ReaderLife, stretch: tuple[int, int]) -> list[np.ndarray]:
-    begin_ns, end_ns = stretch
-    if end_ns - begin_ns < STALLED_NS:
-        return []
-    longest = longest_awake(life.beats, begin_ns, end_ns)
-    alive = longest[1] - longest[0] >= STALLED_NS
-    begin_ns, end_ns = longest if alive else stretch
-    columns = {
-        "partition": partition.partition,
-        "client": int(partition.reads["sender"][row]),
-        "sequence": int(partition.reads["sequence"][row]),
-        "log_offset": int(partition.reads["log_offset"][row]),
-        "reader": life.client,
-        "begin_ns": begin_ns,
-        "end_ns": end_ns,
-        "case": StallCase.READER if alive else StallCase.STARVED,
-    }
-    return [make_witnesses(1, columns)]
 
 
 # The last stable offset.

@@ -1,7 +1,7 @@
 """This module finds silences of readers of which rows say when they were asked: those that an application drives, and members
 of groups. They read what they were assigned, while they are asked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from prozess.checkers.groups.assignments import ASSIGN, AT_ASSIGNMENT, RESET, RE
 from prozess.checkers.groups.coordinator import Commits
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
-from prozess.checkers.progress.awake import Span, asked_of, while_asked
+from prozess.checkers.progress.awake import Span, asked_of, longest_awake, while_asked
 from prozess.harness.columns import rows_of
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import StallCase, make_witnesses
@@ -121,13 +121,13 @@ def _lived_until(history: CellHistory, client: int) -> int:
 
 
 def silences_of(
-    history: CellHistory, partition: PartitionIndex, log: Log, since_ns: np.ndarray, reader: AskedReader
+    history: CellHistory, partition: PartitionIndex, log: Log, since_ns: Callable[[], np.ndarray], reader: AskedReader
 ) -> list[tuple[int, Span]]:
     """Returns (index in `log`, time) for each time of the bound in which this reader was asked, and was given nothing of the
-    partition, although that record could be read. `since_ns`: since when each record of the log could."""
+    partition, although that record could be read. `since_ns` says since when each record of the log could, and is
+    called only if there is a silence."""
     rows = np.flatnonzero(partition.reads["client"] == reader.client)
     read_ns, offset = partition.reads["read_ns"][rows], partition.reads["log_offset"][rows]
-    first_offset = _first_position(history, partition, reader)
     found = []
     for stretch in stretches_of(history, reader, partition.partition):
         # Example: held from 0 to 60 s from offset 7 on, given 7 at 5 s. The times are 0 5 60, and the reader wants 7, then 8:
@@ -135,15 +135,17 @@ def silences_of(
         first, last = np.searchsorted(read_ns, [stretch.begin_ns, stretch.end_ns])
         times = [stretch.begin_ns, *read_ns[first:last].tolist(), stretch.end_ns]
         # Before each gap: the offset that the reader wants next.
-        wanted = first_offset if stretch.next_offset == NONE else stretch.next_offset
-        reached = np.concatenate([[wanted], offset[first:last] + 1])
+        reached = np.concatenate([[stretch.next_offset], offset[first:last] + 1])
         for gap in np.flatnonzero(np.diff(times) >= reader.bound_ns).tolist():
-            if reached[gap] == NONE:  # from where it reads, only the first record that it is given says
+            wanted = int(reached[gap])
+            if wanted == NONE:
+                wanted = _first_position(history, partition, reader)
+            if wanted == NONE:  # from where it reads, only the first record that it is given says
                 continue
-            unread = int(np.searchsorted(log.offset, reached[gap]))
-            if unread == len(log.offset) or _may_have_jumped(history, reader, log, int(reached[gap])):
+            unread = int(np.searchsorted(log.offset, wanted))
+            if unread == len(log.offset) or _may_have_jumped(history, reader, log, wanted):
                 continue
-            wait = (max(int(times[gap]), int(since_ns[unread])), int(times[gap + 1]))
+            wait = (max(int(times[gap]), int(since_ns()[unread])), int(times[gap + 1]))
             found += [(unread, part) for part in while_asked(reader.asked, [wait], reader.bound_ns)]
     return found
 
@@ -170,17 +172,24 @@ def holds_records_of_others(partition: PartitionIndex) -> bool:
     return bool((partition.reads["flags"] & ReadFlag.ANONYMOUS.value).any())
 
 
-def witness_of(partition: PartitionIndex, row: int, reader: AskedReader, stretch: Span, *, awake: bool) -> np.ndarray:
-    """Returns the witness of a reader that was asked, and given nothing."""
+def witness_of(
+    partition: PartitionIndex, row: int, client: int, beats: np.ndarray, wait: Span, bound_ns: int, *, named: bool
+) -> list[np.ndarray]:
+    """Returns the witness of a reader that waited for the record of this row of `reads`, if it waited for `bound_ns`. The
+    longest part of the wait in which its heart beat counts, if that is as long. `named`: the witness names its bound."""
+    if wait[1] - wait[0] < bound_ns:
+        return []
+    longest = longest_awake(beats, *wait)
+    awake = longest[1] - longest[0] >= bound_ns
+    begin_ns, end_ns = longest if awake else wait
     columns = {
         "partition": partition.partition,
         "client": int(partition.reads["sender"][row]),
         "sequence": int(partition.reads["sequence"][row]),
         "log_offset": int(partition.reads["log_offset"][row]),
-        "reader": reader.client,
-        "begin_ns": stretch[0],
-        "end_ns": stretch[1],
-        "other_ns": stretch[0] + reader.bound_ns,
+        "reader": client,
+        "begin_ns": begin_ns,
+        "end_ns": end_ns,
         "case": StallCase.READER if awake else StallCase.STARVED,
     }
-    return make_witnesses(1, columns)
+    return [make_witnesses(1, columns | ({"other_ns": begin_ns + bound_ns} if named else {}))]
