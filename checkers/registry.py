@@ -8,7 +8,7 @@ from functools import partial
 
 from prozess.checkers.chunked import partitions, transactions
 from prozess.checkers.groups import assignments
-from prozess.checkers.groups.coordinator import commit_ahead, commit_regression, orphaned, two_owners
+from prozess.checkers.groups.owners_and_commits import commit_ahead, commit_regression, orphaned, two_owners
 from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost

@@ -23,7 +23,7 @@ from prozess.checkers.groups.assignments import (
     span_keys,
     spans_of,
 )
-from prozess.checkers.groups.coordinator import Commits
+from prozess.checkers.groups.owners_and_commits import Commits
 from prozess.checkers.log.leadership import ground_truth
 from prozess.checkers.lookup import (
     UNREADABLE,
@@ -185,7 +185,7 @@ class Repeated:
 
 
 # What Kafka promises consumer groups about their work: each record is processed, and committed offsets agree with that.
-# Ownership is judged in `prozess.checkers.groups.coordinator`.
+# Ownership is judged in `prozess.checkers.groups.owners_and_commits`.
 #
 # Delivery is judged by what members processed and committed over the whole life of the group, whichever member it was.
 # Causes are named by `case` (`prozess.harness.interfaces.witnesses.GroupCase`). The guarantee table says what is

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.checkers.groups.assignments import ASSIGN, AT_ASSIGNMENT, RESET, RESUMED, SOUGHT, Members, group_of
-from prozess.checkers.groups.coordinator import Commits
+from prozess.checkers.groups.owners_and_commits import Commits
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import Log
 from prozess.checkers.progress.awake import Span, asked_of, longest_awake, while_asked

@@ -179,6 +179,8 @@ them from brokers."""
 class TopicConfiguration(Frozen):
     """How a topic is created: replicas, min.insync.replicas, what may be lost to an election, a crash or the cleaner."""
 
+    partitions: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many partitions the topic has when the trial begins. None means `topics.partitions` of its workload."""
     replication_factor: Int = 3
     """How many replicas each partition has."""
     min_insync_replicas: Int = 1

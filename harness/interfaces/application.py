@@ -67,7 +67,7 @@ class RegisteredClient:
     (`prozess.testing.application`)."""
     hazards: dict[str, None] = field(default_factory=dict)
     """The commits of a consumer that came before an effect of a record which they cover, as JSON
-    (`prozess.testing.recorded.steps`)."""
+    (`prozess.testing.recorded.processing_steps`)."""
     doubts: dict[str, None] = field(default_factory=dict)
     """The lines that a program printed and that prozess did not understand."""
     silences: dict[str, None] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan import catalogue
-from prozess.harness.plan.axes import Combination, expand
+from prozess.harness.plan.axes import expand
 from prozess.harness.plan.cell_work import work_with
 from prozess.harness.plan.checks import check_administrators, check_steps, why_nobody
 from prozess.harness.plan.plan import (
@@ -51,6 +51,7 @@ from prozess.harness.plan.schedule import (
 )
 from prozess.harness.plan.topic_lives import check_altered, check_lives, topics_made_again, with_later_topics
 from prozess.harness.plan.trial import Trial, WorkloadSpec
+from prozess.harness.plan.validity import Combination
 from prozess.harness.plan.workloads.registry import KINDS
 
 
@@ -189,8 +190,9 @@ class _Layout:
         number, first = len(self.cells), len(self.partitions)
         topic_name = f"cell-{number:03d}"
         derived_topic_name = _derived(trial, workload, combination, topic_name)
-        own = _partitions(trial, workload, topic_name)
-        derived = _partitions(trial, workload, derived_topic_name) if derived_topic_name else []
+        count = combination.topic.partitions or workload.topics.partitions
+        own = _partitions(trial, workload, topic_name, count)
+        derived = _partitions(trial, workload, derived_topic_name, count) if derived_topic_name else []
         for index, (name, of_topic, late) in [*enumerate(own), *enumerate(derived)]:
             self.partitions.append(
                 PlannedPartition(
@@ -227,9 +229,8 @@ class _Layout:
 
     def _add_later(self, trial: Trial, workload: WorkloadSpec, combination: Combination, first: Cell) -> None:
         """Adds a cell for each topic that steps make again under the name of a cell's first topic."""
-        later = topics_made_again(
-            trial.steps, combination, partitions=workload.topics.partitions, variant=trial.variant
-        )
+        count = combination.topic.partitions or workload.topics.partitions
+        later = topics_made_again(trial.steps, combination, partitions=count, variant=trial.variant)
         for life, (topic, count) in enumerate(later, start=1):
             dense = range(len(self.partitions), len(self.partitions) + count)
             self.partitions += [
@@ -265,8 +266,8 @@ def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, top
     return f"{topic_name}-retry"
 
 
-def _partitions(trial: Trial, workload: WorkloadSpec, topic_name: str) -> list[tuple[str, int, bool]]:
-    """Returns (topic, number, is it late?) for each partition of a cell."""
+def _partitions(trial: Trial, workload: WorkloadSpec, topic_name: str, count: int) -> list[tuple[str, int, bool]]:
+    """Returns (topic, number, is it late?) for each partition of a cell whose topic begins with `count` of them."""
     topics = workload.topics
     if (topics.late_partitions or topics.late_topic_partitions) and not KINDS[workload.kind].topics_may_grow:
         growing = [name for name, kind in KINDS.items() if kind.topics_may_grow]
@@ -274,8 +275,7 @@ def _partitions(trial: Trial, workload: WorkloadSpec, topic_name: str) -> list[t
             f"Trial {trial.name!r}: topics of a {workload.kind} workload cannot grow; remove topics.late_partitions and "
             f"topics.late_topic_partitions. Kinds that can: {', '.join(growing)}."
         )
-    every = topics.partitions + topics.late_partitions
-    first = [(topic_name, number, number >= topics.partitions) for number in range(every)]
+    first = [(topic_name, number, number >= count) for number in range(count + topics.late_partitions)]
     return [*first, *((f"{topic_name}-late", number, True) for number in range(topics.late_topic_partitions))]
 
 

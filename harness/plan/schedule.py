@@ -288,8 +288,6 @@ class MakeTopics(Frozen):
 
     kind: Literal["make_topics"] = "make_topics"
     cells: Selector = Field(default_factory=dict)
-    partitions: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """How many partitions each has now. None: as many as the one before."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """What is set otherwise than for the one before, as in `base`: `topic.key` = value."""
 

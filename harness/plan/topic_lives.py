@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from prozess.harness.config.configuration import TopicConfiguration, Variant
 from prozess.harness.errors import BadInput
-from prozess.harness.plan.axes import Combination, with_topic
+from prozess.harness.plan.axes import with_topic
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
 from prozess.harness.plan.schedule import AlterTopics, DeleteTopics, MakeTopics, Step, selects
+from prozess.harness.plan.validity import Combination
 from prozess.harness.plan.workloads.registry import KINDS
 
 NextTopic = tuple[TopicConfiguration, int]
@@ -36,7 +37,7 @@ def topics_made_again(
         there = not there
         if isinstance(step.do, MakeTopics):
             combination = with_topic(combination, step.do.settings, variant)
-            partitions = step.do.partitions or partitions
+            partitions = combination.topic.partitions or partitions
             found.append((combination.topic, partitions))
     return found
 

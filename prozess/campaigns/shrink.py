@@ -23,7 +23,7 @@ from prozess.campaigns.engine import (
     read_begun,
     refuse_strangers,
 )
-from prozess.campaigns.shrink_search import shrink, size_in_words
+from prozess.campaigns.smaller_plans import shrink, size_in_words
 from prozess.harness import machine_record
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
 from prozess.harness.errors import BadInput, HarnessFailed, Interrupted

@@ -55,7 +55,7 @@ def import_jepsen(file: Path, out: Path, options: ImportOptions, *, transactions
 
 def import_verifiable(files: Sequence[Path], out: Path, options: ImportOptions) -> str:
     """Makes a run of the output of verifiable clients, and returns a line that describes it."""
-    from prozess.exchange.verifiable.history import read_verifiable
+    from prozess.exchange.verifiable.events import read_verifiable
 
     return _imported(out, options, lambda: read_verifiable(files))
 

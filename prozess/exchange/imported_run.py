@@ -16,11 +16,12 @@ from prozess.harness.guarantees.verdict.judge import refuse_idle
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
 from prozess.harness.history.row_groups import SHARED_ROWS_MAX
-from prozess.harness.plan.axes import Combination, expand
+from prozess.harness.plan.axes import expand
 from prozess.harness.plan.cell_work import work_with
 from prozess.harness.plan.plan import Cell, EvidenceGap, Plan, PlannedClient, PlannedPartition, ReadersBegin
 from prozess.harness.plan.trial import Limits, Trial
 from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.plan.validity import Combination
 from prozess.harness.recording.codes import Dictionaries
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import NONE, RECORDER_CLIENT, TABLES, FaultPhase, Isolation, Role, Tristate, role_named

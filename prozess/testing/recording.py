@@ -384,14 +384,14 @@ class Recording:
     def _fill_processed(self, recorded: RecordedTest) -> None:
         """Marks records as processed for groups that did not mark their processing: a member that asks for the
         next record has processed the one before."""
-        from prozess.testing.recorded.steps import fill_processed
+        from prozess.testing.recorded.processing_steps import fill_processed
 
         for members in self._silent_groups(recorded):
             fill_processed(self.run, members, 0)
 
     def _doubtful(self, recorded: RecordedTest) -> list[Doubt]:
         """Returns the records that such groups committed past and may not have processed."""
-        from prozess.testing.recorded.steps import doubtful_records
+        from prozess.testing.recorded.processing_steps import doubtful_records
 
         return [doubt for members in self._silent_groups(recorded) for doubt in doubtful_records(self.run, members)]
 
@@ -424,7 +424,7 @@ class Recording:
 
     def _judge_contents(self) -> list[ApplicationFinding | Unjudged]:
         """Checks the user's expectations about records against the contents of the topics."""
-        from prozess.testing.recorded.steps import greatest_commits
+        from prozess.testing.recorded.processing_steps import greatest_commits
         from prozess.testing.recorded.topics import read_contents
 
         topics = {topic.name: topic for topic in self.registry.topics}

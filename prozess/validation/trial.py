@@ -11,12 +11,12 @@ from prozess.harness.config.known_properties import Client, alike, librdkafka_ve
 from prozess.harness.config.librdkafka_fixes import later_fixes_note
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.guarantees.table.cell_configuration import parse_version
-from prozess.harness.plan.axes import JAVA_COMMITS, OLDEST_JAVA
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import FaultAction, Step, TakeOver
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import load_trial, parse_trial
+from prozess.harness.plan.validity import JAVA_COMMITS, OLDEST_JAVA
 from prozess.validation.reading import Reading
 from prozess.validation.schedules import BATCH, RATE_HZ, RECORD_MS
 from prozess.validation.servers import ServerSettings, variant_of

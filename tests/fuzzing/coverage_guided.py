@@ -24,7 +24,7 @@ with atheris.instrument_imports(include=["harness", "clusters"]):
     from prozess.clusters.files.zookeeper_log import decode_zookeeper_logs
     from prozess.exchange.jepsen.edn import EdnError, read_edn
     from prozess.exchange.jepsen.history import read_jepsen
-    from prozess.exchange.verifiable.history import read_verifiable
+    from prozess.exchange.verifiable.events import read_verifiable
     from prozess.harness.errors import BadInput, HistoryUnreadable
     from prozess.harness.plan.planning import make_plan
     from prozess.harness.plan.trial_files import known_trials, parse_trial

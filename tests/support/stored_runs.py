@@ -7,7 +7,7 @@ from typing import Any
 
 from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
 from prozess.exchange.synthetic.history import GenerateOptions, generate
-from prozess.exchange.verifiable.history import read_verifiable
+from prozess.exchange.verifiable.events import read_verifiable
 from prozess.harness.report.reports import report_run
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict

@@ -13,8 +13,8 @@ from types import ModuleType
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import ShareConfiguration, version_numbers
-from prozess.harness.plan.axes import GROUP_LIMITS_SINCE
 from prozess.harness.plan.cell_work import ShareWork, work_as
+from prozess.harness.plan.validity import GROUP_LIMITS_SINCE
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, ObservationKind
 from prozess.workloads import messages

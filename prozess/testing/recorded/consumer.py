@@ -3,7 +3,7 @@
 
 The records that it reads become rows of `reads`; assignments, seeks and commits become rows of their tables. Processing is
 the application's own: where it says `with consumer.processing(message):`, a record counts as processed when that ends without
-an exception; where it never does, when it asks for the next one (`prozess.testing.recorded.steps`).
+an exception; where it never does, when it asks for the next one (`prozess.testing.recorded.processing_steps`).
 """
 
 import functools

@@ -22,7 +22,7 @@ from prozess.testing.recorded.client import (
     identity_of_command,
     now_ns,
 )
-from prozess.testing.recorded.steps import ApplicationSteps
+from prozess.testing.recorded.processing_steps import ApplicationSteps
 from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import header_of, key_id
 from prozess.workloads.record.members import (

@@ -43,7 +43,7 @@ from prozess.testing.recorded.client import (
 )
 from prozess.testing.recorded.consumer import consumer_of
 from prozess.testing.recorded.polls import SHORT_S, AskedRows
-from prozess.testing.recorded.steps import produced
+from prozess.testing.recorded.processing_steps import produced
 from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import key_id
 from prozess.workloads.record.sends import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from prozess.clusters.protocol.requests import Reassignment
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import ClusterFailed, NotReady
-from tests.support.fake_cluster.world import PartitionKey, World
+from tests.support.fake_cluster.kraft_model import PartitionKey, World
 
 
 class FakeChanges:

@@ -1,7 +1,7 @@
 """A cluster in memory: no process, no network, no Kafka. For tests of schedules, faults and whatever waits.
 
 It keeps the protocols of `prozess.harness.interfaces` to the letter, so that the same contract tests run against it and
-against real clusters; what Kafka would do in the meantime is `tests.support.fake_cluster.world`, on the clock it is
+against real clusters; what Kafka would do in the meantime is `tests.support.fake_cluster.kraft_model`, on the clock it is
 given."""
 
 import itertools
@@ -22,7 +22,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
 from tests.support.fake_cluster.changes import FakeChanges
-from tests.support.fake_cluster.world import Timings, World
+from tests.support.fake_cluster.kraft_model import Timings, World
 
 EVERYTHING: Mapping[Capability, str] = dict.fromkeys(Capability, "in memory")
 FEATURES: Mapping[str, int] = {
@@ -31,7 +31,7 @@ FEATURES: Mapping[str, int] = {
     "transaction.version": 2,
     "group.version": 1,
 }
-"""As a real 4.3.1 cluster has them; the model has no ELR all the same (`tests.support.fake_cluster.world`)."""
+"""As a real 4.3.1 cluster has them; the model has no ELR all the same (`tests.support.fake_cluster.kraft_model`)."""
 _PIDS = itertools.count((1 << 22) + 1)
 """Above any pid that Linux gives (PID_MAX_LIMIT, proc(5)): never someone's process."""
 _HOST = "fake.invalid"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.checkers.groups.coordinator import commit_ahead, commit_regression, orphaned, two_owners
+from prozess.checkers.groups.owners_and_commits import commit_ahead, commit_regression, orphaned, two_owners
 from prozess.checkers.groups.processing import reprocessed, unprocessed
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.schema import MISSING, NONE, Outcome, Role

@@ -3,7 +3,7 @@
 import pytest
 
 from prozess.checkers.groups.assignments import session_ns
-from prozess.checkers.groups.coordinator import orphaned, two_owners
+from prozess.checkers.groups.owners_and_commits import orphaned, two_owners
 from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces.witnesses import GroupCase

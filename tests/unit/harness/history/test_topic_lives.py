@@ -23,7 +23,7 @@ PLAN = make_plan(
             "topics": {"partitions": 1},
             "steps": [
                 {"name": "gone", "do": {"kind": "delete_topics"}},
-                {"name": "back", "do": {"kind": "make_topics", "partitions": 2}},
+                {"name": "back", "do": {"kind": "make_topics", "settings": {"topic.partitions": 2}}},
             ],
         },
         source="x",

@@ -50,6 +50,39 @@ def test_a_producer_serves_only_cells_of_one_configuration_and_one_fate():
         assert len({cell.topic.model_dump_json() for cell in cells}) == 1
 
 
+def test_how_many_partitions_a_topic_has_is_a_setting_of_its_cell():
+    workload = {"kind": "log", "topics": {"partitions": 2}, "axes": {"topic.partitions": [1, 5]}}
+    plan = plan_of(workloads=[workload])
+    assert [len(cell.partitions) for cell in plan.cells] == [1, 5]
+    counts = {cell.name: [plan.partitions[p].number for p in cell.partitions] for cell in plan.cells}
+    assert [name.rpartition("_")[2] for name in counts] == ["1", "5"]
+    assert list(counts.values()) == [[0], [0, 1, 2, 3, 4]]
+
+
+def test_late_partitions_come_after_as_many_as_the_cell_has():
+    topics = {"partitions": 2, "late_partitions": 1}
+    workload = {"kind": "log", "topics": topics, "base": {"topic.partitions": 3}}
+    (cell,) = plan_of(workloads=[workload], **one_step(kind="add_partitions")).cells
+    assert list(cell.late_partitions) == [3]
+
+
+def test_a_topic_that_is_made_again_has_as_many_partitions_as_its_step_sets():
+    steps = [
+        {"name": "gone", "do": {"kind": "delete_topics"}},
+        {"name": "back", "do": {"kind": "make_topics", "settings": {"topic.partitions": 4}}},
+        {"name": "gone again", "do": {"kind": "delete_topics"}},
+        {"name": "back again", "do": {"kind": "make_topics"}},
+    ]
+    plan = plan_of(workloads=[{"kind": "log", "topics": {"partitions": 2}}], steps=steps)
+    assert [len(cell.partitions) for cell in plan.cells] == [2, 4, 4]
+
+
+@pytest.mark.parametrize("count", [0, 10_001, "many"])
+def test_a_topic_has_from_1_to_10_000_partitions(count):
+    with pytest.raises(BadInput, match="partitions"):
+        plan_of(workloads=[{"kind": "log", "base": {"topic.partitions": count}}])
+
+
 def test_every_partition_has_exactly_one_producer_and_every_reader():
     plan = make_plan(load_trial("smoke"), seed=1)
     written = sorted(p for c in plan.clients if c.role == "producer" for p in c.partitions)
@@ -409,3 +442,23 @@ def test_a_plan_that_names_what_cannot_be_is_refused_with_the_value_and_the_rule
 def test_every_plan_that_prozess_makes_is_one(name):
     made = make_plan(load_trial(name), seed=1)
     assert parse_plan(made.model_dump_json(), source="x.json") == made
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "why"),
+    [
+        ("java", "2.13.2", "is no release of Kafka; the nearest are 2.8.2 and 3.0.0"),
+        ("librdkafka", "3.9.2", "is no version of librdkafka, whose newest are 2.x"),
+        ("java", "2.7.0", "Java clients from 2.8 on"),
+        ("java", "2.8.2", None),
+        ("java", "4.5.0", None),
+        ("librdkafka", "2.8.0", None),
+    ],
+)
+def test_a_version_of_one_client_is_not_taken_for_one_of_the_other(client, version, why):
+    axes = {"group.client": ["librdkafka", "java"], "group.client_version": ["default", version]}
+    exclude = [{"when": {"group.client": {"java": "librdkafka", "librdkafka": "java"}[client]}, "reason": "the other"}]
+    plan = plan_of(workloads=[{"kind": "group", "axes": axes, "exclude": exclude}])
+    reasons = [exclusion.reason for exclusion in plan.excluded if "client_version" in exclusion.reason]
+    assert (why is None) == (len(plan.cells) == 2)
+    assert all(why in reason for reason in reasons) if why else not reasons

@@ -23,7 +23,7 @@ from prozess.campaigns.shrink import (
     tries_needed,
     wanted_violation,
 )
-from prozess.campaigns.shrink_search import (
+from prozess.campaigns.smaller_plans import (
     ddmin,
     shrink,
     size_in_words,

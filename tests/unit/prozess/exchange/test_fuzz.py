@@ -21,7 +21,7 @@ from prozess.exchange.imported_run import ImportOptions, write_imported
 from prozess.exchange.jepsen.edn import EdnError, read_edn, read_lines
 from prozess.exchange.jepsen.history import read_jepsen
 from prozess.exchange.synthetic.history import GenerateOptions, generate
-from prozess.exchange.verifiable.history import read_verifiable
+from prozess.exchange.verifiable.events import read_verifiable
 from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.reader import History

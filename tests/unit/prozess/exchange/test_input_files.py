@@ -8,7 +8,7 @@ import pytest
 
 from prozess.exchange.input_files import open_history
 from prozess.exchange.jepsen.history import read_jepsen
-from prozess.exchange.verifiable.history import read_verifiable
+from prozess.exchange.verifiable.events import read_verifiable
 from prozess.harness.errors import BadInput
 from tests.support.edn_histories import Jepsen
 

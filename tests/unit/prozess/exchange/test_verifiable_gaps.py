@@ -9,7 +9,7 @@ import pytest
 from prozess.app.run.check import CheckOptions, check_run
 from prozess.app.run.judge import judge_run
 from prozess.exchange.imported_run import ImportOptions, new_directory, write_imported
-from prozess.exchange.verifiable.history import read_verifiable
+from prozess.exchange.verifiable.events import read_verifiable
 from prozess.harness.errors import BadInput
 from prozess.harness.schema import OFFSET_MAX
 from prozess.harness.verdict import Verdict

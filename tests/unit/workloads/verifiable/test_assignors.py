@@ -3,9 +3,9 @@
 import pytest
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
-from prozess.harness.plan.axes import ASSIGNORS_OF, Combination, why_invalid_scope
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_trials, load_trial
+from prozess.harness.plan.validity import ASSIGNORS_OF, Combination, why_invalid_scope
 from prozess.workloads.group.member import member_properties
 from prozess.workloads.verifiable.settings import _protocol
 

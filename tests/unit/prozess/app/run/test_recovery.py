@@ -7,7 +7,7 @@ from prozess.harness.errors import ClusterFailed, Interrupted
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, read_json
-from tests.support.fake_cluster.world import Timings
+from tests.support.fake_cluster.kraft_model import Timings
 from tests.support.nemesis_bench import FakeBench
 
 KILL = FaultAction(kind="fault", fault="kill", targets=("node:broker-1",))

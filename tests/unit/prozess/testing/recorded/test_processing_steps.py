@@ -9,7 +9,7 @@ import pytest
 
 from prozess.harness.interfaces.application import Registry
 from prozess.harness.run_directory import RunDirectory
-from prozess.testing.recorded.steps import ApplicationSteps, Unfinished, produced, unfinished
+from prozess.testing.recorded.processing_steps import ApplicationSteps, Unfinished, produced, unfinished
 
 
 class Application:
