@@ -10,6 +10,7 @@ from prozess.checkers.chunked import partitions, transactions
 from prozess.checkers.groups import assignments
 from prozess.checkers.groups.owners_and_commits import commit_ahead, commit_regression, orphaned, two_owners
 from prozess.checkers.groups.processing import reprocessed, unprocessed
+from prozess.checkers.log import keys
 from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.deletions import undeleted
@@ -69,7 +70,7 @@ from prozess.harness.checking.checker import (
     PartitionChecker,
     PieceRules,
 )
-from prozess.harness.config.configuration import BOUNDED
+from prozess.harness.config.configuration import BOUNDED, KEYED
 from prozess.harness.errors import BadInput
 
 PIECES = PieceRules(may_be_split=partitions.may_be_split, perform=partitions.perform, remainders=partitions.remainders)
@@ -80,6 +81,9 @@ TRANSACTIONS = CellFacts(
 """Which transactions were shown in any partition of the cell, and which may be in cycles."""
 POLLS = CellFacts(assignments.FACTS, gather=assignments.gather, look=assignments.look)
 """When each member of the group was seen to poll, in any partition of the cell."""
+
+KEYS = CellFacts(keys.FACTS, gather=keys.gather, look=keys.look)
+"""Which keys are in two partitions of the cell, and their records."""
 
 _READ_LOGS = frozenset({"log", "group", "compaction", "transactions", "errors", "recorded"})
 _COPIED = frozenset({"exactly-once", "application"})
@@ -158,6 +162,7 @@ _OWN: dict[str, Checker] = {
         _of_shares(anomaly="dead-letter-missing", kernel=dead_letter_missing),
         _of_shares(anomaly="dead-letter-extra", kernel=dead_letter_extra),
         _of_shares(anomaly="share-start-regression", kernel=share_start_regression),
+        CellChecker(anomaly="split-key", kernel=keys.split_key, traits=frozenset({KEYED}), knows=KEYS),
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),
         CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),

@@ -225,6 +225,9 @@ class ProducerConfiguration(Frozen):
     by word. {python} is the interpreter that runs prozess. {{ and }} stand for braces."""
     client_version: ClientVersion | None = None
     """The version of the client's library. None means that of prozess, or of the brokers for Java."""
+    beside: Literal["librdkafka", "java"] | None = None
+    """The client of a second producer, which sends to the same topic with the partitioner that its library has by default.
+    None means that there is none. For verifiable workloads."""
     defaults: Literal["prozess", "library"] = "prozess"
     """Names whose defaults count for what the trial does not set. prozess: those below, which are written to the client.
     library: nothing is written, and the client's own library decides."""
@@ -380,6 +383,8 @@ TIER_INTERVAL_MS = 500
 longer than some trials."""
 TIERED = "tiered"
 """The trait of cells whose topic has tiered storage."""
+KEYED = "keyed"
+"""The trait of cells whose producers leave the choice of a partition to their library, by the record's key."""
 BOUNDED = "bounded"
 """The trait of cells for which the trial states a delivery bound."""
 

@@ -538,6 +538,20 @@ class UndeletedCase(IntEnum):
 
 
 @unique
+class KeyCase(IntEnum):
+    """Says why one key may be in two partitions, as the `case` of witnesses of `split-key`."""
+
+    ONE_PRODUCER = 0
+    """One producer sent both records, and no new number of partitions explains it."""
+    TWO_PRODUCERS = 1
+    """Two producers sent them."""
+    ADDED = 2
+    """Partitions had been added, and the producer learned of it between them, or one of the two had not heard of it yet."""
+    PERHAPS_ADDED = 3
+    """Partitions were added, and nobody knows when: the controllers' log is not there."""
+
+
+@unique
 class StallCase(IntEnum):
     """Says what stalled, as the `case` of witnesses of `stalled`."""
 

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from prozess.harness.config.configuration import (
     BOUNDED,
+    KEYED,
     TIERED,
     ComposeOptions,
     DeliveryBound,
@@ -89,6 +90,8 @@ class Cell(Frozen):
     """The partitions among `partitions` that belong to the derived topic."""
     delivery_bound: DeliveryBound | None = None
     """The promise of the trial about deliveries; None means that there is none."""
+    keyed: bool = False
+    """Producers leave the choice of a partition to their library, by the record's key."""
     life: int = 0
     """Which topic of its name it has, from 0. A step deletes the one before and makes this one (`make_topics`)."""
 
@@ -146,10 +149,12 @@ class Cell(Frozen):
     @property
     def traits(self) -> frozenset[str]:
         """Returns the kinds of workload whose anomalies are judged in the cell: its own, what its copiers also do, BOUNDED
-        where the trial states a delivery bound, and TIERED where the topic has tiered storage."""
+        where the trial states a delivery bound, TIERED where the topic has tiered storage, and KEYED where a library chooses
+        partitions."""
         bounded = () if self.delivery_bound is None else (BOUNDED,)
         tiered = (TIERED,) if self.topic.is_tiered else ()
-        return frozenset({self.workload, *self._traits_of_work(), *bounded, *tiered})
+        keyed = (KEYED,) if self.keyed else ()
+        return frozenset({self.workload, *self._traits_of_work(), *bounded, *tiered, *keyed})
 
     def _traits_of_work(self) -> Iterator[str]:
         match self.work:

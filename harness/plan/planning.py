@@ -222,6 +222,7 @@ class _Layout:
             derived_topic_name=derived_topic_name,
             derived=tuple(p.partition for p in self.partitions[first:] if p.topic_name == derived_topic_name),
             delivery_bound=combination.delivery,
+            keyed=KINDS[workload.kind].library_partitions,
         )
         self.cells.append(cell)
         self._add_later(trial, workload, combination, cell)
@@ -269,11 +270,15 @@ def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, top
 def _partitions(trial: Trial, workload: WorkloadSpec, topic_name: str, count: int) -> list[tuple[str, int, bool]]:
     """Returns (topic, number, is it late?) for each partition of a cell whose topic begins with `count` of them."""
     topics = workload.topics
-    if (topics.late_partitions or topics.late_topic_partitions) and not KINDS[workload.kind].topics_may_grow:
+    if topics.late_topic_partitions and not KINDS[workload.kind].topics_may_join:
+        raise BadInput(
+            f"Trial {trial.name!r}: a {workload.kind} workload has one topic a cell; remove topics.late_topic_partitions."
+        )
+    if topics.late_partitions and not KINDS[workload.kind].topics_may_grow:
         growing = [name for name, kind in KINDS.items() if kind.topics_may_grow]
         raise BadInput(
-            f"Trial {trial.name!r}: topics of a {workload.kind} workload cannot grow; remove topics.late_partitions and "
-            f"topics.late_topic_partitions. Kinds that can: {', '.join(growing)}."
+            f"Trial {trial.name!r}: topics of a {workload.kind} workload cannot grow; remove topics.late_partitions. "
+            f"Kinds that can: {', '.join(growing)}."
         )
     first = [(topic_name, number, number >= count) for number in range(count + topics.late_partitions)]
     return [*first, *((f"{topic_name}-late", number, True) for number in range(topics.late_topic_partitions))]

@@ -260,6 +260,7 @@ SCENARIOS: Mapping[str, str] = {
     "J1": "retention by time and by size together",
     "J2": "cleanup.policy=compact,delete",
     "J3": "topics are deleted, made again and grow, under load",
+    "J4": "the partition of a key: partitioners alike and unlike, and partitions that are added",
     "J5": "every assignor of Kafka's: each partition has one owner, and each member its share",
     "J7": "full buffers of producers and of brokers",
     "J9": "timestamps, look-ups by time, and wrong clocks of clients",

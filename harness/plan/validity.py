@@ -81,11 +81,8 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
         return 'producer.command and producer.client = "command" belong together'
     if producer.client == "command":
         return _why_invalid_command(combination)
-    if producer.client == "java" and (kind := combination.axes["workload"]) in _LIBRDKAFKA_ALONE:
-        return (
-            f"the producers of workload {kind} use librdkafka, not producer.client=java; those of transactions and "
-            "verifiable may use Kafka's"
-        )
+    if why := _why_not_of_workload(producer, combination.axes["workload"]):
+        return why
     if isinstance(own, ShareConfiguration) and version_numbers(own.client_version or "4.2") < SHARE_GROUPS_SINCE:
         return f"client_version={own.client_version} has no share groups for production (KIP-932), 4.2.0 has"
     clients: list[ProducerConfiguration | GroupConfiguration | CopierConfiguration] = [combination.producer]
@@ -100,6 +97,18 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
         since, source = _CONSUMER_PROTOCOL_SINCE[one.client]
         if version[:2] < since:
             return f"client_version={one.client_version} has no group.protocol=consumer (KIP-848; {source})"
+    return None
+
+
+def _why_not_of_workload(producer: ProducerConfiguration, kind: str) -> str | None:
+    """Returns why this kind of workload has no such producer."""
+    if producer.client == "java" and kind in _LIBRDKAFKA_ALONE:
+        return (
+            f"the producers of workload {kind} use librdkafka, not producer.client=java; those of transactions and "
+            "verifiable may use Kafka's"
+        )
+    if producer.beside is not None and kind not in _TAKES_COMMANDS:
+        return f"producer.beside is for {' and '.join(_TAKES_COMMANDS)} workloads, not for {kind}"
     return None
 
 
@@ -129,8 +138,8 @@ def _why_invalid_command(combination: Combination) -> str | None:
     kind, producer = combination.axes.get("workload", ""), combination.producer
     if kind not in _TAKES_COMMANDS:
         return f"producer.command is for {' and '.join(_TAKES_COMMANDS)} workloads, not for {kind}"
-    if producer.defaults == "library" or producer.client_version is not None:
-        return "of a command nobody knows what its library does: producer.defaults and client_version are not for it"
+    if producer.defaults == "library" or producer.client_version is not None or producer.beside is not None:
+        return "of a command nobody knows what its library does: producer.defaults, client_version and beside are not for it"
     return _why_no_words("producer.command", producer.command)
 
 

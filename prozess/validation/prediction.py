@@ -14,7 +14,7 @@ from prozess.harness.config.client_settings import Unclear, idempotent_by_defaul
 from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.config.known_properties import CLIENTS
 from prozess.harness.errors import BadInput
-from prozess.harness.guarantees.facts.happened import Happened, could_happen, with_readers
+from prozess.harness.guarantees.facts.happened import Happened, could_happen, with_plan
 from prozess.harness.guarantees.possible import open_defects, satisfiable_rules
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, configuration_of, parse_version
@@ -36,6 +36,7 @@ from prozess.validation.assumptions import (
 from prozess.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
 from prozess.validation.lifetimes import RULES as LIFETIMES
 from prozess.validation.lifetimes import conditions, duties, lifetimes
+from prozess.validation.partitioning import KEYS_IGNORED, assumed_of_keys, of_keys
 from prozess.validation.setting_names import SettingNames
 from prozess.validation.trial import ConfigurationParts
 
@@ -194,6 +195,7 @@ class Prediction:
         """Weaknesses of availability, of the topics that brokers keep for themselves, and of retention that is too short."""
         found = (
             *concerns(self.parts, defaults_hold=self.kafka_defaults),
+            *of_keys(self.parts),
             *lifetimes(self.parts, defaults_hold=self.kafka_defaults),
         )
         return tuple(replace(one, denies=tuple(name for name in one.denies if name in self._given)) for one in found)
@@ -239,7 +241,12 @@ class Prediction:
     def assumed(self) -> list[str]:
         """Returns what is taken for granted, for a person."""
         assumed = [one.assumed() for one in self._missing if self._by_default(one)]
-        return [*assumed, *conditions(self.parts, defaults_hold=self.kafka_defaults), *assumptions(self.parts)]
+        return [
+            *assumed,
+            *conditions(self.parts, defaults_hold=self.kafka_defaults),
+            *assumptions(self.parts),
+            *assumed_of_keys(self.parts),
+        ]
 
     @cached_property
     def curable(self) -> frozenset[str]:
@@ -332,7 +339,7 @@ def change_in_words(change: str) -> str:
 def acceptable() -> frozenset[str]:
     """Returns everything that a file of accepted risks may name."""
     rules = {rule.id for guarantee in TABLE.values() for rule in guarantee.rules if rule.effect is RuleEffect.PERMITTED}
-    return frozenset({*TABLE, *rules, *DEFECTS, *CONCERNS, *LIFETIMES})
+    return frozenset({*TABLE, *rules, *DEFECTS, *CONCERNS, KEYS_IGNORED, *LIFETIMES})
 
 
 def _weaknesses(
@@ -372,7 +379,7 @@ def _expected(
     """Returns what of the cell the table asks for, and what could happen to it."""
     configuration = configuration_of(cell, plan.variant.kafka_version)
     expected = could_happen(expected_faults(), unclean_enabled=cell.topic.unclean_leader_election_enable)
-    happened = with_readers(expected, plan, cell)
+    happened = with_plan(expected, plan, cell)
     if own is None:
         return configuration, happened
     base = own.base if settings is None else settings
@@ -442,6 +449,7 @@ _OF_PRODUCERS = (
     "lost", "duplicate", "reordered", "phantom", "misplaced", "resurrected", "unreported", "unenforced", "collateral",
     "snapshot-conflict", "out-of-sequence", "time-travel", "under-acknowledged", "compacted-away", "tombstone-lost",
     "torn", "lost-transaction", "zombie-write", "hanging", "stuck", "own-read", "information-cycle", "write-cycle",
+    "split-key",
 )  # fmt: skip
 _OF_CONSUMERS = (
     "skipped", "rewound", "stalled", "unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners",

@@ -501,6 +501,10 @@ _NOT_THERE: Mapping[str, str] = {
 }
 """The first part of a rule's id, where nothing of that kind is in a trial."""
 _NO_SCHEDULE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("split-key/partitions-added", "split-key/keys-ignored", "split-key/unlike-partitioners"),
+        "producers in these trials name the partition of each record (the trial `keys` leaves it to their libraries)",
+    ),
     "internal-offsets/unclean": "these trials allow unclean elections of your topic only: prozess could not say what an "
     "unclean election of __consumer_offsets removes from a loss that Kafka does not permit",
     "unclean/asked": "the prediction leaves out an operator who asks for an unclean election",

@@ -3,7 +3,7 @@
 `views.sql` says what a `world` is, and how numbers and times that are not there look.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -50,7 +50,7 @@ FACTS = {
         "records_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
         "bound_ns bigint, call_ns bigint, new_leader_ns bigint, open_ns bigint, acknowledgement_ns bigint, "
         "admin_call_ns bigint, lock_ns bigint, deliveries_max int, share_session_ns bigint, "
-        "dead_letters boolean, life int"
+        "dead_letters boolean, life int, keyed boolean, metadata_age_ns bigint"
     ),
     "fact_out": "world int, node int, begin_ns bigint, end_ns bigint",
     "fact_codes": "world int, cell int, code int",
@@ -118,7 +118,7 @@ def facts_of(history: History) -> dict[str, pa.Table]:
         add_partition(facts, known_of, world=0, cell=of_cell.get(partition))
     for cell in history.plan.cells:
         of_cell_history = history.cell_history(cell.cell)
-        add_cell(facts, cell, world=0, bounds=of_cell_history.bounds)
+        add_cell(facts, cell, world=0, bounds=of_cell_history.bounds, clients=of_cell_history.clients)
         facts["fact_out"] = outages(of_cell_history, world=0)  # of the cluster: the same in every cell
         add_serving(facts, of_cell_history, world=0, cell=cell)
     commits = history.table("commits")
@@ -180,7 +180,20 @@ def outages(history: CellHistory, *, world: int) -> FactRows:
     return [(world, node, *span) for node, spans in history.out.items() for span in spans]
 
 
-def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds) -> None:
+def _metadata_age_ns(clients: Sequence[PlannedClient]) -> int:
+    """Returns the longest that a producer goes on with the partitions that it knows: 5 minutes, if it names nothing."""
+    named = [
+        int(text)
+        for client in clients
+        for key, text in (client.producer.properties if client.producer is not None else {}).items()
+        if key in ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms") and text.isdigit()
+    ]
+    return max(named, default=300_000) * _NS_PER_MS
+
+
+def add_cell(
+    facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: Bounds, clients: Sequence[PlannedClient]
+) -> None:
     """Adds the row of `fact_cells`: settings of the cell's work, and limits in ns; and the codes of errors it provokes."""
     of_group: tuple[Any, ...] = (None, None, None)
     of_locks: tuple[int | None, int | None, int | None, bool] = (None, None, None, False)
@@ -227,6 +240,8 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int, bounds: B
             bounds.admin_call_ns,
             *of_locks,
             cell.life,
+            cell.keyed,
+            _metadata_age_ns(clients),
         )
     )
 

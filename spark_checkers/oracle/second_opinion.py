@@ -39,6 +39,7 @@ AUDITED = texts_of(
     *(
         "views",
         "log",
+        "keys",
         "errors",
         "reading",
         "stalls",

@@ -162,6 +162,7 @@ _FILES = (
     *("copies", "reading", "unaudited_reading", "stalls", "delivery", "ownership", "commits", "processing", "leaders"),
     "shares",
     "tiers",
+    "keys",
     *("progress", "time_lookups"),
 )
 

@@ -18,6 +18,7 @@ EVENTS = [name for name, fact in FACTS.items() if fact.could is not None]
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "acks": ("0", "1", "all"),
     "delivery": (None, "exactly-once", "at-least-once", "at-most-once", "transaction-alone"),
+    "key_hashes": ((), ("crc32",), ("none",), ("murmur2", "crc32"), ("murmur2", None)),
     "version": ((4, 3, 1), (4, 0, 0), (3, 9, 0), (3, 5, 1), (3, 4, 0), (2, 8, 0), None),
 } | {f.name: (False, True) for f in fields(CellConfiguration) if f.type == "bool" or f.type is bool}
 """Field of a configuration → every value, or one of every kind."""

@@ -48,6 +48,8 @@ class Happened:
     """Brokers of several releases ran side by side."""
     topic_deleted: Tristate = Tristate.NO
     """A topic of its name was deleted, or made again, as the controllers' log says."""
+    partitions_added: Tristate = Tristate.NO
+    """A step of the trial added partitions to the topic."""
 
 
 def could_happen(
@@ -75,10 +77,12 @@ def could_happen(
     )
 
 
-def with_readers(happened: Happened, plan: Plan, cell: Cell) -> Happened:
-    """Adds to `happened` whether some client of the plan reads the cell at read_uncommitted."""
+def with_plan(happened: Happened, plan: Plan, cell: Cell) -> Happened:
+    """Adds to `happened` what the plan says of the cell: whether some client reads it at read_uncommitted, and whether a step
+    adds partitions."""
     return replace(
         happened,
+        partitions_added=yes_if(bool(cell.late_partitions) and not cell.life),
         read_uncommitted=_read_uncommitted(plan, cell, ("reader", "transactor")),
         read_uncommitted_inside=_read_uncommitted(plan, cell, ("transactor",)),
     )

@@ -7,6 +7,7 @@ distinguishes "permitted, not seen" from "held", and predicts before anything ra
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from prozess.harness.config.partitioners import NO_HASH
 from prozess.harness.guarantees.facts.happened import Happened, possibly, yes_if
 from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, Version
 from prozess.harness.schema import Tristate
@@ -43,6 +44,14 @@ def version_fact(meaning: str, holds: Callable[[Version], bool]) -> Fact:
         return yes_if(found.pop()) if len(found) == 1 else Tristate.UNKNOWN
 
     return Fact(meaning, of)
+
+
+def any_hash(configuration: CellConfiguration, holds: Callable[[str], bool]) -> Tristate:
+    """Returns whether it holds of the hash by which some producer chooses partitions."""
+    known = [one for one in configuration.key_hashes if one is not None]
+    if any(map(holds, known)):
+        return Tristate.YES
+    return Tristate.NO if len(known) == len(configuration.key_hashes) else Tristate.UNKNOWN
 
 
 # Facts about groups and copiers: what they promise, and what their kernels found to explain a witness.
@@ -204,6 +213,11 @@ LIFE_FACTS: Mapping[str, Fact] = {
         "that name",
         could=lambda h: possibly(h.topic_deleted),
     ),
+    "partitions were added": Fact(
+        "the controllers' log says that partitions were added, and by one of the two records a producer had not heard of it",
+        could=lambda h: possibly(h.partitions_added),
+    ),
+    "sent by two producers": Fact("two producers sent the two records", could=lambda _: Tristate.YES),
     "topic made anew in between": Fact(
         "the controllers' log says that the topic was deleted and created again, with another id, between the two "
         "events",
@@ -230,6 +244,15 @@ LIFE_FACTS: Mapping[str, Fact] = {
 FACTS: Mapping[str, Fact] = {
     **GROUP_FACTS,
     **LIFE_FACTS,
+    "keys are ignored": Fact(
+        "a producer's partitioner does not look at the key: random, RoundRobinPartitioner, UniformStickyPartitioner, or "
+        "partitioner.ignore.keys=true",
+        lambda c: any_hash(c, lambda one: one == NO_HASH),
+    ),
+    "unlike partitioners": Fact(
+        "the producers of the topic choose partitions by unlike hashes of the key",
+        lambda c: any_hash(c, lambda one: one != c.key_hashes[0]),
+    ),
     "acks=0": Fact("the producer waits for no reply", lambda c: yes_if(c.acks == "0")),
     "acks=1": Fact("the producer waits for the leader only", lambda c: yes_if(c.acks == "1")),
     "idempotent": Fact("enable.idempotence is in effect", lambda c: yes_if(c.idempotent)),

@@ -110,6 +110,7 @@ from prozess.harness.interfaces.witnesses import (
     EpochCase,
     GapCase,
     GroupCase,
+    KeyCase,
     ProgressCase,
     RealTimeCase,
     ShareCase,
@@ -140,6 +141,11 @@ def perhaps_explained_by(*cases: IntEnum) -> AskedOfWitnesses:
     """Returns a fact that is unknown where the kernel gave one of these explanations, and else does not hold."""
     wanted = [int(case) for case in cases]
     return lambda _, witnesses: np.where(np.isin(witnesses["case"], wanted), UNKNOWN, FALSE).astype(np.int8)
+
+
+def _partitions_were_added(_: Envelope, witnesses: np.ndarray) -> Truth:
+    added = as_truth(witnesses["case"] == int(KeyCase.ADDED))
+    return np.where(witnesses["case"] == int(KeyCase.PERHAPS_ADDED), UNKNOWN, added).astype(np.int8)
 
 
 OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
@@ -176,6 +182,8 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "topic of either deleted": lambda envelope, witnesses: deleted_of_either(
         envelope, witnesses, np.isin(witnesses["case"], IN_LOG_CASES)
     ),
+    "partitions were added": _partitions_were_added,
+    "sent by two producers": explained_by(KeyCase.TWO_PRODUCERS),
     "topic made anew in between": made_anew_between,
     "topic made anew since the other": made_anew_since_the_other,
     "led elsewhere below the epochs before": led_elsewhere_below,

@@ -9,6 +9,7 @@ corrupted disks, seeks and resets by the application.
 """
 
 from prozess.harness.guarantees.table.groups import GROUPS
+from prozess.harness.guarantees.table.keys import KEYS
 from prozess.harness.guarantees.table.log import COMPACTION, DELIVERY, ERRORS, LOG, STALLS, UNREPORTED
 from prozess.harness.guarantees.table.progress import PROGRESS
 from prozess.harness.guarantees.table.replicas import CLUSTER, QUORUM, REPLICAS
@@ -31,6 +32,7 @@ TABLE: dict[str, Guarantee] = {
         *TRANSACTIONS,
         *GROUPS,
         *SHARES,
+        *KEYS,
         *QUORUM,
         *COPIES,
         *PROGRESS,

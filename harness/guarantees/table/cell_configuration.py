@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
 from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
+from prozess.harness.config.partitioners import key_hashes
 from prozess.harness.plan.cell_work import CopierWork, ErrorsWork, ShareWork
 from prozess.harness.plan.plan import Cell
 
@@ -25,6 +26,8 @@ class CellConfiguration:
     """The errors that its records provoke are the brokers'."""
     librdkafka: bool = True
     """The producer uses librdkafka; else it is the Java client."""
+    key_hashes: tuple[str | None, ...] = ()
+    """The hash of a key by which each producer chooses a partition (`prozess.harness.config.partitioners`)."""
     other_library: bool = False
     """The producer is a program of yours, of whose library nothing is known."""
     transactions_before_v2: bool = False
@@ -76,6 +79,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         several_per_batch=producer.properties.get("batch.num.messages") != "1",
         refused_by_brokers=isinstance(cell.work, ErrorsWork) and PROVOCATIONS[cell.work.configuration.error].by_broker,
         librdkafka=producer.client == "librdkafka",
+        key_hashes=key_hashes(producer),
         other_library=producer.client == "command",
         transactions_before_v2=_before_v2(cell, transaction_version),
         delivery=cell.delivery,

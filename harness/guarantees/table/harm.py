@@ -24,6 +24,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "a record comes twice or in another order, which an idempotent reader survives": (
             *("duplicate", "reprocessed", "reordered", "out-of-sequence", "time-travel", "rewound", "two-owners"),
             *(
+                "split-key",
                 "accepted-again",
                 "rejected-again",
                 "two-holders",

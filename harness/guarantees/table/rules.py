@@ -246,6 +246,8 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "topic of either deleted": (LOG, DELETION),
     "topic made anew in between": (LOG, DELETION),
     "topic made anew since the other": (LOG, DELETION),
+    "partitions were added": (CLIENTS,),
+    "sent by two producers": (CLIENTS,),
     "wiped": (LOG, FAULT, EFFECT),
     "wiped of either": (LOG, FAULT, EFFECT),
     "wiped after the read": (LOG, FAULT, EFFECT),

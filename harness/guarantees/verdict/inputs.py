@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.guarantees.evidence.trial import Evidence
-from prozess.harness.guarantees.facts.happened import Happened, with_readers
+from prozess.harness.guarantees.facts.happened import Happened, with_plan
 from prozess.harness.guarantees.facts.registry import FACTS, could_hold
 from prozess.harness.guarantees.facts.witnessed import what_happened
 from prozess.harness.guarantees.table import TABLE
@@ -60,7 +60,7 @@ def _facts(plan: Plan, cell: Cell, evidence: Evidence) -> Iterator[tuple[int, in
     # Thousands of partitions, but few things that happened to them.
     held: dict[Happened, list[int]] = {}
     for partition, envelope in envelopes_of(plan, cell, evidence).items():
-        happened = with_readers(what_happened(envelope, sends_lived_ns=lived_ns), plan, cell)
+        happened = with_plan(what_happened(envelope, sends_lived_ns=lived_ns), plan, cell)
         if happened not in held:
             held[happened] = [int(could_hold(name, configuration, happened)) for name in FACTS]
         for (name, fact), holds in zip(FACTS.items(), held[happened], strict=True):

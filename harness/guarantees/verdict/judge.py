@@ -14,7 +14,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import UNSTATED
 from prozess.harness.guarantees.evidence.trial import Evidence
-from prozess.harness.guarantees.facts.happened import Happened, with_readers
+from prozess.harness.guarantees.facts.happened import Happened, with_plan
 from prozess.harness.guarantees.facts.stale_leaders import reply_endangered
 from prozess.harness.guarantees.facts.truncation import elected_unclean, last_unclean_ns
 from prozess.harness.guarantees.facts.witnessed import what_happened
@@ -207,7 +207,7 @@ def _judge_cell(
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
     # Thousands of partitions, but few things that happened to them.
     happened = dict.fromkeys(what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values())
-    happened_to_readers = [with_readers(one, plan, cell) for one in happened]
+    happened_to_readers = [with_plan(one, plan, cell) for one in happened]
     own_doubts, unasked = cell_doubts(plan, cell, evidence), not_asked(plan, cell)
     contradicted = (*evidence.contradictions.get(cell.cell, ()), *evidence.contradictions.get(NONE, ()))
     ended = not evidence.ended.isdisjoint(cell.partitions)
@@ -536,6 +536,7 @@ NEEDS_NODES = (
 WITHOUT_AUDIT = (
     *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound"),
     *("time-travel", "zombie-write", "aborted-read", "early-read", "own-read", "information-cycle", "write-cycle"),
+    "split-key",
 )
 """Anomalies that the clients' own records prove without an audit: a consumer that received every acknowledged record would
 have met them. The others mean that something is missing, and only an audit can show that."""

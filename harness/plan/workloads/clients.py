@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Literal
 
 from prozess.harness.config.configuration import Variant, version_numbers
+from prozess.harness.config.partitioners import second_producer
 from prozess.harness.plan.cell_work import (
     ApplicationWork,
     CompactionWork,
@@ -46,6 +47,10 @@ class WorkloadKind:
     """The configuration that each cell has besides topic and producer, as `base` and `axes` of a trial name it."""
     topics_may_grow: bool = False
     """A step may add partitions to its topics."""
+    library_partitions: bool = False
+    """Its producers send keys, and leave the choice of a partition to their library."""
+    topics_may_join: bool = False
+    """A step may give its clients a second topic, which they find by themselves."""
     topics_may_end: bool = False
     """A step may delete its topics and make them again."""
     why_not_here: Callable[[Variant], str | None] = _anywhere
@@ -349,7 +354,7 @@ def plan_verifiable_clients(
             }
         )
         for client in producers
-        if client.cell is not None
+        if client.cell is not None and not client.instance
     ]
     return [*producers, *consumers, *plan_readers(workload, cells, prefix)]
 
@@ -382,6 +387,7 @@ def plan_share_clients(
             }
         )
         for client in producers
+        if not client.instance
         for instance in range(SHARE_CONSUMERS)
     ]
     return [*producers, *consumers, *plan_readers(workload, cells, prefix)]
@@ -392,11 +398,14 @@ def _verifiable_producers(workload: WorkloadSpec, cells: Sequence[Cell]) -> list
         PlannedClient(
             client=0,
             role="verifiable-producer",
-            name=f"producer-{cell.name}",
+            name=f"producer-{cell.name}" if not instance else f"producer-{cell.name}-beside",
             partitions=cell.partitions,
             traffic=workload.traffic,
-            producer=cell.producer,
+            producer=producer,
             cell=cell.cell,
+            instance=instance,
         )
         for cell in cells
+        for instance, producer in enumerate((cell.producer, second_producer(cell.producer)))
+        if producer is not None
     ]

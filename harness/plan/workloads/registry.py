@@ -8,12 +8,18 @@ from prozess.harness.plan.workloads import clients, share
 from prozess.harness.plan.workloads.clients import WorkloadKind
 
 _OWN = {
-    "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True, topics_may_end=True),
-    "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True, topics_may_end=True),
+    "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True, topics_may_join=True, topics_may_end=True),
+    "group": WorkloadKind(
+        clients.plan_group_clients, "group", topics_may_grow=True, topics_may_join=True, topics_may_end=True
+    ),
     "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction", topics_may_end=True),
     "transactions": WorkloadKind(clients.plan_transactions_clients, "transaction"),
-    "verifiable": WorkloadKind(clients.plan_verifiable_clients, "consumer"),
-    "verifiable-share": WorkloadKind(clients.plan_share_clients, why_not_here=clients.why_no_share_groups),
+    "verifiable": WorkloadKind(
+        clients.plan_verifiable_clients, "consumer", topics_may_grow=True, library_partitions=True
+    ),
+    "verifiable-share": WorkloadKind(
+        clients.plan_share_clients, library_partitions=True, why_not_here=clients.why_no_share_groups
+    ),
     "share": WorkloadKind(share.plan_sharing_clients, "share_group", why_not_here=clients.why_no_share_groups),
     "errors": WorkloadKind(clients.plan_errors_clients, "provocation"),
     "exactly-once": WorkloadKind(clients.plan_copying_clients, "copier"),

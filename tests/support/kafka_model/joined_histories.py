@@ -49,7 +49,7 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
             add_partition(facts, moved, world=world, cell=planned)
         _add_clients(facts, partitions[0], {} if cell is None else cell.tables.get("clients", {}), world)
         if cell is not None:
-            add_cell(facts, planned, world=world, bounds=cell.bounds)
+            add_cell(facts, planned, world=world, bounds=cell.bounds, clients=cell.clients)
             add_serving(facts, cell, world=world, cell=planned)
             facts["fact_out"] += outages(cell, world=world)
             for name, rows in cell.tables.items():

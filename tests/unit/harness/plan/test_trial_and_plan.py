@@ -462,3 +462,36 @@ def test_a_version_of_one_client_is_not_taken_for_one_of_the_other(client, versi
     reasons = [exclusion.reason for exclusion in plan.excluded if "client_version" in exclusion.reason]
     assert (why is None) == (len(plan.cells) == 2)
     assert all(why in reason for reason in reasons) if why else not reasons
+
+
+def test_a_producer_beside_another_sends_to_the_same_topic_and_has_no_consumer():
+    plan = plan_of(
+        workloads=[{"kind": "verifiable", "base": {"producer.client": "java", "producer.beside": "librdkafka"}}]
+    )
+    producers = [client for client in plan.clients if client.role == "verifiable-producer"]
+    assert [client.producer.client for client in producers] == ["java", "librdkafka"]
+    assert producers[0].partitions == producers[1].partitions
+    assert len({client.name for client in producers}) == 2
+    assert len([client for client in plan.clients if client.role == "verifiable-consumer"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "why"),
+    [
+        (
+            "log",
+            {"producer.beside": "java"},
+            "producer.beside is for verifiable and verifiable-share workloads, not for log",
+        ),
+        ("verifiable", {"producer.command": ["x"], "producer.beside": "java"}, "beside are not for it"),
+    ],
+)
+def test_a_producer_beside_another_is_refused_where_nothing_would_use_it(kind, base, why):
+    with pytest.raises(BadInput, match=why):
+        plan_of(workloads=[{"kind": kind, "base": base}])
+
+
+@pytest.mark.parametrize("kind", ["verifiable", "compaction", "transactions"])
+def test_a_second_topic_is_refused_for_clients_that_would_not_find_it(kind):
+    with pytest.raises(BadInput, match="one topic a cell"):
+        plan_of(workloads=[{"kind": kind, "topics": {"late_topic_partitions": 1}}], **one_step(kind="add_partitions"))

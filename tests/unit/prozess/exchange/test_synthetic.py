@@ -88,6 +88,7 @@ NOT_GENERATED = {
     "expired-early": "every generated log begins with its first record: retention removes nothing",
     "unenforced": "no send is one that brokers must refuse",
     "collateral": "no batch has a record that spoils the others",
+    "split-key": "producers name the partition of each record",
     "not-exactly-once": "nobody copies records from topic to topic",
     "own-read": "transactions that read take from other clients alone",
     "information-cycle": "transactions that read take from what stands in front of them",

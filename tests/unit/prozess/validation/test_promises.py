@@ -33,6 +33,7 @@ LEFT_OUT = {
     "rebalanced": "members come and go in every group",
     "moved": "leaders change in every cluster",
     "several_releases": "a cluster of one release",
+    "partitions_added": "an operator who adds partitions",
 }
 REACHED = (
     "unclean",
