@@ -126,8 +126,8 @@ def commit_regression(history: CellHistory) -> KernelResult:
     and none as low was tried in between: who goes on from where another one went back to does not go back himself.
     A look-up (asked after that acknowledgement) counts if no commit that may have been written since is that low.
     Witness: `reader` committed `log_offset` from `begin_ns` to `end_ns` (or it was looked up at `begin_ns`, `case` OBSERVED),
-    after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought.
-    O(n log n).
+    after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought,
+    OF_ANOTHER_TOPIC where `other_client` had never been given `other_offset` - 1 of a topic that was made again. O(n log n).
 
     Example: a commit of offset 5 was acknowledged at 10 s. One of offset 3 that was invoked at 12 s and accepted counts.
     One that was invoked at 9 s overlaps the other, and may have been written first.
@@ -161,7 +161,9 @@ def _regressing(history: CellHistory, partition: int, commits: Commits) -> np.nd
             "begin_ns": table["invoked_ns"][rows],
             "end_ns": table["completed_ns"][rows],
             **_of_greater(commits, greater),
-            "case": np.where(sought, GroupCase.SOUGHT, GroupCase.NO_CAUSE),
+            "case": np.where(
+                sought, GroupCase.SOUGHT, _or_of_another_topic(history, partition, commits, greater, GroupCase.NO_CAUSE)
+            ),
         },
     )
 
@@ -182,9 +184,32 @@ def _seen_regressed(history: CellHistory, partition: int, commits: Commits) -> n
             "reader": seen["client"][rows[fell]],
             "begin_ns": asked_ns[fell],
             **_of_greater(commits, greater),
-            "case": int(GroupCase.OBSERVED),
+            "case": _or_of_another_topic(history, partition, commits, greater, GroupCase.OBSERVED),
         },
     )
+
+
+def _or_of_another_topic(
+    history: CellHistory, partition: int, commits: Commits, greater: np.ndarray, case: GroupCase
+) -> np.ndarray:
+    """Returns the case of each commit, OF_ANOTHER_TOPIC where its member had never been given the record in front of it, in a
+    topic that was made again.
+
+    Example: a member processed 436 records of the topic before, and its commit of 436 ends when the next one is there.
+    It has been given 0 to 10 of that one. The commit of 11 that follows is lower than what was committed for another one."""
+    found = np.full(len(greater), int(case))
+    if not history.cell.life:
+        return found
+    reads = history.partitions[partition].reads
+    client = commits.table["client"][commits.rows[greater]]
+    for one in np.unique(client).tolist():  # a few members
+        mine = np.flatnonzero(reads["client"] == one)
+        mine = mine[np.argsort(reads["read_ns"][mine], kind="stable")]
+        reached = np.maximum.accumulate(np.concatenate([[-1], reads["log_offset"][mine]]))
+        own = np.flatnonzero(client == one)
+        seen = np.searchsorted(reads["read_ns"][mine], commits.completed_ns[greater[own]], side="right")
+        found[own[reached[seen] < commits.offset[greater[own]] - 1]] = int(GroupCase.OF_ANOTHER_TOPIC)
+    return found
 
 
 def _first_reaching(commits: Commits, last: np.ndarray) -> np.ndarray:

@@ -45,6 +45,11 @@ FIXES = (
         "stored and committed by itself is one beyond what the application was given",
     ),
     LibrdkafkaFix(
+        "librdkafka#5213", "2.13.2", "", "positions",
+        "after a cooperative rebalance a member that reads by the batch API skips a record of a partition that it keeps, or "
+        "reads some again (seen with 2.10.1, 2.12.1 and 2.13.0)",
+    ),
+    LibrdkafkaFix(
         "librdkafka#5199", "2.12.0", "2.4.0", "commits",
         "a commit that succeeded is answered with the error of an earlier one",
     ),

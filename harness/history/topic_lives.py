@@ -5,7 +5,9 @@ topics apart (KIP-516), and the audit read the last one. A row gets the id of th
 
 * A send that was acknowledged was in a log by then: it is of a topic that had been made when it was acknowledged, the last of
   these. One that may have been in the log before that all the same (it was under way when that topic was deleted) stays with
-  the later topic, and the judge knows that it is in doubt (`prozess.harness.guarantees.facts.retention`).
+  the later topic, and the judge knows that it is in doubt (`prozess.harness.guarantees.facts.retention`). But one that was
+  acknowledged just after the later topic was made, at an offset which that topic's first leader gave to a record again that
+  was sent afterwards, is of the topic before: the log of the later one was not as long by then.
 * A send that was not acknowledged is of the topic that was there when it was invoked, unless the audit read its record in the
   last one, or somebody received it after that one was made.
 * A consumer may have been given a record late, out of its buffer: that is certain, and counts, where the record had been
@@ -20,7 +22,7 @@ one: its `sent_partition` says so, and `misplaced` finds it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -60,6 +62,8 @@ class NamedTopics:
     """int64: when each was made; the first was there before everything else."""
     deleted_ns: np.ndarray
     """int64: when each was deleted, FOREVER = the controllers' log says nothing of it."""
+    led_until_ns: np.ndarray
+    """int64: when the first leader of each was replaced, FOREVER = never. Until then its log only grows."""
 
     def at(self, time_ns: np.ndarray) -> np.ndarray:
         """Returns intp[n]: which topic had been made last at these times."""
@@ -87,7 +91,10 @@ def topics_of(rows: Mapping[str, np.ndarray], dense: Sequence[int]) -> NamedTopi
     gone = np.flatnonzero(mine["kind"] == MetadataKind.DELETED)[::-1]
     deleted[life[gone]] = time_ns[gone]  # of several the first stays
     planned = np.array(dense, dtype=np.int32)[np.minimum(numbers, len(dense) - 1)]
-    return NamedTopics(planned, time_ns[first], deleted)
+    led_until = np.full(len(numbers), FOREVER)
+    replaced = np.flatnonzero(mine["leader_epoch"] > mine["leader_epoch"][first[life]])[::-1]
+    led_until[life[replaced]] = time_ns[replaced]
+    return NamedTopics(planned, time_ns[first], deleted, led_until)
 
 
 def _in_controllers_log(rows: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
@@ -198,7 +205,9 @@ class TopicLives:
         topics = self.topics[partition]
         acknowledged = (sends["outcome"] == Outcome.OK) & (sends["completed_ns"] != MISSING)
         life = np.where(
-            acknowledged, topics.at(sends["completed_ns"] + self._error_ns), topics.invoked_in(sends["invoked_ns"])
+            acknowledged,
+            self._sent[partition].acknowledged_in(topics, sends, self._error_ns),
+            topics.invoked_in(sends["invoked_ns"]),
         )
         # Example: topics from 0 s and from 10 s. Acknowledged at 9 s: the first, whatever the audit read. Not acknowledged,
         # invoked at 9 s: the first, unless the audit read it in the second.
@@ -264,18 +273,29 @@ class TopicLives:
 
     def _sent_to(self, topics: NamedTopics, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> "_SentRecords":
         if not pieces:
-            return _SentRecords(_NO_KEYS, _NO_KEYS, _NO_KEYS)
+            return _SentRecords(_NO_KEYS, _NO_KEYS, _NO_KEYS, ())
         key, rows = np.concatenate([keys for keys, _ in pieces]), np.concatenate([rows for _, rows in pieces])
         order = np.argsort(key, kind="stable")
         key, rows = key[order], rows[order]
         acknowledged = (rows["outcome"] == Outcome.OK) & (rows["completed_ns"] != MISSING)
-        life = np.where(acknowledged, topics.at(rows["completed_ns"] + self._error_ns), NONE)
-        return _SentRecords(key, life, rows["log_offset"])
+        growth = _growth(topics, rows[acknowledged], self._error_ns)
+        found = _SentRecords(key, _NO_KEYS, rows["log_offset"], growth)
+        life = np.where(acknowledged, found.acknowledged_in(topics, rows, self._error_ns), NONE)
+        return replace(found, certain=life)
 
     def _columns(self, table: str, partitions: Mapping[int, object]) -> dict[str, np.ndarray]:
         wanted = np.array(list(partitions), dtype=np.int32)
         parts = [rows[np.isin(rows["partition"], wanted)] for _, rows in self._rows_of(table)]
-        names = ("time_ns", "log_position", "partition", "kind", "source", "topic_id_high", "topic_id_low")
+        names = (
+            "time_ns",
+            "log_position",
+            "partition",
+            "kind",
+            "source",
+            "topic_id_high",
+            "topic_id_low",
+            "leader_epoch",
+        )
         return {name: np.concatenate([_NO_KEYS, *(rows[name] for rows in parts)]) for name in names}
 
 
@@ -287,9 +307,35 @@ class _SentRecords:
     key: np.ndarray
     certain: np.ndarray
     log_offset: np.ndarray
+    growth: Sequence[tuple[np.ndarray, np.ndarray]]
+    """For each topic: times of sends, ascending, and the least offset that it gave to one of these or of those after it."""
+
+    def acknowledged_in(self, topics: NamedTopics, sends: np.ndarray, error_ns: int) -> np.ndarray:
+        """Returns intp[n]: of which topic each of these sends is, if it was acknowledged.
+
+        Example: topics from 0 s and from 10 s. A send is acknowledged at 10.003 s with offset 367, and one that begins at
+        10.2 s with offset 12. The log of the second topic had no 367 at 10.003 s: the first send is of the first topic."""
+        life = topics.at(sends["completed_ns"] + error_ns)
+        soon = (life > 0) & (sends["completed_ns"] < topics.created_ns[life] + DEPOSED_NS) & (sends["log_offset"] >= 0)
+        for number, (invoked_ns, least) in enumerate(self.growth):
+            mine = np.flatnonzero(soon & (life == number))
+            after = np.searchsorted(invoked_ns, sends["completed_ns"][mine], side="right")
+            mine, after = mine[after < len(least)], after[after < len(least)]
+            life[mine[least[after] <= sends["log_offset"][mine]]] -= 1
+        return life
 
 
 _NO_KEYS = np.empty(0, dtype=np.int64)
+
+
+def _growth(topics: NamedTopics, sends: np.ndarray, error_ns: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Returns how the log of each topic grew under its first leader (`_SentRecords.growth`). `sends`: acknowledged ones."""
+    life, found = topics.at(sends["completed_ns"] + error_ns), []
+    for number, until_ns in enumerate(topics.led_until_ns.tolist()):  # a few topics
+        mine = sends[(life == number) & (sends["log_offset"] >= 0) & (sends["completed_ns"] < until_ns - error_ns)]
+        mine = mine[np.argsort(mine["invoked_ns"], kind="stable")]
+        found.append((mine["invoked_ns"].copy(), np.minimum.accumulate(mine["log_offset"][::-1])[::-1]))
+    return tuple(found)
 
 
 def _life_of_metadata(rows: np.ndarray, topics: NamedTopics) -> np.ndarray:

@@ -346,7 +346,8 @@ class GroupCase(IntEnum):
     session was not over yet."""
     OF_ANOTHER_TOPIC = 20
     """`unprocessed`: the first position that the group had in this topic, which was made again, is an offset that a member
-    was committing for the topic before, and that commit ended after this topic was made."""
+    was committing for the topic before, and that commit ended after this topic was made. `commit-regression`: the greater
+    commit was one for the topic before."""
 
 
 # Cases of the anomalies of share groups. Kernels find them, and rules judge them.

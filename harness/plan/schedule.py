@@ -290,6 +290,9 @@ class MakeTopics(Frozen):
     cells: Selector = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     """What is set otherwise than for the one before, as in `base`: `topic.key` = value."""
+    by: Literal["administrator", "clients"] = "administrator"
+    """Says who makes them. clients: brokers do, once a producer asks for the topic (`auto.create.topics.enable`), with the
+    settings that brokers have for new topics; the step waits for them."""
 
 
 ALTERABLE = ("retention.ms", "retention.bytes", "segment.ms", "segment.bytes", "cleanup.policy")

@@ -36,10 +36,44 @@ def topics_made_again(
             )
         there = not there
         if isinstance(step.do, MakeTopics):
-            combination = with_topic(combination, step.do.settings, variant)
+            settings = step.do.settings if step.do.by == "administrator" else _of_brokers(step, combination, variant)
+            combination = with_topic(combination, settings, variant)
             partitions = combination.topic.partitions or partitions
             found.append((combination.topic, partitions))
     return found
+
+
+_OF_NEW_TOPICS = {
+    "topic.partitions": ("num.partitions", "1"),
+    "topic.replication_factor": ("default.replication.factor", "1"),
+    "topic.min_insync_replicas": ("min.insync.replicas", "1"),
+}
+"""Setting of a topic → the brokers' property that decides it where a client's question makes the topic, and its default.
+[Kafka documentation, broker configuration]"""
+
+
+def _of_brokers(step: Step, combination: Combination, variant: Variant) -> dict[str, int]:
+    """Returns the settings of a topic that brokers make because a client asks for it. BadInput if they would not make it, or
+    nobody would know where its replicas are."""
+    assert isinstance(step.do, MakeTopics)
+    if variant.properties.get("auto.create.topics.enable") != "true":
+        raise BadInput(
+            f'Step {step.name!r}: by = "clients" needs brokers that make topics: set "auto.create.topics.enable" = true in '
+            "[variant.properties]."
+        )
+    given = {key: int(variant.properties.get(name, default)) for key, (name, default) in _OF_NEW_TOPICS.items()}
+    if given["topic.replication_factor"] != variant.brokers:
+        raise BadInput(
+            f'Step {step.name!r}: by = "clients": controllers choose {given["topic.replication_factor"]} brokers out of '
+            f'{variant.brokers}, and no verdict knows which. Set "default.replication.factor" = {variant.brokers} in '
+            "[variant.properties]."
+        )
+    if step.do.settings or combination.topic.properties or combination.topic.unclean_leader_election_enable:
+        raise BadInput(
+            f'Step {step.name!r}: by = "clients": such a topic has no settings of its own. Remove those of the step, and '
+            "topic.properties and topic.unclean_leader_election_enable of its cells."
+        )
+    return given
 
 
 def check_lives(plan: Plan) -> None:

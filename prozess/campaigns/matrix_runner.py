@@ -128,6 +128,7 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
                 "or another directory to --run."
             )
         return
+    layout.check()
     if directory.path.exists() and any(path.name not in _LEFT_BY_BEGIN for path in directory.path.iterdir()):
         raise BadInput(
             f"--run {directory.path}: this directory holds something else. Give a new one, or one of this matrix."

@@ -515,7 +515,10 @@ _NO_SCHEDULE: Mapping[str, str] = {
     ),
     "stalled/remote-store": "these trials fill no segment, so nothing is copied to their remote store",
     "orphaned/rejoined": "it takes an outage of every broker that is longer than a session, just before the end",
-    "unprocessed/committed-by-name": "these trials delete no topic, and no file says whether yours is made again",
+    **dict.fromkeys(
+        ("unprocessed/committed-by-name", "commit-regression/committed-by-name"),
+        "these trials delete no topic, and no file says whether yours is made again",
+    ),
     "duplicate/forgot": "it takes a send that is repeated after producer.id.expiration.ms",
     "corrupt/unchecked": "it takes bits that change on the wire or on a disk, which the prediction leaves out",
     "skipped/deleted": "these trials delete only records that plain readers have read already",

@@ -83,6 +83,22 @@ def _group_lost(rule: str, fact: str, did: str) -> Rule:
     )
 
 
+def _committed_by_name(anomaly: str, what: str) -> Rule:
+    """`what`: what came of it."""
+    return Rule(
+        id=f"{anomaly}/committed-by-name",
+        when=("commits by name", "committed for the topic before"),
+        label="a deleted topic",
+        reason="a member was committing for the topic of that name before this one, and the broker that was asked "
+        f"knew this one already: its offset counts here, and {what}",
+        change="not making a topic again under its name while members of its groups live, or a client that commits by "
+        "ids of topics (Kafka's Java client from 4.2 on, and brokers from 4.2 on)",
+        source="KAFKA-14690: OffsetCommit has ids of topics since version 10; up to 9 it has names, and the broker "
+        "takes the topic that has the name when the request comes. librdkafka 2.16 sends at most version 9. KAFKA-19154: "
+        "from OffsetFetch version 10 on an offset of another id is not given. Seen: 1,616 of 6,400",
+    )
+
+
 _UNPROCESSED = Guarantee(
     anomaly="unprocessed",
     meaning="A group committed an offset past a record that no member ever processed, or processed another one in its place.",
@@ -119,18 +135,7 @@ _UNPROCESSED = Guarantee(
             source="Kafka documentation, consumer configuration auto.offset.reset; KAFKA-12261, KAFKA-12478 and KIP-1327: "
             "what comes between the creation of a partition and its discovery is skipped",
         ),
-        Rule(
-            id="unprocessed/committed-by-name",
-            when=("commits by name", "committed for the topic before"),
-            label="a deleted topic",
-            reason="a member was committing for the topic of that name before this one, and the broker that was asked "
-            "knew this one already: its offset counts here, and the group went on from there",
-            change="not making a topic again under its name while members of its groups live, or a client that commits by "
-            "ids of topics (Kafka's Java client from 4.2 on, and brokers from 4.2 on)",
-            source="KAFKA-14690: OffsetCommit has ids of topics since version 10; up to 9 it has names, and the broker "
-            "takes the topic that has the name when the request comes. librdkafka 2.16 sends at most version 9. KAFKA-19154: "
-            "from OffsetFetch version 10 on an offset of another id is not given. Seen: 1,616 of 6,400",
-        ),
+        _committed_by_name("unprocessed", "the group went on from there"),
         Rule(
             id="unprocessed/left-behind",
             when=("hands on without waiting", "left behind"),
@@ -215,6 +220,7 @@ _COMMIT_REGRESSION = Guarantee(
     "are refused",
     workloads=KINDS,
     rules=(
+        _committed_by_name("commit-regression", "the next commits are lower"),
         topic_deleted("commit-regression", "topic made anew since the other"),
         _sought("commit-regression"),
         *hard("commit-regression", unclean="unclean since the other", wiped="wiped since the other"),

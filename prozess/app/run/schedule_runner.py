@@ -395,7 +395,7 @@ class ScheduleRunner:
             case DeleteTopics():
                 topics.delete(cells, avoid=self._context.unhealed(), clock=clock)
             case MakeTopics():
-                topics.make(cells, clock=clock)
+                topics.make(cells, by_clients=action.by == "clients", clock=clock)
             case AlterTopics():
                 topics.alter(cells, action.properties, clock=clock)
 

@@ -9,7 +9,7 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import AdminProtocol, BrokerView, TopicSpec
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.schedule import ClientCommand
+from prozess.harness.plan.schedule import ClientCommand, MakeTopics
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.schema import ObservationKind
 
@@ -44,6 +44,8 @@ class TrialTopics:
         self._nameless = plan.nameless
         self._life = {cell.topic_name: 0 for cell in plan.cells}
         """Which topic of each name is there, or was there last."""
+        self._come_back = any(isinstance(s.do, MakeTopics) and s.do.by == "clients" for s in plan.steps)
+        """Whether brokers make a topic again as soon as a client asks for it."""
         self._gone: dict[str, UUID] = {}
         """The ids of topics that were deleted and not made again, by name."""
 
@@ -116,9 +118,10 @@ class TrialTopics:
         return all(now.get(key) == value for key, value in properties.items())
 
     def delete(self, cells: Sequence[Cell], *, avoid: Collection[int], clock: Clock) -> None:
-        """Deletes the topics of these cells by their ids, and returns once no broker that answers knows them. Asks again
-        where no controller answers. NotReady, with what was seen last. `avoid`: brokers that a fault holds, which may know
-        what was there before."""
+        """Deletes the topics of these cells by their ids, and returns once no broker that answers knows them.
+
+        Asks again where no controller answers. NotReady, with what was seen last. `avoid`: brokers that a fault holds, which
+        may know what was there before."""
         names = sorted({cell.topic_name for cell in cells} - self._gone.keys())
         ids: dict[str, UUID] = {}
         self._until_done(
@@ -133,15 +136,16 @@ class TrialTopics:
         self._gone |= ids
         self._appear([p for name in names for p in self._recorded_of(name)], there=False)
 
-    def make(self, cells: Sequence[Cell], *, clock: Clock) -> None:
+    def make(self, cells: Sequence[Cell], *, by_clients: bool, clock: Clock) -> None:
         """Makes topics again that were deleted, each with the settings of its next life, and returns once a running broker
-        names a leader for each partition: replicas may be down. NotReady, with what was seen last."""
+        names a leader for each partition: replicas may be down. NotReady, with what was seen last. `by_clients`: brokers make
+        them, because a client asks for them."""
         now = {c.topic_name: c for c in cells if c.topic_name in self._gone and c.life == self._life[c.topic_name] + 1}
         if not now:
             raise ClusterFailed(f"None of the topics of these {len(cells)} cells was deleted and can be made again.")
         specs = [spec for cell in now.values() for spec in self._specs(cell, late=True)]
         awaited = f"the topics {', '.join(sorted(now))}, made again"
-        self._until_done(lambda: self._are_made(specs), awaited, clock, "not every partition has a leader")
+        self._until_done(lambda: self._are_made(specs, by_clients), awaited, clock, "not every partition has a leader")
         for name, cell in now.items():
             del self._gone[name]
             self._life[name] = cell.life
@@ -177,14 +181,20 @@ class TrialTopics:
 
     def _are_deleted(self, ids: Mapping[str, UUID], avoid: Collection[int]) -> bool:
         self._admin.delete_topics(list(ids.values()), timeout_s=CALL_S)
+        if self._come_back:
+            now = self._admin.topic_ids(list(ids))
+            return all(now.get(name) != topic_id for name, topic_id in ids.items())
         views = self._views(ids, avoid)
         return bool(views) and not any(views)
 
-    def _are_made(self, specs: Sequence[TopicSpec]) -> bool:
+    def _are_made(self, specs: Sequence[TopicSpec], by_clients: bool) -> bool:
         names = [spec.name for spec in specs]
         there = self._admin.topic_ids(names)
         made = {name for name, topic_id in there.items() if topic_id != self._gone[name]}
-        if lacking := [spec for spec in specs if spec.name not in made]:
+        lacking = [spec for spec in specs if spec.name not in made]
+        if lacking and by_clients:
+            return False
+        if lacking:
             self._admin.create_topics(lacking, timeout_s=CALL_S, whole=False)
         wanted = {(spec.name, number) for spec in specs for number in range(len(spec.assignment))}
         return any(all(key in view and view[key].leader >= 0 for key in wanted) for view in self._views(names))

@@ -333,6 +333,25 @@ def test_a_look_up_below_an_acknowledged_commit_is_a_regression_unless_a_lower_o
     )
 
 
+def test_a_greater_commit_of_what_its_member_was_never_given_in_a_topic_made_again_is_of_the_topic_before():
+    def found(*, life=1, reads=(), **tables):
+        given = cell(commits=[commit(A, 5, 1, took_s=0.5), commit(B, 3, 2)], reads=reads, **tables)
+        again = given.cell.model_copy(update={"life": life})
+        return set(cases(commit_regression(replace(given, cell=again))))
+
+    assert found() == {GroupCase.OF_ANOTHER_TOPIC}
+    assert found(reads=[read(A, 3, 0.9)]) == {GroupCase.OF_ANOTHER_TOPIC}, "4 is in front of what was committed"
+    assert found(reads=[read(A, 4, 1.6)]) == {GroupCase.OF_ANOTHER_TOPIC}, "after its acknowledgement"
+    assert found(reads=[read(B, 4, 0.9)]) == {GroupCase.OF_ANOTHER_TOPIC}, "another member"
+    assert found(reads=[read(A, 4, 0.9)]) == {GroupCase.NO_CAUSE}
+    assert found(life=0) == {GroupCase.NO_CAUSE}, "its name had no topic before"
+    asked = {"commits": [commit(A, 5, 1)], "observations": [seen(3, 2)]}
+    again = cell(**asked).cell.model_copy(update={"life": 1})
+    assert cases(commit_regression(replace(cell(**asked), cell=again))) == [GroupCase.OF_ANOTHER_TOPIC]
+    given = cell(**asked, reads=[read(A, 4, 0.9)])
+    assert cases(commit_regression(replace(given, cell=again))) == [GroupCase.OBSERVED]
+
+
 def test_a_commit_beyond_the_members_own_position_is_ahead():
     assert commit_ahead(cell(commits=[commit(A, 5, 1, position=4)])).count == 1
     assert commit_ahead(cell(commits=[commit(A, 5, 1, position=5)])).count == 0

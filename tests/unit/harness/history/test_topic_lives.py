@@ -106,6 +106,34 @@ def test_each_topic_of_a_name_is_a_cell_and_clients_know_the_first_id_alone():
     assert all({0, 1, 2} <= set(c.partitions) for c in PLAN.clients if c.role in ("producer", "reader", "audit"))
 
 
+def led_anew(at_s):
+    """The second topic gets another leader then."""
+    another = {"leader": 2, "leader_epoch": 1, "log_position": 40}
+    return np.concatenate([METADATA, rows("metadata", state(at_s, MetadataKind.PARTITION, 2, 40) | another)])
+
+
+@pytest.mark.parametrize(
+    ("late", "later", "metadata", "life"),
+    [
+        ((9.9, MADE_S + 0.1, 367), (MADE_S + 0.2, MADE_S + 0.3, 12), METADATA, FIRST),
+        ((9.9, MADE_S + 0.1, 12), (MADE_S + 0.2, MADE_S + 0.3, 12), METADATA, FIRST),
+        ((9.9, MADE_S + 0.1, 11), (MADE_S + 0.2, MADE_S + 0.3, 12), METADATA, SECOND),
+        ((9.9, MADE_S + 0.1, 367), (MADE_S + 0.05, MADE_S + 0.3, 12), METADATA, SECOND),
+        ((9.9, MADE_S + 1.1, 367), (MADE_S + 1.2, MADE_S + 1.3, 12), METADATA, SECOND),
+        ((9.9, MADE_S + 0.1, 367), (MADE_S + 0.2, MADE_S + 0.3, 12), led_anew(MADE_S + 0.25), SECOND),
+        ((9.9, MADE_S + 0.1, 367), (MADE_S + 0.2, MADE_S + 0.3, 12), led_anew(MADE_S + 5), FIRST),
+        ((9.9, MADE_S + 0.1, NONE), (MADE_S + 0.2, MADE_S + 0.3, 12), METADATA, SECOND),
+    ],
+    ids=[
+        "a lower offset was given later", "the same offset", "the log grew beyond it", "the two overlap", "long after",
+        "another leader may have cut the log", "another leader came afterwards", "its offset is not known",
+    ],
+)  # fmt: skip
+def test_an_offset_that_the_new_topic_reaches_only_later_is_of_the_topic_before(late, later, metadata, life):
+    of = lives([send(0, *late), send(1, *later)], metadata=metadata)
+    assert of("sends", PRODUCER)["partition"].tolist() == [life, SECOND]
+
+
 def test_an_acknowledged_record_is_of_the_topic_that_was_there_when_it_was_acknowledged():
     of = lives([send(0, 5, 5.1, 3), send(1, 9.9, 11, 4), send(2, 9.9, 12.5, 0), send(3, 13, 13.1, 1)])
     assert of("sends", PRODUCER)["partition"].tolist() == [FIRST, FIRST, SECOND, SECOND]

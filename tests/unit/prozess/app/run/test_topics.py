@@ -1,5 +1,7 @@
 """Topics while a trial runs: what is created first, what is added, what is deleted and recorded."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from prozess.app.run.schedule_runner import Context
@@ -148,3 +150,73 @@ def test_readers_by_assignment_leave_late_partitions_out_and_the_audit_does_not(
     of = {c.role: c.partitions for c in plan.clients}
     assert of["reader"] == (0, 1, 3, 4)
     assert of["audit"] == of["sentinel"] == (0, 1, 2, 3, 4, 5)
+
+
+class Broker(Scripted):
+    """A cluster in which producers ask for the topics that are deleted. `asked`: looks after which they are there again."""
+
+    def __init__(self, names, *, asked):
+        super().__init__()
+        self._ids, self._asked, self._next = {name: number for number, name in enumerate(names)}, asked, 100
+
+    def topic_ids(self, names):
+        self._asked -= 1
+        if self._asked <= 0:
+            self._ids |= {name: self._next for name in names if name not in self._ids}
+        return {name: self._ids[name] for name in names if name in self._ids}
+
+    def delete_topics(self, ids, *, timeout_s):
+        self.calls.append(("delete", sorted(ids)))
+        self._ids = {name: one for name, one in self._ids.items() if one not in ids}
+
+    def view(self, node, names):
+        leader = SimpleNamespace(leader=node)
+        return {(name, number): leader for name in names if name in self._ids for number in range(3)}
+
+    def appeared(self, partitions, *, there):
+        self.calls.append(("appeared", sorted(partitions), there))
+
+
+AUTOMATIC = {"auto.create.topics.enable": "true", "num.partitions": "3", "default.replication.factor": "3"}
+
+
+def automatic(properties=AUTOMATIC, base=None, **make):
+    document = {
+        "name": "x",
+        "title": "t",
+        "variant": {"properties": properties},
+        "topics": {"partitions": 2},
+        "steps": [
+            {"name": "gone", "do": {"kind": "delete_topics"}},
+            {"name": "back", "do": {"kind": "make_topics", "by": "clients"} | make},
+        ],
+        **({"base": base} if base else {}),
+    }
+    return make_plan(parse_trial(document, source="x"), seed=1)
+
+
+@pytest.mark.parametrize("asked", [1, 4])
+def test_topics_that_clients_ask_for_are_awaited_and_not_made(asked):
+    plan = automatic()
+    assert [(len(cell.partitions), cell.topic.min_insync_replicas) for cell in plan.cells] == [(2, 1), (3, 1)]
+    broker = Broker(["cell-000"], asked=asked)
+    topics = TrialTopics(plan, broker, broker, broker)
+    topics.delete(plan.cells, avoid=(), clock=FakeClock(5))
+    topics.make(plan.cells, by_clients=True, clock=FakeClock(5))
+    assert [call[0] for call in broker.calls if call[0] == "create"] == []
+    assert broker.calls[0] == ("delete", [0])
+    assert broker.calls[-1][0] == "begin"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"properties": {}}, "auto.create.topics.enable"),
+        ({"properties": AUTOMATIC | {"default.replication.factor": "2"}}, "controllers choose 2 brokers out of 3"),
+        ({"settings": {"topic.min_insync_replicas": 2}}, "no settings of its own"),
+        ({"base": {"topic.properties.segment.ms": "1000"}}, "no settings of its own"),
+    ],
+)
+def test_topics_that_clients_ask_for_are_those_that_brokers_make(given, why):
+    with pytest.raises(BadInput, match=why):
+        automatic(**given)
