@@ -42,12 +42,8 @@ FIXES = (
     LibrdkafkaFix(
         "librdkafka#4844", "2.13.2", "2.2.0", "commits",
         "the batch API takes the end of a partition (enable.partition.eof), or an error, for a record: the position that is "
-        "stored and committed by itself is one beyond what the application was given",
-    ),
-    LibrdkafkaFix(
-        "librdkafka#5213", "2.13.2", "", "positions",
-        "after a cooperative rebalance a member that reads by the batch API skips a record of a partition that it keeps, or "
-        "reads some again (seen with 2.10.1, 2.12.1 and 2.13.0)",
+        "stored and committed by itself is one beyond what the application was given, and from it a member goes on after a "
+        "cooperative rebalance",
     ),
     LibrdkafkaFix(
         "librdkafka#5199", "2.12.0", "2.4.0", "commits",
@@ -159,15 +155,20 @@ def later_fixes_note(version: str) -> str:
 
 ENDS = "enable.partition.eof"
 """The property that informs an application of the end of a partition."""
-_STORES_ENDS = next(fix for fix in FIXES if fix.id == "librdkafka#4844")
+_TAKES_ENDS = next(fix for fix in FIXES if fix.id == "librdkafka#4844")
+
+
+def takes_ends(group: GroupConfiguration) -> bool:
+    """Does the batch API of the members' librdkafka take the end of a partition for a record? Then the position is one beyond
+    it: it is stored, and a member goes on from there after a cooperative rebalance. The version that prozess runs with does
+    not. [librdkafka#4844]"""
+    version = group.client_version
+    return group.client == "librdkafka" and version is not None and _TAKES_ENDS.is_in(str(version))
 
 
 def stores_ends(group: GroupConfiguration) -> bool:
-    """Does the batch API of the members' librdkafka store the end of a partition as if it were a record, and do they commit
-    what it stores? The version that prozess runs with does not. [librdkafka#4844]"""
-    version = group.client_version
-    stored = group.client == "librdkafka" and group.commit == "auto" and version is not None
-    return stored and _STORES_ENDS.is_in(str(version))
+    """Does the library also commit by itself what it stored so?"""
+    return takes_ends(group) and group.commit == "auto"
 
 
 def wants_ends(group: GroupConfiguration) -> bool:

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from prozess.harness.config.configuration import GroupConfiguration, version_numbers
 from prozess.harness.config.known_properties import librdkafka_version
-from prozess.harness.config.librdkafka_fixes import FIXES, fixed_later, later_fixes_note, stores_ends, wants_ends
+from prozess.harness.config.librdkafka_fixes import (
+    FIXES,
+    fixed_later,
+    later_fixes_note,
+    stores_ends,
+    takes_ends,
+    wants_ends,
+)
 
 VERSIONS = st.builds("{}.{}.{}".format, st.integers(1, 3), st.integers(0, 20), st.integers(0, 3))
 
@@ -46,5 +53,7 @@ def test_members_store_ends_if_their_version_does_and_they_commit_what_it_stores
     assert not stores(client_version=None), "that with which prozess runs"
     assert not stores(commit="auto-stored"), "the application stores"
     assert not stores(client="java")
+    assert takes_ends(GroupConfiguration(commit="async-after", client_version="2.12.1")), "it goes on from there"
+    assert not takes_ends(GroupConfiguration(commit="async-after", client_version="2.13.2"))
     assert wants_ends(GroupConfiguration(properties={"enable.partition.eof": True}))
     assert not wants_ends(GroupConfiguration())
