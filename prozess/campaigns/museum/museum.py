@@ -139,7 +139,7 @@ def show(found: Sequence[ExhibitResult]) -> None:
     out = console()
     out.print(table)
     counted, seconds = sum(one.counts for one in found), sum(one.took_s for one in found)
-    out.print(f"{counted} of {len(found)} exhibits count; {seconds:,.0f} s of runs", soft_wrap=True)
+    out.print(f"exhibits that count: {counted} of {len(found)}; {seconds:,.0f} s of runs", soft_wrap=True)
 
 
 def cells_of(one: ExhibitResult) -> tuple[str, ...]:

@@ -22,6 +22,6 @@ def test_an_exhibit_counts(ticket, tmp_path, need):
     command = [sys.executable, "-m", "prozess", "museum", ticket, "--seeds", "1", "--runs", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 exhibits count" in done.stdout
+    assert "exhibits that count: 1 of 1" in done.stdout
     page = (tmp_path / "museum.html").read_text(encoding="utf-8")
     assert re.search(r"The first witness of <b>[a-z-]+</b>", page)

@@ -201,7 +201,7 @@ def test_the_command_runs_both_releases_with_each_seed_and_does_not_run_them_aga
     request = MuseumRequest([BY_RUN], 2, tmp_path / "museum")
     runner = (sys.executable, "-c", RUNNER, str(templates))
     assert museum(request, runner=runner) == ExitCode.HELD
-    assert "1 of 1 exhibits count" in capsys.readouterr().out
+    assert "exhibits that count: 1 of 1" in capsys.readouterr().out
     ran = JobDirectory(tmp_path / "museum").attempts()
     assert [(one.job.seed, bool(one.job.settings)) for one in ran] == [(1, False), (1, True), (2, False), (2, True)]
     page = (tmp_path / "museum" / "museum.html").read_text()
