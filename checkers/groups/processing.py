@@ -24,7 +24,7 @@ from prozess.checkers.groups.assignments import (
     spans_of,
 )
 from prozess.checkers.groups.owners_and_commits import Commits
-from prozess.checkers.log.leadership import ground_truth
+from prozess.checkers.log.leadership import made_at_ns
 from prozess.checkers.lookup import (
     UNREADABLE,
     Lookup,
@@ -40,7 +40,7 @@ from prozess.harness.columns import rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, Isolation, MetadataKind, ObservationKind, Outcome
+from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, Outcome
 
 # What a group's retry topic says of the records whose processing failed: which were handed on, by whom, and how often.
 #
@@ -376,11 +376,9 @@ def _of_the_topic_before(
     of the new topic, learns what is committed, and is given 401 next: 6 to 400 are of the topic before.
     """
     commits, reads = history.tables["commits"], partition.reads
-    made = ground_truth(partition.metadata)
-    made = made[partition.metadata["kind"][made] == MetadataKind.PARTITION.value]
-    if not history.cell.life or not len(made):
+    made_ns = made_at_ns(partition.metadata)
+    if not history.cell.life or made_ns is None:
         return np.zeros(len(offset), dtype=bool)
-    made_ns = int(partition.metadata["time_ns"][made].min())
     late = (commits["completed_ns"] >= made_ns) | (commits["completed_ns"] == MISSING)
     late &= members.row(commits["client"]) >= 0
     given = np.unique(reads["log_offset"][members.row(reads["client"]) >= 0])

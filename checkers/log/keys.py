@@ -1,18 +1,20 @@
 """This kernel checks that the records of one key go to one partition, where producers leave the choice to their library."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from prozess.checkers.lookup import distinct
+from prozess.checkers.log.leadership import made_at_ns
+from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.harness.checking.checker import CellShare, Look
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.columns import once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, KeyCase, make_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, MetadataKind, MetadataSource, Outcome
+from prozess.harness.schema import MISSING, Outcome
 
 Columns = Mapping[str, np.ndarray]
 FACTS = "keys"
@@ -83,8 +85,7 @@ def _switches(
     same = (key[1:] == key[:-1]) & ((client[1:] == client[:-1]) == of_one)
     at = 1 + np.flatnonzero(same & (partition[1:] != partition[:-1]))
     # Switches of one producer and key stand together: a turn is counted from the first of them.
-    first = np.ones(len(at), dtype=bool)
-    first[1:] = (key[at][1:] != key[at][:-1]) | (client[at][1:] != client[at][:-1])
+    first = differs_from_previous(key[at]) | differs_from_previous(client[at])
     numbers = np.arange(len(at))
     turn = numbers - np.maximum.accumulate(np.where(first, numbers, 0))
     case = KeyCase.ONE_PRODUCER if of_one else KeyCase.TWO_PRODUCERS
@@ -97,15 +98,9 @@ def _added(history: CellHistory) -> tuple[int | None, bool]:
     late = history.cell.late_partitions
     if not late:
         return None, True
-    times = []
-    for number in late:
-        partition = history.partitions.get(number)
-        if partition is None:
-            continue
-        log = partition.metadata["source"] == MetadataSource.CONTROLLER_LOG.value
-        rows = np.flatnonzero(log & (partition.metadata["kind"] == MetadataKind.PARTITION.value))
-        if len(rows):
-            times.append(int(partition.metadata["time_ns"][rows].min()) - partition.metadata_error_ns)
+    here = [history.partitions[number] for number in late if number in history.partitions]
+    made = [(made_at_ns(partition.metadata), partition.metadata_error_ns) for partition in here]
+    times = [made_ns - error_ns for made_ns, error_ns in made if made_ns is not None]
     return (min(times), True) if times else (MISSING, False)
 
 
@@ -129,7 +124,6 @@ def gather(
 ) -> Mapping[int, tuple[Columns, int]]:
     """Returns the acknowledged records of keys that are in two partitions, and how many had a key, by two looks at each
     share of a cell. The result does not depend on `anomalies`."""
-    found: dict[int, tuple[Columns, int]] = {}
     looks = [share.look(cell, FACTS, "keys", ()) for cell, shares in cells.items() for share in shares]
     surveys: dict[int, list[tuple[int, np.ndarray, int]]] = {cell: [] for cell in cells}
     for one, (keys, count) in zip(looks, each(looks), strict=True):
@@ -144,9 +138,7 @@ def gather(
     records: dict[int, list[Columns]] = {cell: [] for cell in cells}
     for one, columns in zip(looks, each(looks) if looks else (), strict=True):
         records[one.cell].append(columns)
-    for cell, parts in surveys.items():
-        found[cell] = _joined(records[cell]), sum(count for _, _, count in parts)
-    return found
+    return {cell: (_joined(records[cell]), sum(count for _, _, count in parts)) for cell, parts in surveys.items()}
 
 
 def look(history: CellHistory, stage: str, *arguments: np.ndarray) -> tuple[np.ndarray, int] | Columns:
@@ -162,14 +154,13 @@ def look(history: CellHistory, stage: str, *arguments: np.ndarray) -> tuple[np.n
 
 def _known_here(history: CellHistory) -> tuple[Columns, int]:
     """Returns the same of a cell that is here whole."""
-    rows = {number: _keyed(partition) for number, partition in history.partitions.items()}
-    keys = [(n, distinct(history.partitions[n].sends["key"][mine]), len(mine)) for n, mine in rows.items()]
-    split = _in_two_partitions(keys)
-    parts = []
-    for number, mine in rows.items():
-        partition = history.partitions[number]
-        parts.append(_columns(number, partition, mine[np.isin(partition.sends["key"][mine], split)]))
-    return _joined(parts), sum(count for _, _, count in keys)
+
+    def each(looks: Sequence[Look]) -> list[tuple[np.ndarray, int] | Columns]:
+        alone = (replace(history, partitions={one.partition: history.partitions[one.partition]}) for one in looks)
+        return [look(here, one.stage, *one.arguments) for here, one in zip(alone, looks, strict=True)]
+
+    cell = history.cell.cell
+    return gather({cell: [CellShare(number, rows=0) for number in history.partitions]}, each, ())[cell]
 
 
 def _keyed(partition: PartitionHistory) -> np.ndarray:

@@ -230,6 +230,13 @@ def ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.asarray(rows[np.lexsort((table["time_ns"][rows], table["log_position"][rows]))])
 
 
+def made_at_ns(table: Mapping[str, np.ndarray]) -> int | None:
+    """Returns when the partition was made, as the controllers' log in its `metadata` says; None if it says nothing."""
+    truth = ground_truth(table)
+    made = truth[table["kind"][truth] == MetadataKind.PARTITION.value]
+    return int(table["time_ns"][made].min()) if len(made) else None
+
+
 def _members(mask: np.ndarray) -> np.ndarray:
     """Returns int64[n]: how many brokers each mask holds (at most 63)."""
     # A column for each bit, and a sum along the row.

@@ -174,3 +174,8 @@ def stores_ends(group: GroupConfiguration) -> bool:
 def wants_ends(group: GroupConfiguration) -> bool:
     """Does the trial itself ask for the ends of partitions? prozess does in any case, to know when all was read."""
     return group.properties.get(ENDS, "").lower() == "true"
+
+
+def read_one_by_one(group: GroupConfiguration) -> bool:
+    """Do members read one record at a time, so that ends which only prozess asks for do no harm?"""
+    return takes_ends(group) and not wants_ends(group)

@@ -22,7 +22,7 @@ one: its `sent_partition` says so, and `misplaced` finds it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -206,7 +206,7 @@ class TopicLives:
         acknowledged = (sends["outcome"] == Outcome.OK) & (sends["completed_ns"] != MISSING)
         life = np.where(
             acknowledged,
-            self._sent[partition].acknowledged_in(topics, sends, self._error_ns),
+            self._sent[partition].growth.topic_of(sends),
             topics.invoked_in(sends["invoked_ns"]),
         )
         # Example: topics from 0 s and from 10 s. Acknowledged at 9 s: the first, whatever the audit read. Not acknowledged,
@@ -273,30 +273,54 @@ class TopicLives:
 
     def _sent_to(self, topics: NamedTopics, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> "_SentRecords":
         if not pieces:
-            return _SentRecords(_NO_KEYS, _NO_KEYS, _NO_KEYS, ())
+            return _SentRecords(_NO_KEYS, _NO_KEYS, _NO_KEYS, _Growth(topics, self._error_ns, ()))
         key, rows = np.concatenate([keys for keys, _ in pieces]), np.concatenate([rows for _, rows in pieces])
         order = np.argsort(key, kind="stable")
         key, rows = key[order], rows[order]
         acknowledged = (rows["outcome"] == Outcome.OK) & (rows["completed_ns"] != MISSING)
-        growth = _growth(topics, rows[acknowledged], self._error_ns)
-        found = _SentRecords(key, _NO_KEYS, rows["log_offset"], growth)
-        life = np.where(acknowledged, found.acknowledged_in(topics, rows, self._error_ns), NONE)
-        return replace(found, certain=life)
+        growth = _Growth.of(topics, rows[acknowledged], self._error_ns)
+        return _SentRecords(key, np.where(acknowledged, growth.topic_of(rows), NONE), rows["log_offset"], growth)
 
     def _columns(self, table: str, partitions: Mapping[int, object]) -> dict[str, np.ndarray]:
         wanted = np.array(list(partitions), dtype=np.int32)
         parts = [rows[np.isin(rows["partition"], wanted)] for _, rows in self._rows_of(table)]
-        names = (
-            "time_ns",
-            "log_position",
-            "partition",
-            "kind",
-            "source",
-            "topic_id_high",
-            "topic_id_low",
-            "leader_epoch",
-        )
+        ids = ("topic_id_high", "topic_id_low", "leader_epoch")
+        names = ("time_ns", "log_position", "partition", "kind", "source", *ids)
         return {name: np.concatenate([_NO_KEYS, *(rows[name] for rows in parts)]) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How the logs of topics of one name grew under their first leaders."""
+
+    topics: NamedTopics
+    error_ns: int
+    by_topic: Sequence[tuple[np.ndarray, np.ndarray]]
+    """For each topic: times of sends, ascending, and the least offset that it gave to one of these or of those after it."""
+
+    @staticmethod
+    def of(topics: NamedTopics, sends: np.ndarray, error_ns: int) -> "_Growth":
+        """`sends`: all that were acknowledged."""
+        life, found = topics.at(sends["completed_ns"] + error_ns), []
+        for number, until_ns in enumerate(topics.led_until_ns.tolist()):  # a few topics
+            mine = sends[(life == number) & (sends["log_offset"] >= 0) & (sends["completed_ns"] < until_ns - error_ns)]
+            mine = mine[np.argsort(mine["invoked_ns"], kind="stable")]
+            found.append((mine["invoked_ns"].copy(), np.minimum.accumulate(mine["log_offset"][::-1])[::-1]))
+        return _Growth(topics, error_ns, found)
+
+    def topic_of(self, sends: np.ndarray) -> np.ndarray:
+        """Returns intp[n]: of which topic each of these sends is, if it was acknowledged.
+
+        Example: topics from 0 s and from 10 s. A send is acknowledged at 10.003 s with offset 367, and one that begins at
+        10.2 s with offset 12. The log of the second topic had no 367 at 10.003 s: the first send is of the first topic."""
+        completed_ns, life = sends["completed_ns"], self.topics.at(sends["completed_ns"] + self.error_ns)
+        soon = (life > 0) & (completed_ns < self.topics.created_ns[life] + DEPOSED_NS) & (sends["log_offset"] >= 0)
+        for number, (invoked_ns, least) in enumerate(self.by_topic):
+            mine = np.flatnonzero(soon & (life == number))
+            after = np.searchsorted(invoked_ns, completed_ns[mine], side="right")
+            mine, after = mine[after < len(least)], after[after < len(least)]
+            life[mine[least[after] <= sends["log_offset"][mine]]] -= 1
+        return life
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,35 +331,10 @@ class _SentRecords:
     key: np.ndarray
     certain: np.ndarray
     log_offset: np.ndarray
-    growth: Sequence[tuple[np.ndarray, np.ndarray]]
-    """For each topic: times of sends, ascending, and the least offset that it gave to one of these or of those after it."""
-
-    def acknowledged_in(self, topics: NamedTopics, sends: np.ndarray, error_ns: int) -> np.ndarray:
-        """Returns intp[n]: of which topic each of these sends is, if it was acknowledged.
-
-        Example: topics from 0 s and from 10 s. A send is acknowledged at 10.003 s with offset 367, and one that begins at
-        10.2 s with offset 12. The log of the second topic had no 367 at 10.003 s: the first send is of the first topic."""
-        life = topics.at(sends["completed_ns"] + error_ns)
-        soon = (life > 0) & (sends["completed_ns"] < topics.created_ns[life] + DEPOSED_NS) & (sends["log_offset"] >= 0)
-        for number, (invoked_ns, least) in enumerate(self.growth):
-            mine = np.flatnonzero(soon & (life == number))
-            after = np.searchsorted(invoked_ns, sends["completed_ns"][mine], side="right")
-            mine, after = mine[after < len(least)], after[after < len(least)]
-            life[mine[least[after] <= sends["log_offset"][mine]]] -= 1
-        return life
+    growth: _Growth
 
 
 _NO_KEYS = np.empty(0, dtype=np.int64)
-
-
-def _growth(topics: NamedTopics, sends: np.ndarray, error_ns: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Returns how the log of each topic grew under its first leader (`_SentRecords.growth`). `sends`: acknowledged ones."""
-    life, found = topics.at(sends["completed_ns"] + error_ns), []
-    for number, until_ns in enumerate(topics.led_until_ns.tolist()):  # a few topics
-        mine = sends[(life == number) & (sends["log_offset"] >= 0) & (sends["completed_ns"] < until_ns - error_ns)]
-        mine = mine[np.argsort(mine["invoked_ns"], kind="stable")]
-        found.append((mine["invoked_ns"].copy(), np.minimum.accumulate(mine["log_offset"][::-1])[::-1]))
-    return tuple(found)
 
 
 def _life_of_metadata(rows: np.ndarray, topics: NamedTopics) -> np.ndarray:

@@ -190,7 +190,7 @@ class _Layout:
         number, first = len(self.cells), len(self.partitions)
         topic_name = f"cell-{number:03d}"
         derived_topic_name = _derived(trial, workload, combination, topic_name)
-        count = combination.topic.partitions or workload.topics.partitions
+        count = _partition_count(workload, combination)
         own = _partitions(trial, workload, topic_name, count)
         derived = _partitions(trial, workload, derived_topic_name, count) if derived_topic_name else []
         for index, (name, of_topic, late) in [*enumerate(own), *enumerate(derived)]:
@@ -230,8 +230,8 @@ class _Layout:
 
     def _add_later(self, trial: Trial, workload: WorkloadSpec, combination: Combination, first: Cell) -> None:
         """Adds a cell for each topic that steps make again under the name of a cell's first topic."""
-        count = combination.topic.partitions or workload.topics.partitions
-        later = topics_made_again(trial.steps, combination, partitions=count, variant=trial.variant)
+        first_count = _partition_count(workload, combination)
+        later = topics_made_again(trial.steps, combination, partitions=first_count, variant=trial.variant)
         for life, (topic, count) in enumerate(later, start=1):
             dense = range(len(self.partitions), len(self.partitions) + count)
             self.partitions += [
@@ -265,6 +265,11 @@ def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, top
             'topics.late_partitions and topics.late_topic_partitions, or set "group.on_failure" = "pause".'
         )
     return f"{topic_name}-retry"
+
+
+def _partition_count(workload: WorkloadSpec, combination: Combination) -> int:
+    """Returns how many partitions the topic of a cell has when the trial begins."""
+    return combination.topic.partitions or workload.topics.partitions
 
 
 def _partitions(trial: Trial, workload: WorkloadSpec, topic_name: str, count: int) -> list[tuple[str, int, bool]]:

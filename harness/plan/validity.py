@@ -1,4 +1,4 @@
-"""Which combinations of settings are valid, and which rule of Kafka or its clients each of the others breaks.
+"""This module says which combinations of settings are valid, and which rule each of the others breaks.
 
 Pure: it reads no clock, file or cluster.
 """

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import CopierConfiguration, GroupConfiguration
-from prozess.harness.config.librdkafka_fixes import takes_ends, wants_ends
+from prozess.harness.config.librdkafka_fixes import read_one_by_one
 from prozess.harness.plan.cell_work import CopierWork, group_session, work_as
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, Outcome
@@ -378,7 +378,7 @@ def launch_copier(context: LaunchContext) -> Settings:
         commit="none",
         processing_ms=copier.processing_ms,
         batch=copier.batch,
-        one_by_one=takes_ends(group) and not wants_ends(group),
+        one_by_one=read_one_by_one(group),
         eager=copier.protocol == "classic-eager",
         subscribe=(context.plan.cells[planned.cell].topic_name,),
         failure_share=group.failure_share,

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import GroupConfiguration
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
-from prozess.harness.config.librdkafka_fixes import takes_ends, wants_ends
+from prozess.harness.config.librdkafka_fixes import read_one_by_one
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.cell_work import GroupWork, work_as
 from prozess.harness.plan.plan import Plan, PlannedClient
@@ -508,7 +508,7 @@ def launch_member(context: LaunchContext) -> Settings:
         commit=group.commit,
         processing_ms=group.processing_ms,
         batch=group.batch,
-        one_by_one=takes_ends(group) and not wants_ends(group),
+        one_by_one=read_one_by_one(group),
         eager=group.protocol == "classic-eager",
         retry_topic=_retry_topic(context, group) if group.hands_on else None,
         copies=copy_rules(context),

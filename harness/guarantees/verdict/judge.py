@@ -207,7 +207,7 @@ def _judge_cell(
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
     # Thousands of partitions, but few things that happened to them.
     happened = dict.fromkeys(what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values())
-    happened_to_readers = [with_plan(one, plan, cell) for one in happened]
+    happened_in_plan = [with_plan(one, plan, cell) for one in happened]
     own_doubts, unasked = cell_doubts(plan, cell, evidence), not_asked(plan, cell)
     contradicted = (*evidence.contradictions.get(cell.cell, ()), *evidence.contradictions.get(NONE, ()))
     ended = not evidence.ended.isdisjoint(cell.partitions)
@@ -246,7 +246,7 @@ def _judge_cell(
             ),
             doubt=doubts[0] if doubts else None,
             beyond=beyond or next(iter(contradicted), None),
-            possible=_possible(anomaly, configuration, happened_to_readers),
+            possible=_possible(anomaly, configuration, happened_in_plan),
         )
         gap = why or _gap(tally, envelopes, rule) if outcome is AnomalyOutcome.UNKNOWN else ""
         judged[anomaly] = CellAnomaly(

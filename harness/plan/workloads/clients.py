@@ -398,7 +398,7 @@ def _verifiable_producers(workload: WorkloadSpec, cells: Sequence[Cell]) -> list
         PlannedClient(
             client=0,
             role="verifiable-producer",
-            name=f"producer-{cell.name}" if not instance else f"producer-{cell.name}-beside",
+            name=f"producer-{cell.name}{'-beside' if instance else ''}",
             partitions=cell.partitions,
             traffic=workload.traffic,
             producer=producer,
