@@ -32,6 +32,7 @@ from prozess.checkers.log.sequences import out_of_sequence
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.log.time_lookups import mistimed
+from prozess.checkers.metadata.illegal import illegal_transition
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
 from prozess.checkers.progress.admin_register import not_linearizable
@@ -166,6 +167,7 @@ _OWN: dict[str, Checker] = {
         CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
         CellChecker(anomaly="stale-controller", kernel=stale_controller, reads_rows=False),
         CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),
+        CellChecker(anomaly="illegal-transition", kernel=illegal_transition, by_partition=_ALONE),
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),
         CellChecker(anomaly="stuck", kernel=stuck, traits=_SENT_TO, by_partition=ByPartition(in_pieces=True)),

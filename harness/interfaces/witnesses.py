@@ -261,6 +261,39 @@ class EpochCase(IntEnum):
     """A consumer got a record of a lower epoch behind one of a higher."""
 
 
+@unique
+class TransitionCase(IntEnum):
+    """Says which rule a change in the controllers' log breaks, as the `case` of witnesses of `illegal-transition`. The rule's
+    words are in `prozess.checkers.metadata`. No case is 1."""
+
+    EPOCH_IS_NOT_NEXT = 2
+    """The leader epoch fell, or grew by more than one."""
+    LEADER_WITHOUT_EPOCH = 3
+    """Another broker leads in the same leader epoch."""
+    LEADER_NOT_IN_SYNC = 4
+    """The leader is not in the ISR."""
+    IN_SYNC_WITHOUT_REPLICA = 5
+    """A broker without a replica is in the ISR, or eligible."""
+    CHANGED_AFTER_ITS_END = 6
+    """A deleted topic was changed."""
+    FENCED_BROKER_LEADS = 7
+    """A broker was fenced, and went on to lead."""
+    UNCLEAN_AND_UNRECORDED = 8
+    """A leader was elected that was neither in sync nor eligible, and the record does not say that it recovers."""
+    RECOVERS_AMONG_OTHERS = 9
+    """A leader recovers, and others are in sync."""
+    RECOVERED_BY_ANOTHER = 10
+    """A leader recovered, and in the same change another one leads."""
+    FENCED_BROKER_JOINS = 11
+    """A fenced broker came into the ISR."""
+    FENCED_BROKER_ELECTED = 12
+    """A fenced broker was elected."""
+    ELIGIBLE_AND_IN_SYNC = 13
+    """A replica is in the ISR, and eligible as well."""
+    ELIGIBLE_FROM_NOWHERE = 14
+    """A replica became eligible that was neither in sync nor eligible before."""
+
+
 # Cases of `mistimed`. The kernel finds them, and no rule distinguishes them.
 
 

@@ -51,7 +51,7 @@ AUDITED = texts_of(
         "shares",
         "copies",
     ),
-    *("leaders", "snapshots", "tiers", "delivery", "progress", "time_lookups"),
+    *("leaders", "transitions", "snapshots", "tiers", "delivery", "progress", "time_lookups"),
 )
 """The texts for a history that was audited."""
 QUERIES = AUDITED.queries

@@ -163,7 +163,7 @@ _FILES = (
     "shares",
     "tiers",
     "keys",
-    *("progress", "time_lookups"),
+    *("progress", "time_lookups", "transitions"),
 )
 
 

@@ -8,6 +8,7 @@ Left out because nothing can bring them about yet: restarted producers that send
 corrupted disks, seeks and resets by the application.
 """
 
+from prozess.harness.guarantees.table.controllers_log import CONTROLLERS_LOG
 from prozess.harness.guarantees.table.groups import GROUPS
 from prozess.harness.guarantees.table.keys import KEYS
 from prozess.harness.guarantees.table.log import COMPACTION, DELIVERY, ERRORS, LOG, STALLS, UNREPORTED
@@ -34,6 +35,7 @@ TABLE: dict[str, Guarantee] = {
         *SHARES,
         *KEYS,
         *QUORUM,
+        *CONTROLLERS_LOG,
         *COPIES,
         *PROGRESS,
         DELIVERY,

@@ -526,7 +526,7 @@ def _cells_text(plan: Plan, control: Control) -> str:
 
 _OF_CONTROLLERS = (
     *("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered"),
-    "not-linearizable",
+    *("not-linearizable", "illegal-transition"),
 )
 NEEDS_NODES = (
     *(*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "remote-left", "uncopied"),

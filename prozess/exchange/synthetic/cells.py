@@ -473,6 +473,7 @@ _COUNTED = (
         "unclean",
         "stuck",
         "leaderless",
+        "illegal-transition",
     ),
     "share-start-regression",
 )
@@ -812,7 +813,11 @@ def base_sequences(cell: GeneratedCell, partition: GeneratedPartition, begin: np
 def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
     """Yields who led and who was in sync; and what brokers reported, where that was planted to go back."""
     counts = {n: int(c[partition.rank]) for n, c in cell.counts.items()}
-    yield _states(partition, [(FIRST_NS - 1, NODES[1], ALL), (FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
+    # Planted first: a leader that is not in sync. It goes on to lead.
+    wrong = range(FIRST_NS - 1 - counts.get("illegal-transition", 0), FIRST_NS - 1)
+    begun = [(now_ns, NODES[1], ALL & ~(1 << NODES[1])) for now_ns in wrong]
+    begun += [(FIRST_NS - 1, NODES[1], ALL), (FIRST_NS, NODES[0], ALL)]
+    yield _states(partition, [*begun, *_elections(cell, counts)])
     answers = len(partition.edits.answered)
     yield {
         "client": np.full(2 * answers, NONE),

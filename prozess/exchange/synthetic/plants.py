@@ -73,6 +73,7 @@ PLANTS: Mapping[str, Plantable] = {
     "unanswered": Plantable("log", every_cell=True),
     "not-linearizable": Plantable("log", every_cell=True),
     "leaderless": Plantable("log"),
+    "illegal-transition": Plantable("log"),
     "stuck": Plantable("log"),
     "unreported": Plantable("log"),
     "snapshot-conflict": Plantable("log", per_partition=45),  # within the first batch: 15 offsets, in each of 3 copies

@@ -35,6 +35,7 @@ from prozess.exchange.synthetic.cells import (
     commits_ahead,
     copies_read_ns,
     fallen_commits,
+    log_positions,
     owner_of,
     second_owner_of,
     spots_of,
@@ -171,6 +172,13 @@ def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     turn = numbers("leaderless")
     epochs = EPOCH + 1 + len(number) + 2 * turn
     yield "leaderless", _witnesses(len(turn), sequence=epochs, reader=NODES[0], begin_ns=cell.waited_ns(turn))
+    number = numbers("illegal-transition")
+    begin_ns = FIRST_NS - 1 - len(number) + number
+    positions = log_positions(begin_ns)
+    yield (
+        "illegal-transition",
+        _witnesses(len(number), sequence=FALLEN_EPOCH, log_offset=positions, reader=NODES[1], begin_ns=begin_ns),
+    )
 
 
 def _fallen_epochs(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[np.ndarray]:

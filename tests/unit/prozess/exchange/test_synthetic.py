@@ -41,6 +41,7 @@ from prozess.harness.interfaces.witnesses import (
     RemoteCase,
     SnapshotCase,
     StallCase,
+    TransitionCase,
 )
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE
@@ -164,6 +165,7 @@ def cases(run, anomaly):
             },
         ),
         ("leaderless", 4, {ProgressCase.LEADER: 4}),
+        ("illegal-transition", 3, {TransitionCase.LEADER_NOT_IN_SYNC: 3}),
         ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
         ("stale-controller", 3, {0: 3}),
         ("not-linearizable", 3, {AdminCase.STALE: 3}),
@@ -251,6 +253,7 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
         "unclean",
         "two-controllers",
         "stale-controller",
+        "illegal-transition",
     }
     fixed |= {"snapshot-conflict", "stalled", "unreported", "not-linearizable"}
     fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved", "share-start-regression"}

@@ -85,7 +85,7 @@ def test_a_clean_run_on_a_cluster_that_is_only_attached_to_is_held_and_names_wha
     )
     assert verdict.sentence == (
         "Held: 1 of 1 cell kept every promise that was judged, with no fault of the trial's own. "
-        "10 guarantees were not judged: diverged, snapshot-conflict, out-of-sequence, under-acknowledged and 6 more."
+        "11 guarantees were not judged: diverged, snapshot-conflict, out-of-sequence, under-acknowledged and 7 more."
     )
     assert "lost" in verdict.decided
 

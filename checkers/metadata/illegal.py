@@ -1,0 +1,48 @@
+"""This kernel holds each change of a partition in the controllers' log against the rules of the KIPs."""
+
+import numpy as np
+
+from prozess.checkers.metadata import kip_101, kip_497, kip_516, kip_631, kip_704, kip_841, kip_966
+from prozess.checkers.metadata.changes import changes_of
+from prozess.harness.interfaces.checking import CellHistory, KernelResult
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses
+
+RULES = tuple(rule for kip in (kip_101, kip_497, kip_516, kip_631, kip_704, kip_841, kip_966) for rule in kip.RULES)
+"""Every rule, in the order of the KIPs."""
+assert len({rule.case for rule in RULES}) == len(RULES), "a case says which rule was broken"
+
+
+def illegal_transition(history: CellHistory) -> KernelResult:
+    """What the controllers' log says of a partition follows from what it stated before, by the rules of the KIPs.
+
+    Source: the words of each rule (`prozess.checkers.metadata`). Counts changes that a rule forbids, once for each such rule
+    (`case`, TransitionCase). Incomplete without the controllers' log.
+
+    Example: leader 1 in epoch 3 with {1, 2} in sync, then leader 3 in epoch 4 with {3}. KIP-101 permits it: the epoch grew by
+    one. KIP-704 does not, unless the record says that 3 recovers: 3 was not in sync.
+
+    Witness: the record at `log_offset` of the controllers' log, of `begin_ns`: `reader` leads in epoch `sequence`; before,
+    `other_client` led in epoch `other_sequence`. O(n log n) for n changes, times brokers of the cluster.
+    """
+    found, judged, reasons = list[np.ndarray](), 0, list[str]()
+    for number, partition in history.partitions.items():
+        table = partition.metadata
+        changes = changes_of(table, history.tables["metadata"])
+        judged += len(changes.rows)
+        if not len(changes.rows):
+            reasons.append(f"the controllers' log says nothing about partition {number}")
+        for rule in RULES:
+            bad = np.flatnonzero(rule.forbids(changes))
+            columns: dict[str, np.ndarray | int] = {
+                "partition": number,
+                "case": int(rule.case),
+                "log_offset": table["log_position"][changes.rows[bad]],
+                "begin_ns": changes.time_ns[bad],
+                "reader": changes.after.leader[bad],
+                "other_client": changes.before.leader[bad],
+                "sequence": changes.after.epoch[bad],
+                "other_sequence": changes.before.epoch[bad],
+            }
+            found.append(make_witnesses(len(bad), columns))
+    witnesses = join_witnesses(found)
+    return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)

@@ -1,0 +1,118 @@
+-- The second opinion on changes in the controllers' log that no KIP permits.
+
+--- view broker_record
+-- What the log says of each broker, at the greatest time that it had come to. KRaft's controllers register a broker as a fenced one.
+with stated as (
+    select world, node, log_position, row, kind,
+           lead(kind) over (partition by world order by log_position, row) as kind_behind,
+           lead(node) over (partition by world order by log_position, row) as node_behind,
+           lead(log_position) over (partition by world order by log_position, row) as position_behind,
+           max(time_ns) over (partition by world order by log_position, row) as at_ns
+    from metadata
+    where source = {TRUTH} and kind in (
+        {MetadataKind.BROKER_REGISTERED}, {MetadataKind.BROKER_FENCED},
+        {MetadataKind.BROKER_UNFENCED}
+    )
+),
+kraft as (
+    select distinct world, node from stated
+    where kind = {MetadataKind.BROKER_REGISTERED} and kind_behind = {MetadataKind.BROKER_FENCED}
+      and node_behind = node and position_behind = log_position and node between 0 and 62
+)
+select s.world, s.node, s.log_position, s.row, s.at_ns, s.kind = {MetadataKind.BROKER_UNFENCED} as free,
+       lag(s.kind) over (partition by s.world, s.node order by s.log_position, s.row) = {MetadataKind.BROKER_UNFENCED}
+           as was_free
+from stated s join kraft k on k.world = s.world and k.node = s.node
+
+--- view change
+-- Each change of a partition beside the one before it, of the same topic.
+with own as (
+    select m.*, f.world as of_world,
+           max(m.time_ns) over (partition by m.partition order by m.log_position, m.row) as own_ns
+    from metadata m join fact_partitions f on f.partition = m.partition
+    where m.source = {TRUTH} and m.kind in ({OF_PARTITION}, {DELETED})
+),
+timed as (
+    select o.partition, o.row, any_value(o.of_world) as world, any_value(o.log_position) as log_position,
+           any_value(o.topic_id_high) as topic_id_high, any_value(o.topic_id_low) as topic_id_low,
+           any_value(o.leader) as leader, any_value(o.leader_epoch) as epoch, any_value(o.isr) as isr,
+           any_value(o.elr) as elr, any_value(o.replicas) as replicas, any_value(o.recovering) = 1 as recovering,
+           any_value(o.kind) = {DELETED} as ended,
+           greatest(any_value(o.own_ns), coalesce(max(b.at_ns), any_value(o.own_ns))) as at_ns
+    from own o left join broker_record b on b.world = o.of_world and b.log_position <= o.log_position
+    group by o.partition, o.row
+)
+select *,
+       lag(leader) over w as leader_before, lag(epoch) over w as epoch_before, lag(isr) over w as isr_before,
+       lag(elr) over w as elr_before, lag(replicas) over w as replicas_before, lag(recovering) over w as recovering_before,
+       lag(ended) over w as ended_before, lead(at_ns) over w as until_ns
+from timed
+window w as (partition by partition, topic_id_high, topic_id_low order by log_position, row)
+
+--- view fenced_then
+-- The brokers that were fenced right before a change, and of which no record of the same time says otherwise.
+with before as (
+    select c.partition, c.row, b.world, b.node, max_by(b.free, struct(b.log_position, b.row)) as free
+    from change c join broker_record b on b.world = c.world and b.at_ns < c.at_ns
+    group by c.partition, c.row, b.world, b.node
+),
+known as (select distinct world, node from broker_record)
+select c.partition, c.row, k.node
+from change c join known k on k.world = c.world
+left join before b on b.partition = c.partition and b.row = c.row and b.node = k.node
+where not coalesce(b.free, false) and not exists (
+    select 1 from broker_record n
+    where n.world = c.world and n.node = k.node and n.at_ns = c.at_ns and n.free
+)
+
+--- anomaly illegal-transition
+with broken as (
+    select c.*, {TransitionCase.EPOCH_IS_NOT_NEXT} as `case` from change c
+    where not ended and epoch_before is not null and epoch - epoch_before not in (0, 1)
+    union all
+    select c.*, {TransitionCase.LEADER_WITHOUT_EPOCH} from change c
+    where not ended and leader != leader_before and epoch = epoch_before
+    union all
+    select c.*, {TransitionCase.LEADER_NOT_IN_SYNC} from change c
+    where not ended and leader >= 0 and (isr >> leader) & 1 = 0
+    union all
+    select c.*, {TransitionCase.IN_SYNC_WITHOUT_REPLICA} from change c
+    where not ended and replicas != 0 and (isr | elr) & ~replicas != 0
+    union all
+    select c.*, {TransitionCase.CHANGED_AFTER_ITS_END} from change c where ended_before
+    union all
+    select c.*, {TransitionCase.FENCED_BROKER_LEADS} from change c
+    where not ended and exists (
+        select 1 from broker_record b
+        where b.world = c.world and b.node = c.leader and not b.free and coalesce(b.was_free, true)
+          and b.at_ns > c.at_ns and (c.until_ns is null or b.at_ns < c.until_ns)
+    )
+    union all
+    select c.*, {TransitionCase.UNCLEAN_AND_UNRECORDED} from change c
+    where leader >= 0 and leader != leader_before and not recovering
+      and exists (select 1 from broker_record b where b.world = c.world)
+      and ((isr_before | elr_before | if(replicas_before & ~replicas != 0, isr, 0)) >> leader) & 1 = 0
+    union all
+    select c.*, {TransitionCase.RECOVERS_AMONG_OTHERS} from change c
+    where not ended and recovering and bit_count(isr) > 1
+    union all
+    select c.*, {TransitionCase.RECOVERED_BY_ANOTHER} from change c
+    where leader >= 0 and leader != leader_before and recovering_before and not recovering
+    union all
+    select c.*, {TransitionCase.FENCED_BROKER_JOINS} from change c
+    where not ended and exists (
+        select 1 from fenced_then f
+        where f.partition = c.partition and f.row = c.row and ((c.isr & ~c.isr_before) >> f.node) & 1 = 1
+    )
+    union all
+    select c.*, {TransitionCase.FENCED_BROKER_ELECTED} from change c
+    where leader >= 0 and leader != leader_before and exists (
+        select 1 from fenced_then f where f.partition = c.partition and f.row = c.row and f.node = c.leader
+    )
+    union all
+    select c.*, {TransitionCase.ELIGIBLE_AND_IN_SYNC} from change c where not ended and isr & elr != 0
+    union all
+    select c.*, {TransitionCase.ELIGIBLE_FROM_NOWHERE} from change c
+    where not ended and elr & ~(isr_before | elr_before) != 0
+)
+select partition, `case`, log_position as log_offset, epoch as sequence from broken
