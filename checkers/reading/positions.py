@@ -337,6 +337,7 @@ def _silences(
         start_ns = max(int(times[gap]), int(since_ns[unread]))
         if life.level is Isolation.READ_COMMITTED:
             start_ns = max(start_ns, _held_until(history, index, partition, int(log.offset[unread])))
+            start_ns = _stable_from(history, partition, int(log.offset[unread]), (start_ns, int(times[gap + 1])))
         wait, row = (start_ns, int(times[gap + 1])), int(log.rows[unread])
         found += witness_of(partition, row, life.client, life.beats, wait, STALLED_NS, named=False)
     return found
@@ -356,6 +357,7 @@ def _asked(history: CellHistory, index: CellIndex, partition: PartitionIndex) ->
         for unread, (begin_ns, end_ns) in silences_of(history, partition, log, since_ns, reader):
             if committed:
                 begin_ns = max(begin_ns, _held_until(history, index, partition, int(log.offset[unread])))
+                begin_ns = _stable_from(history, partition, int(log.offset[unread]), (begin_ns, end_ns))
             wait, row, beats = (begin_ns, end_ns), int(log.rows[unread]), _beats(history, reader.client)
             mine += witness_of(partition, row, reader.client, beats, wait, reader.bound_ns, named=True)
     return found
@@ -394,6 +396,21 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
 
 
 # The last stable offset.
+
+
+def _stable_from(history: CellHistory, partition: PartitionIndex, offset: int, wait: tuple[int, int]) -> int:
+    """Returns from when in this time leaders reported a last stable offset above `offset`. While they report a lower one,
+    a reader at read_committed is given nothing there, and what stands still is the last stable offset.
+
+    Example: 130 at 15, 16, … 69 s, and 140 at 70 s. Offset 134 could be read from 70 s on. If 140 was never reported in this
+    time: from 69 s on. If nothing was, or 140 first: from the beginning."""
+    time_ns, stable = _series(history.tables["leader_offsets"], "last_stable_offset", partition.partition)
+    first, last = np.searchsorted(time_ns, [wait[0], wait[1]])
+    reported = np.asarray(stable[first:last]) > offset
+    if not len(reported) or reported[0]:
+        return wait[0]
+    above = int(np.argmax(reported)) if reported.any() else len(reported) - 1
+    return int(time_ns[first + above])
 
 
 def _stable_offsets(history: CellHistory, index: CellIndex, partition: PartitionIndex) -> np.ndarray:

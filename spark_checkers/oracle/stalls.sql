@@ -145,9 +145,18 @@ from (
         on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence and not l.unreadable
 )
 
+--- fragment stable_from
+-- From when leaders reported a last stable offset above what is wanted, if at first they reported none.
+case when min_by(s.value, struct(s.time_ns, s.row)) <= u.log_offset
+     then coalesce(min(if(s.value > u.log_offset, s.time_ns, null)), max(s.time_ns)) else u.begin_ns end
+
+--- view stable_report
+-- The last stable offsets that leaders reported.
+{series(last_stable_offset)}
+
 --- view unread
 -- What they were waiting for: the first record beyond that, and since when it was there to be read.
-select u.world, u.client, u.partition, u.bound_ns, u.asked, u.first.log_offset, u.first.sender, u.first.sequence,
+select u.world, u.client, u.level, u.partition, u.bound_ns, u.asked, u.first.log_offset, u.first.sender, u.first.sequence,
        u.next_ns as end_ns, greatest(u.time_ns, u.first.since_ns, max(h.until_ns)) as begin_ns
 from (
     select w.world, w.client, w.level, w.partition, w.bound_ns, w.asked, w.time_ns, w.next_ns,
@@ -162,11 +171,11 @@ from (
 left join holding h
     on h.partition = u.partition and u.level = {COMMITTED}
     and (h.log_offset <= u.first.log_offset or h.log_offset = {NONE})
-group by u.world, u.client, u.partition, u.bound_ns, u.asked, u.first, u.time_ns, u.next_ns
+group by u.world, u.client, u.level, u.partition, u.bound_ns, u.asked, u.first, u.time_ns, u.next_ns
 
 --- anomaly stalled
-with stretch as (
-    select u.world, u.client, u.partition, u.bound_ns, u.log_offset, u.sender, u.sequence,
+with stretch_asked as (
+    select u.world, u.client, u.level, u.partition, u.bound_ns, u.log_offset, u.sender, u.sequence,
            greatest(u.begin_ns, a.begin_ns) as begin_ns, least(u.end_ns, a.end_ns) as end_ns
     from unread u
     join (
@@ -174,8 +183,17 @@ with stretch as (
     ) a on a.world = u.world and a.client = u.client and a.kind = u.asked
     where least(u.end_ns, a.end_ns) - greatest(u.begin_ns, a.begin_ns) >= u.bound_ns
 ),
+stretch as (
+    -- What stands still is the last stable offset, as long as leaders report none above what the reader wants.
+    select u.world, u.client, u.partition, u.bound_ns, u.log_offset, u.sender, u.sequence, u.end_ns,
+           {stable_from} as begin_ns
+    from stretch_asked u
+    left join stable_report s
+        on s.partition = u.partition and u.level = {COMMITTED} and s.time_ns >= u.begin_ns and s.time_ns < u.end_ns
+    group by u.world, u.client, u.partition, u.bound_ns, u.log_offset, u.sender, u.sequence, u.begin_ns, u.end_ns
+    having u.end_ns - {stable_from} >= u.bound_ns
+),
 {longest_awake},
-stable as ({series(last_stable_offset)}),
 high as ({series(high_watermark)}),
 still as (
     select partition, value, min(time_ns) as from_ns, max(time_ns) as to_ns
@@ -183,7 +201,7 @@ still as (
         select *, sum(moved) over (partition by partition order by time_ns, row) as island from (
             select *, case when value = lag(value) over (partition by partition order by time_ns, row)
                       then 0 else 1 end as moved
-            from stable
+            from stable_report
         )
     )
     group by partition, value, island

@@ -51,19 +51,11 @@ window w as (partition by partition, topic_id_high, topic_id_low order by log_po
 
 --- view fenced_then
 -- The brokers that were fenced right before a change, and of which no record of the same time says otherwise.
-with before as (
-    select c.partition, c.row, b.world, b.node, max_by(b.free, struct(b.log_position, b.row)) as free
-    from change c join broker_record b on b.world = c.world and b.at_ns < c.at_ns
-    group by c.partition, c.row, b.world, b.node
-),
-known as (select distinct world, node from broker_record)
-select c.partition, c.row, k.node
-from change c join known k on k.world = c.world
-left join before b on b.partition = c.partition and b.row = c.row and b.node = k.node
-where not coalesce(b.free, false) and not exists (
-    select 1 from broker_record n
-    where n.world = c.world and n.node = k.node and n.at_ns = c.at_ns and n.free
-)
+select c.partition, c.row, b.node
+from change c join broker_record b on b.world = c.world
+group by c.partition, c.row, b.node
+having not coalesce(max_by(b.free, if(b.at_ns < c.at_ns, struct(b.log_position, b.row), null)), false)
+   and not max(b.at_ns = c.at_ns and b.free)
 
 --- anomaly illegal-transition
 with broken as (

@@ -30,7 +30,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 13_680,
+    "checkers": 13_700,
     "clusters": 21_500,
     "harness": 39_660,
     "nemesis": 5_060,
@@ -41,7 +41,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_115,
+    "spark_checkers": 6_125,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -132,6 +132,22 @@ def test_a_last_stable_offset_that_stands_still_below_the_watermark_is_found():
     assert found(fine) == []
 
 
+@pytest.mark.parametrize(
+    ("first_above_s", "expected"),
+    [(0, [1.0]), (10, [10.0]), (25, []), (None, [])],
+    ids=["from the beginning", "while there is time", "too late", "never"],
+)
+def test_a_reader_is_blamed_for_what_is_stable_alone(first_above_s, expected):
+    """Seen in a matrix: a transaction that its coordinator had forgotten was ended after 55 s. The reader, which was given its
+    record 16 s later, was blamed for all of it."""
+    over = ended(PRODUCER, 0, Outcome.OK, begun_ns=0, completed_ns=ns(0.5))
+    above = 99 if first_above_s is None else first_above_s
+    stable = [("last_stable_offset", t, 3 if t >= above else 1) for t in range(40)]
+    made = cell((1, 0), until=40, client=READER_COMMITTED, transactions=[over], stable=stable)
+    assert [begin for _, begin, _, case in found(made) if case == StallCase.READER] == pytest.approx(expected)
+    assert len(found(cell((1, 0), until=40, transactions=[over], stable=stable))) == 1, "it reads what is not committed"
+
+
 # --- what the table makes of it ---------------------------------------------------------------------------------------
 
 NEW = CellConfiguration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
