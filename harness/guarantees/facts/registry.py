@@ -93,6 +93,11 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "which takes the end of a partition for a record",
         lambda c: yes_if(c.ends_are_stored),
     ),
+    "topic ids are forgotten": Fact(
+        "members are of Kafka's Java client to 2.8.1, or of 3.0.0, which forgets the id of a topic that it sees missing, and "
+        "not the epochs of its leaders",
+        lambda c: yes_if(c.forgets_topic_ids),
+    ),
     "one beyond": Fact(
         "the committed offset is the one behind the member's position", could=lambda _: Tristate.UNKNOWN
     ),

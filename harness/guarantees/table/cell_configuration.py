@@ -44,6 +44,8 @@ class CellConfiguration:
     """Members name topics in their commits, not the ids of topics (OffsetCommit before version 10)."""
     ends_are_stored: bool = False
     """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
+    forgets_topic_ids: bool = False
+    """Members are of a Java client that takes a topic which it saw missing by the epochs of its name (KAFKA-13488)."""
     crcs_unchecked: bool = False
     """The group's members give on what they read without comparing its checksum."""
     resets_to_latest: bool = False
@@ -88,6 +90,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         commits_first=group is not None and commits_first(group),
         commits_by_name=group is not None and commits_by_name(group, parse_version(kafka_version)),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
+        forgets_topic_ids=group is not None and forgets_topic_ids(group, parse_version(kafka_version)),
         crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
         resets_to_latest=group is not None and group.auto_offset_reset == "latest",
         other_assignor=group is not None and has_other_assignor(group),
@@ -148,6 +151,13 @@ def commits_by_name(group: GroupConfiguration, brokers: Version | None) -> bool:
     """librdkafka 2.16 sends at most version 9 of OffsetCommit; Java and brokers know 10 since 4.2. [KAFKA-14690]"""
     client = parse_version(group.client_version) or brokers
     return group.client == "librdkafka" or any(v is not None and v < COMMITS_BY_ID for v in (client, brokers))
+
+
+def forgets_topic_ids(group: GroupConfiguration, brokers: Version | None) -> bool:
+    """Does the members' client compare leader epochs with those of a topic whose id it has forgotten? [KAFKA-13488, fixed in
+    2.8.2, 3.0.1 and 3.1.0]"""
+    version = parse_version(group.client_version) or brokers
+    return group.client == "java" and version is not None and (version < (2, 8, 2) or (3,) <= version < (3, 0, 1))
 
 
 def parse_version(text: str | None) -> Version | None:

@@ -5,6 +5,7 @@ administrator, share groups; KAFKA-20634 (a commit dropped while its partition c
 apart by.
 """
 
+from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.guarantees.table.rules import (
     Guarantee,
     Rule,
@@ -312,6 +313,17 @@ _ORPHANED = Guarantee(
             change="a shorter session.timeout.ms",
             source="KIP-62, session.timeout.ms; KIP-394: a member that joins without an id gets a new one; "
             "GroupMetadataManager, loading a classic group schedules its members' heartbeats anew",
+        ),
+        Rule(
+            id="orphaned/KAFKA-13488",
+            effect=RuleEffect.DEFECT,
+            when=("topic ids are forgotten", "led elsewhere below the epochs before"),
+            perhaps=("topic ids are forgotten", "led elsewhere below the epochs before"),
+            label="KAFKA-13488",
+            reason="the topic was made again under its name, and its leader epochs began at 0 again: members that saw it "
+            "missing refuse the metadata of its partitions, and whoever assigns partitions knows none",
+            source="KAFKA-13488; Metadata.updateLatestMetadata of 3.0.0 and 3.0.1",
+            defect=DEFECTS["KAFKA-13488"].description,
         ),
     ),
 )

@@ -65,6 +65,13 @@ DEFECTS: Mapping[str, Defect] = {
             "that was made again with leader epoch 0 after 1, led by another broker",
         ),
         Defect(
+            id="KAFKA-13488",
+            owner="java",
+            fixed="in 2.8.2, 3.0.1 and 3.1.0",
+            source="KAFKA-13488; apache/kafka pull request 11552: of a missing topic a client forgets the id, and not "
+            "the epochs of its leaders, so it refuses the metadata of the next topic of that name",
+        ),
+        Defect(
             id="KAFKA-14034",
             owner="java",
             newest="4.4.0",

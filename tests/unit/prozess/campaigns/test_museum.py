@@ -138,7 +138,10 @@ def test_every_exhibit_names_two_releases_that_its_plans_have():
         assert one.trial.expects == "violated"
         plans = [make_plan(load_trial(job.trial, dict(job.settings)), seed=1) for job in one.jobs([1])]
         features = [[f"{name}={level}" for name, level in plan.variant.features.items()] for plan in plans]
-        versions = [f"{plan.variant} {plan.steps} {levels}" for plan, levels in zip(plans, features, strict=True)]
+        versions = [
+            f"{plan.variant} {plan.steps} {levels} {plan.libraries}"
+            for plan, levels in zip(plans, features, strict=True)
+        ]
         if one.exhibit.in_one_run:
             (plan,) = plans
             values = {value for cell in plan.cells for value in cell.axes.values()}

@@ -9,6 +9,7 @@ import pytest
 from prozess.checkers.log.leadership import unclean, watermark_regression
 from prozess.clusters.files.zookeeper_log import Transaction, TreeReplay, ZooKeeperOperation
 from prozess.clusters.protocol import zookeeper
+from prozess.harness.config.configuration import GroupConfiguration
 from prozess.harness.guarantees.evidence.ground_truth import joined_timelines, timelines
 from prozess.harness.guarantees.facts.retention import (
     led_elsewhere_below,
@@ -17,8 +18,12 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted,
 )
 from prozess.harness.guarantees.facts.truncation import cutoff
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, forgets_topic_ids
+from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces.checking import PartitionHistory
+from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.recording.topic_lives import lives_of
 from prozess.harness.schema import METADATA, NONE, MetadataKind, ObservationKind
 from prozess.harness.verdict import AnomalyOutcome
@@ -255,6 +260,37 @@ def test_a_client_that_compares_leader_epochs_does_not_find_another_leader_below
 
 def test_a_topic_with_one_life_leads_nobody_astray():
     assert one(led_elsewhere_below(envelope(MADE_ANEW[:1]), sent(4, 70))) == NOT_SO
+
+
+@pytest.mark.parametrize(
+    ("again", "forgets", "label"),
+    [
+        (MADE_ANEW[2], True, "KAFKA-13488"),
+        (MADE_ANEW[2], False, None),
+        (state(9, 0, 1, 0, (1, 2, 3)) | OTHER, True, None),
+    ],
+)
+def test_a_partition_without_an_owner_is_ascribed_to_clients_that_forget_ids_of_topics(again, forgets, label):
+    members = CellConfiguration(
+        acks="all", idempotent=True, retries=True, several_in_flight=True, forgets_topic_ids=forgets
+    )
+    made = envelope([*MADE_ANEW[:2], again], acks="all")
+    found = evaluate_witnesses("orphaned", members, made, sent(20, 70, client=NONE, case=GroupCase.NO_CAUSE))
+    assert found.judgement.tolist() == [Judgement.FORBIDDEN]
+    rule = int(found.rule[0])
+    assert (TABLE["orphaned"].rules[rule].label if rule >= 0 else None) == label
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "brokers", "expected"),
+    [
+        ("java", "2.8.1", (4, 4, 0), True), ("java", "2.8.2", (4, 4, 0), False), ("java", "3.0.0", (4, 4, 0), True),
+        ("java", "3.0.1", (4, 4, 0), False), ("java", "3.1.0", (4, 4, 0), False), ("java", None, (3, 0, 0), True),
+        ("java", None, None, False), ("librdkafka", None, (3, 0, 0), False),
+    ],
+)  # fmt: skip
+def test_which_clients_forget_ids_of_topics_goes_by_their_version(client, version, brokers, expected):
+    assert forgets_topic_ids(GroupConfiguration(client=client, client_version=version), brokers) is expected
 
 
 def test_a_loss_that_consumers_saw_while_the_topic_was_there_is_not_excused_by_its_deletion_afterwards():
