@@ -350,17 +350,19 @@ class MatrixLayout:
             made = made.model_copy(update={"controls": tuple(there)})
         return make_plan(made, seed=trial.seed)
 
-    def check(self) -> None:
-        """Raises BadInput if a step selects cells that are all in other trials, before the first trial runs. Each schedule is
-        planned once with each share of the cells."""
+    def check(self, refuse: RefuseImpossible | None = None) -> None:
+        """Raises BadInput before the first trial runs: if a step selects cells that are all in other trials, or if `refuse`
+        does. Each schedule is planned once with each share of the cells."""
         for trial in {(t.row[SCHEDULE], t.part, t.parts): t for t in self.trials}.values():
             try:
-                self.plan(trial)
+                made = self.plan(trial)
             except BadInput as error:
                 raise BadInput(
                     f"{self.matrix.source}, trial {trial.number}: {error} They may be in another share of the cells than "
                     f"{trial.part + 1} of {trial.parts}: change matrix.cells_per_trial, or the step's `cells`."
                 ) from error
+            if refuse is not None:
+                refuse(made)
 
     def _why_not(self, row: Mapping[str, str]) -> str | None:
         if reason := next((e.reason for e in self.matrix.spec.exclude if selects(e.when, row)), None):

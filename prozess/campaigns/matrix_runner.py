@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prozess.app.run.outside_sandbox import check_capabilities, isolation_of
+from prozess.app.run.outside_sandbox import check_capabilities, isolation_of, refuse_plan
 from prozess.app.webhook import Webhook, trials_message
 from prozess.campaigns.campaign_plan import (
     ALL_TRIALS,
@@ -36,6 +36,7 @@ from prozess.campaigns.matrix_layout import (
     MATRIX_FILE,
     BegunMatrix,
     MatrixLayout,
+    RefuseImpossible,
     load_matrix,
     read_matrix_file,
 )
@@ -78,7 +79,7 @@ def run_matrix(
     directory = CampaignDirectory(path)
     if directory.is_there:
         refuse_strangers(directory, trust=False, what="matrix")
-    begin_matrix(layout, directory, shard)
+    begin_matrix(layout, directory, shard, lambda plan: refuse_plan(plan, isolation="auto"))
     before = directory.attempts()
     limit_s = None if seconds is None else seconds + sum(attempt.took_s for attempt in before)
     print_known("matrix", path, before, sum(shard.has(trial.number) for trial in layout.trials))
@@ -113,8 +114,14 @@ def run_matrix_on_spark(layout: MatrixLayout, location: str, asked: "MatrixReque
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
 
 
-def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shard = ALL_TRIALS) -> None:
-    """Writes matrix.json and campaign.json into a new directory. BadInput if there is something else."""
+def begin_matrix(
+    layout: MatrixLayout,
+    directory: CampaignDirectory,
+    shard: Shard = ALL_TRIALS,
+    refuse: RefuseImpossible | None = None,
+) -> None:
+    """Writes matrix.json and campaign.json into a new directory. BadInput if there is something else. `refuse`: raises it if
+    this machine lacks what a plan needs."""
     begun, campaign = _begun(layout, shard)
     if directory.is_there:
         if read_matrix_file(directory.path) != begun:
@@ -128,7 +135,7 @@ def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shar
                 "or another directory to --run."
             )
         return
-    layout.check()
+    layout.check(refuse)
     if directory.path.exists() and any(path.name not in _LEFT_BY_BEGIN for path in directory.path.iterdir()):
         raise BadInput(
             f"--run {directory.path}: this directory holds something else. Give a new one, or one of this matrix."

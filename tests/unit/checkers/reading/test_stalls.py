@@ -138,8 +138,8 @@ def test_a_last_stable_offset_that_stands_still_below_the_watermark_is_found():
     ids=["from the beginning", "while there is time", "too late", "never"],
 )
 def test_a_reader_is_blamed_for_what_is_stable_alone(first_above_s, expected):
-    """Seen in a matrix: a transaction that its coordinator had forgotten was ended after 55 s. The reader, which was given its
-    record 16 s later, was blamed for all of it."""
+    """Seen in a matrix: a transaction that its coordinator had forgotten was ended after 55 s. The reader, which was given
+    its record 16 s later, was blamed for all of it."""
     over = ended(PRODUCER, 0, Outcome.OK, begun_ns=0, completed_ns=ns(0.5))
     above = 99 if first_above_s is None else first_above_s
     stable = [("last_stable_offset", t, 3 if t >= above else 1) for t in range(40)]

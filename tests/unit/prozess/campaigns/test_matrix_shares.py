@@ -2,7 +2,9 @@
 
 import pytest
 
+from prozess.campaigns.campaign_plan import CampaignDirectory
 from prozess.campaigns.matrix_layout import MatrixLayout, parse_matrix
+from prozess.campaigns.matrix_runner import begin_matrix
 from prozess.harness.errors import BadInput
 
 
@@ -31,3 +33,12 @@ def test_a_step_whose_cells_are_in_another_share_is_refused_with_the_way_out():
 
 def test_a_matrix_whose_steps_find_cells_in_every_share_is_accepted():
     layout_of({"workload": "log"}).check()
+
+
+def test_what_this_machine_lacks_is_stated_once_and_no_trial_begins(tmp_path):
+    def lacks(plan):
+        raise BadInput(f"{plan.trial} needs JPype.")
+
+    with pytest.raises(BadInput, match=r"needs JPype\."):
+        begin_matrix(layout_of({"workload": "log"}), CampaignDirectory(tmp_path / "results"), refuse=lacks)
+    assert not (tmp_path / "results").exists()
