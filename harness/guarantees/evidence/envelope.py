@@ -155,11 +155,18 @@ def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, App
 
 def older_epoch_from(replicas: Mapping[str, np.ndarray], partition: int, epoch_starts: Mapping[int, int]) -> int:
     """The first offset at which a copy has, at the end, a batch of an older leader epoch where a newer one had begun already:
-    logs hold their epochs in ascending order. NONE = nowhere. [KIP-101]"""
+    logs hold their epochs in ascending order. NONE = nowhere. [KIP-101]
+
+    `epoch_starts` is what the checkpoints say. A broker that appends an older epoch strikes the newer ones out of its own, so
+    the batches say it, too. [LeaderEpochFileCache.assign: "caused truncation of conflicting entries"]"""
     rows = np.flatnonzero((replicas["partition"] == partition) & (replicas["step"] == NONE))
-    epochs, starts = np.array(sorted(epoch_starts.items()), dtype=np.int64).reshape(-1, 2).T
-    if not len(rows) or not len(epochs):
+    epochs, starts = np.array(list(epoch_starts.items()), dtype=np.int64).reshape(-1, 2).T
+    epochs = np.append(epochs, replicas["leader_epoch"][rows])
+    starts = np.append(starts, replicas["base_offset"][rows])
+    if not len(rows):
         return NONE
+    order = np.argsort(epochs)
+    epochs, starts = epochs[order], starts[order]
     # From each epoch on, the least start of it and of those above; behind the last one no offset is reached.
     least = np.append(np.minimum.accumulate(starts[::-1])[::-1], np.iinfo(np.int64).max)
     newer = least[np.searchsorted(epochs, replicas["leader_epoch"][rows], side="right")]

@@ -604,6 +604,11 @@ FACTS: Mapping[str, Fact] = {
         "and then it led in an epoch that began without the record",
         could=lambda h: possibly(h.moved),
     ),
+    "cut though its leader had it, then led without it": Fact(
+        "a replica that was in sync says in its own log that it cut the record off after its acknowledgement by acks=all, "
+        "under a later leader that had it by its own log, and then it led in an epoch that began without the record",
+        could=lambda h: possibly(h.moved),
+    ),
     "markers refused": Fact(
         "a broker says in its own log that it refused WriteTxnMarkers meanwhile, because it does not know the version",
         could=lambda h: possibly(h.several_releases),

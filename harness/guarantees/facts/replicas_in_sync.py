@@ -13,7 +13,7 @@ import numpy as np
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election
-from prozess.harness.guarantees.facts.server_logs import AT_ONCE_NS, cut_under
+from prozess.harness.guarantees.facts.server_logs import AT_ONCE_NS, cut_though_its_leader_had_it, cut_under
 from prozess.harness.guarantees.facts.truncation import epochs_above
 from prozess.harness.guarantees.logic import TRUE, UNKNOWN, Truth, any_true, as_truth, constant
 from prozess.harness.schema import MISSING, Tristate
@@ -74,6 +74,23 @@ def cut_by_the_leader_that_acknowledged_it(envelope: Envelope, witnesses: np.nda
     return np.where(proven == TRUE, TRUE, UNKNOWN).astype(np.int8)
 
 
+def cut_though_its_leader_had_it_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A replica in sync says in its own log that it cut off, after its acknowledgement by acks=all, a record that its leader
+    of that time had, and it began to lead without the record. Only an answer that it had asked for in an older epoch orders
+    that. Unknown where their logs were not read. [KAFKA-18991]"""
+    if envelope.acks != "all":
+        return constant(UNKNOWN, len(witnesses))
+
+    def as_left(election: Election, acknowledged_ns: np.ndarray) -> np.ndarray:
+        found = cut_though_its_leader_had_it(envelope, election, acknowledged_ns, witnesses["log_offset"])
+        found &= envelope.timeline.in_sync_until(election.leader, acknowledged_ns) >= election.time_ns
+        return found
+
+    # A record may be sent again, and be acknowledged in a later epoch than it was written in. Elections count from then on.
+    proven = _led_without(envelope, witnesses, as_left, sent_again=True)
+    return np.where(proven == TRUE, TRUE, UNKNOWN).astype(np.int8)
+
+
 def registered_anew_then_led_without_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A broker that had registered anew since the acknowledgement, and so had been started again, began to lead without the
     record. A leader that knows its state before that takes it back into the ISR. [KAFKA-14617; KIP-903]"""
@@ -106,9 +123,10 @@ def rejoined_with_nothing_then_led_without_it(envelope: Envelope, witnesses: np.
     return np.where(proven == TRUE, TRUE, UNKNOWN).astype(np.int8)
 
 
-def _led_without(envelope: Envelope, witnesses: np.ndarray, as_left: OfElection) -> Truth:
+def _led_without(envelope: Envelope, witnesses: np.ndarray, as_left: OfElection, *, sent_again: bool = False) -> Truth:
     """Says whether an election is as `as_left` wants it, of those from the record's epoch to the first in the log that began
-    without it. Unknown where nobody can say which elections these are."""
+    without it. Unknown where nobody can say which elections these are: that may be so unless the record was sent in the
+    epoch in which it was acknowledged, or `sent_again` says that it may be older."""
     timeline, acknowledged_ns = envelope.timeline, or_never(witnesses["end_ns"])
     begun_ns = envelope.begun_ns(witnesses)
     if not timeline.known or not len(witnesses):
@@ -118,7 +136,8 @@ def _led_without(envelope: Envelope, witnesses: np.ndarray, as_left: OfElection)
     above = epochs_above(envelope, epoch)
     if above is None:
         return constant(UNKNOWN, len(witnesses))
-    known = (witnesses["end_ns"] != MISSING) & (before >= 0) & (epoch == timeline.leader_epoch[np.maximum(before, 0)])
+    known = (witnesses["end_ns"] != MISSING) & (before >= 0)
+    known &= sent_again | (epoch == timeline.leader_epoch[np.maximum(before, 0)])
     parts = [
         as_truth((epoch < election.epoch) & (election.epoch <= above) & as_left(election, acknowledged_ns))
         for election in timeline.elections

@@ -51,6 +51,34 @@ def cut_under(
     return found
 
 
+def cut_though_its_leader_had_it(
+    envelope: Envelope, election: Election, acknowledged_ns: np.ndarray, offset: np.ndarray
+) -> np.ndarray:
+    """Returns bool[k]: the broker that was elected had cut these records off by its own log, under a later leader than
+    acknowledged them, and that leader had them: it was in sync from their acknowledgement on, had not been started again,
+    and its own log was read and names no such cut. Records of acks=all alone are meant: whoever is in sync has them."""
+    timeline, found = envelope.timeline, np.zeros(len(offset), dtype=bool)
+    if election.leader not in envelope.logs_read or not times_are_known(envelope):
+        return found
+    acknowledged_in = timeline.leader_epoch[np.maximum(timeline.index_at(acknowledged_ns), 0)]
+    cuts = list(zip(*(part.tolist() for part in envelope.truncations), strict=True))
+    for node, time_ns, cut_at in cuts:
+        row = int(timeline.index_at(np.asarray(time_ns)))
+        leader = int(timeline.leader[row]) if row >= 0 else NONE
+        if node != election.leader or time_ns > election.time_ns or leader in (NONE, node):
+            continue
+        whole = leader in envelope.logs_read
+        had_it = whole & (timeline.in_sync_until(leader, acknowledged_ns) >= time_ns)
+        for at_ns in envelope.registrations.get(leader, np.empty(0, dtype=np.int64)).tolist():
+            had_it &= (at_ns < acknowledged_ns - envelope.error_ns) | (at_ns > time_ns + envelope.error_ns)
+        for other, at_ns, others_at in cuts:
+            if other == leader and at_ns <= time_ns:
+                had_it &= (at_ns < acknowledged_ns - AT_ONCE_NS) | (others_at > offset)
+        cut = (acknowledged_in < int(timeline.leader_epoch[row])) & (acknowledged_ns <= time_ns) & (cut_at <= offset)
+        found |= had_it & cut & (offset != NONE)
+    return found
+
+
 def markers_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A broker wrote into its log, while the witness waited, that it does not know the version of WriteTxnMarkers that a
     coordinator sent: so it has no marker. Not so if the logs of all brokers were read and have none. [KAFKA-20322]"""

@@ -13,6 +13,7 @@ from prozess.harness.guarantees.facts.happened import Happened, yes_if
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.replicas_in_sync import (
     cut_by_the_leader_that_acknowledged_it,
+    cut_though_its_leader_had_it_then_led_without_it,
     followed_a_change_then_led_without_it,
     followed_its_new_leader_then_led_without_it,
     registered_anew_then_led_without_it,
@@ -285,6 +286,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "followed a change of leader, then led without it": followed_a_change_then_led_without_it,
     "followed its new leader, then led without it": followed_its_new_leader_then_led_without_it,
     "cut by the leader that acknowledged it": cut_by_the_leader_that_acknowledged_it,
+    "cut though its leader had it, then led without it": cut_though_its_leader_had_it_then_led_without_it,
     "markers refused": markers_refused,
     "registered anew, then led without it": registered_anew_then_led_without_it,
     "rejoined with nothing, then led without it": rejoined_with_nothing_then_led_without_it,

@@ -47,6 +47,8 @@ def _bumped(anomaly: str) -> tuple[Rule, ...]:
     )
 
 
+_CUT = "cut though its leader had it, then led without it"
+
 _LOST = Guarantee(
     anomaly="lost",
     meaning="A record that was acknowledged (with acks=0: sent), or that a consumer had read, is missing from the log.",
@@ -99,6 +101,7 @@ _LOST = Guarantee(
             source="KAFKA-14617, KIP-903 (AlterPartition with broker epochs); KAFKA-15221",
             defect=DEFECTS["KAFKA-14617"].description,
         ),
+        older_epoch_appended("lost", "KAFKA-18991-cut", proof=_CUT, trace=_CUT),
         older_epoch_appended("lost", trace="followed a change of leader, then led without it"),
         Rule(
             id="lost/KAFKA-13141",

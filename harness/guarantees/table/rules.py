@@ -157,13 +157,15 @@ def several_topics(prefix: str) -> Rule:
 OLDER_EPOCH = "older epoch behind a newer"
 
 
-def older_epoch_appended(prefix: str, *, trace: str = OLDER_EPOCH) -> Rule:
-    """Returns the rule for KAFKA-18991, a defect of old brokers. `trace`: the fact that is a part of what it leaves where it
-    cut a log; where nothing of that is recorded, only what it leaves where it appended to one."""
+def older_epoch_appended(
+    prefix: str, name: str = "KAFKA-18991", *, proof: str = OLDER_EPOCH, trace: str = OLDER_EPOCH
+) -> Rule:
+    """Returns the rule for KAFKA-18991, a defect of old brokers. `proof`: the fact that shows what it leaves where it
+    appended to a log, or where it cut one. `trace`: the fact that is a part of that."""
     return Rule(
-        id=f"{prefix}/KAFKA-18991",
+        id=f"{prefix}/{name}",
         effect=RuleEffect.DEFECT,
-        when=("brokers to 3.9.0 or 4.0.0", OLDER_EPOCH),
+        when=("brokers to 3.9.0 or 4.0.0", proof),
         perhaps=("brokers to 3.9.0 or 4.0.0", "leader changed", trace),
         label="KAFKA-18991",
         reason="after a leader change, a follower uses a fetch response of an older leader epoch: it appends the "

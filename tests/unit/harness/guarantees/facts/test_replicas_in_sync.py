@@ -34,9 +34,9 @@ def registered(node, at_s):
     }  # fmt: skip
 
 
-def a_log(begins_at):
-    """Epoch 2 begins there, in a log that had epoch 0."""
-    batches = [(0, begins_at - 1, 0), (begins_at, begins_at + 50, 2)]
+def a_log(begins_at, newest):
+    """The newest epoch begins there, in a log that had epoch 0."""
+    batches = [(0, begins_at - 1, 0), (begins_at, begins_at + 50, newest)]
     return [
         {"partition": ACKS_ALL, "node": node, "base_offset": a, "last_offset": b, "leader_epoch": e, "step": NONE}
         for node in (2, 3)
@@ -53,7 +53,16 @@ def server_log(node, *cuts):
 
 
 def judged(
-    *, version, metadata, begins_at=90, faults=(), begun_s=4.0, acknowledged_s=4.1, kill="kill", observations=()
+    *,
+    version,
+    metadata,
+    begins_at=90,
+    faults=(),
+    begun_s=4.0,
+    acknowledged_s=4.1,
+    kill="kill",
+    observations=(),
+    newest=2,
 ):
     """One record of acks=all is gone, acknowledged at offset 100, under epoch 0 unless it is stated otherwise."""
     planned = plan(ACKS, steps=[strike("it is done", kill, "node:broker-3")])
@@ -61,7 +70,7 @@ def judged(
         planned,
         metadata=[*metadata, *(state(-10, p, 1, 0, WHOLE) for p in (0, 1))],
         faults=faults,
-        replicas=a_log(begins_at),
+        replicas=a_log(begins_at, newest),
         observations=list(observations),
         cluster=CLUSTER | {"kafka_version": version},
     )
@@ -160,6 +169,46 @@ def test_the_replicas_own_log_tells_a_fetch_beyond_its_end_from_a_stale_answer(c
 )
 def test_a_stale_answer_cuts_under_a_later_leader_than_acknowledged_the_record(observations, possible):
     assert judged(version="3.9.0", metadata=FOLLOWED, observations=observations).possible == possible
+
+
+CUT = server_log(3, (5.2, 90))
+
+
+@pytest.mark.parametrize(
+    ("version", "observations", "metadata", "known"),
+    [
+        ("3.9.0", [*CUT, *server_log(2)], FOLLOWED, {"KAFKA-18991": 1}),
+        ("3.9.1", [*CUT, *server_log(2)], FOLLOWED, {}),
+        ("3.9.0", CUT, FOLLOWED, {}),
+        ("3.9.0", [*CUT, *server_log(2, (5.1, 90))], FOLLOWED, {}),
+        ("3.9.0", [*CUT, *server_log(2, (5.1, 101))], FOLLOWED, {"KAFKA-18991": 1}),
+        ("3.9.0", [*CUT, *server_log(2, (8.5, 90))], FOLLOWED, {"KAFKA-18991": 1}),
+        ("3.9.0", [*CUT, *server_log(2)], [*FOLLOWED, registered(2, 4.5)], {}),
+        ("3.9.0", [*CUT, *server_log(2)], [*FOLLOWED, registered(2, -20)], {"KAFKA-18991": 1}),
+        ("3.9.0", [*server_log(3, (5.2, 101)), *server_log(2)], FOLLOWED, {}),
+        ("3.9.0", [*server_log(3, (4.5, 90)), *server_log(2)], FOLLOWED, {}),
+        ("3.9.0", [*CUT, *server_log(2)], [state(-10, ACKS_ALL, 1, 0, (1, 3)), *FOLLOWED[1:]], {}),
+    ],
+    ids=[
+        "its leader had it", "a mended broker", "its leader's log was not read", "its leader had cut it before",
+        "its leader had cut behind it", "its leader cut it later", "its leader was started again",
+        "its leader was started before", "cut behind it", "cut under its own leader", "its leader was out of sync",
+    ],
+)  # fmt: skip
+def test_a_cut_under_a_leader_that_had_the_record_proves_a_stale_answer(version, observations, metadata, known):
+    assert judged(version=version, metadata=metadata, observations=observations).known == known
+    again = judged(version=version, metadata=metadata, observations=observations, begun_s=-11)
+    assert again.known == {}, "nobody knows who led when it was sent"
+
+
+def test_a_record_that_was_sent_again_under_the_next_leader_is_proven_too():
+    again = [
+        FOLLOWED[0],
+        *(state(at, ACKS_ALL, node, epoch, WHOLE) for at, node, epoch in ((2, 2, 1), (5, 1, 2), (8, 3, 3))),
+    ]
+    told = {"metadata": again, "observations": [*CUT, *server_log(1)], "begun_s": 1, "newest": 3}
+    assert judged(version="3.9.0", **told).known == {"KAFKA-18991": 1}
+    assert judged(version="3.9.0", **(told | {"acknowledged_s": 5.3})).known == {}, "cut before it was acknowledged"
 
 
 _NO_TRACE = {"leader changed", "idempotent", "librdkafka", "several in flight", "transactions before version 2"}

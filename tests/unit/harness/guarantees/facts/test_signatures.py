@@ -293,10 +293,18 @@ def test_an_older_epoch_stands_behind_a_newer_one_exactly_where_some_copy_has_it
     expected = [
         max(first, start)
         for _, first, epoch in copies
-        for newer, start in starts.items()
+        for newer, start in (*starts.items(), *((e, begun) for _, begun, e in copies))
         if newer > epoch and start <= first + 2
     ]
     assert older_epoch_from(table("replicas", rows), 0, starts) == (min(expected) if expected else NONE)
+
+
+def test_a_newer_epoch_counts_although_who_appended_the_older_one_struck_it_out_of_its_checkpoint():
+    # As seen with 3.8.1: epoch 1 from 157 on, epoch 0 again from 167 on, and a checkpoint that says "0 167" and "3 177".
+    log = [(0, 156, 0), (157, 166, 1), (167, 176, 0), (177, 180, 3)]
+    rows = [batch(first, node=1, leader_epoch=epoch, last_offset=last) for first, last, epoch in log]
+    assert older_epoch_from(table("replicas", rows), 0, {0: 167, 3: 177}) == 167
+    assert older_epoch_from(table("replicas", rows[:2]), 0, {0: 0, 1: 157}) == NONE
 
 
 # --- KAFKA-14704 ----------------------------------------------------------------------------------------------------
