@@ -61,16 +61,16 @@ class MuseumTrial:
 
 
 def chosen_exhibits(names: Sequence[str]) -> list[MuseumTrial]:
-    """Returns the exhibits of these tickets or names; all without names. BadInput if there is no such exhibit."""
+    """Returns the exhibits of these tickets, which may have several, or names; all without names. BadInput if there is none."""
     exhibits = [museum_trial(path) for path in known_exhibits().values()]
-    by_name = {name.lower(): one for one in exhibits for name in (one.trial.name, one.exhibit.ticket)}
+    named = {one.path: {one.trial.name.lower(), one.exhibit.ticket.lower()} for one in exhibits}
     for name in names:
-        if name.lower() not in by_name:
+        if not any(name.lower() in own for own in named.values()):
             known = sorted(one.exhibit.ticket for one in exhibits)
             hint = did_you_mean(name, known, otherwise="give one of these:")
             raise BadInput(f"The museum does not have {name!r}; {hint} Known: {', '.join(known)}.")
-    chosen = dict.fromkeys(by_name[name.lower()].path for name in names)
-    return [one for one in exhibits if not names or one.path in chosen]
+    wanted = {name.lower() for name in names}
+    return [one for one in exhibits if not names or wanted & named[one.path]]
 
 
 def museum_trial(path: Path) -> MuseumTrial:

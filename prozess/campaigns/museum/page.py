@@ -59,7 +59,7 @@ def story_of(one: ExhibitResult, runs: Path) -> ExhibitStory | None:
         for anomaly in (found for cell in verdict.cells for found in cell.anomalies.values()):
             if anomaly.anomaly not in shown.of_ticket:
                 continue
-            own = [witness for witness in anomaly.witnesses if witness.rule.endswith(ticket)] or [*anomaly.witnesses]
+            own = [witness for witness in anomaly.witnesses if ticket in witness.rule] or [*anomaly.witnesses]
             for witness in own:
                 if (story := writer.story_of(witness)) is not None:
                     return ExhibitStory(shown.run, verdict.sentence, anomaly.anomaly, story)

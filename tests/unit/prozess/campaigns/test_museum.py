@@ -242,3 +242,8 @@ def test_the_page_of_the_museum_has_a_line_for_each_exhibit():
     assert [line for line in page.splitlines() if line.startswith(("| KAFKA", "| librdkafka"))] == [
         line_of_page(museum_trial(path)) for path in known_exhibits().values()
     ]
+
+
+def test_a_ticket_names_all_of_its_exhibits_and_a_name_one():
+    assert [one.trial.name for one in chosen_exhibits(["KAFKA-18991"])] == ["kafka-18991-append", "kafka-18991"]
+    assert [one.trial.name for one in chosen_exhibits(["kafka-18991-append"])] == ["kafka-18991-append"]
