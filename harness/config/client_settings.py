@@ -24,6 +24,7 @@ from prozess.harness.config.known_properties import (
     properties_of,
     trimmed,
 )
+from prozess.harness.config.library_defaults import is_idempotent_by_default
 from prozess.harness.errors import BadInput
 
 SettingValue: TypeAlias = str | int | float | bool
@@ -316,8 +317,6 @@ _LEFT_OUT_BY_PREFIX: dict[str, str] = {
 }
 # Producers.
 
-_IDEMPOTENT_BY_DEFAULT = (3, 0, 1)
-"""KIP-679 is of 3.0.0, which had it in its documentation alone (KAFKA-13598, as 3.1.0)."""
 _REFUSES_SIX_IN_FLIGHT = (4, 0)
 """Before, a Java client that nobody had asked to be idempotent silently was not (ProducerConfig,
 postProcessAndValidateIdempotenceConfigs)."""
@@ -350,7 +349,7 @@ def _acks_and_order(reader: SettingReader, found: Translated) -> None:
     idempotent = reader.true("enable.idempotence") or transactional is not None
     demanded = reader.given("enable.idempotence") or transactional
     refuse_without_idempotence(reader)
-    if reader.client == "java" and demanded is None and idempotent and not _is_by_default(reader.version):
+    if reader.client == "java" and demanded is None and idempotent and not is_idempotent_by_default(reader.version):
         idempotent = False
         found.notes.append(
             f"Kafka's client {reader.version} is idempotent only if enable.idempotence=true is set (KAFKA-13598)"
@@ -408,12 +407,6 @@ def _refuse_what_idempotence_forbids(reader: SettingReader, name: str, why: str,
         f"{other.origin}: {cause}{default} needs {why} (KIP-98, KIP-679): the client refuses to start. "
         f"Change {name}, or {way_out}."
     )
-
-
-def _is_by_default(version: str) -> bool:
-    """Is a Java producer of this version idempotent if nobody says so?"""
-    numbers = version_numbers(version)
-    return numbers >= _IDEMPOTENT_BY_DEFAULT and numbers != (3, 1, 0)
 
 
 def _delivery_timeout_ms(reader: SettingReader, found: Translated) -> int:

@@ -26,14 +26,19 @@ PROPERTY_OF: Mapping[str, str] = {
 IN_FLIGHT_MAX = 5
 """The most requests in flight of an idempotent producer. [KAFKA-5494; librdkafka CONFIGURATION, enable.idempotence]"""
 _ALL = {"-1": "all"}
-_IDEMPOTENT_BY_DEFAULT = (3, 0, 1)
+_IDEMPOTENT_BY_DEFAULT = (3, 0, 0)
+_BY_DOCUMENTATION_ALONE = ((3, 0, 0), (3, 1, 0))
 
 
 def is_idempotent_by_default(version: str) -> bool:
-    """Says whether a Java producer of this version is idempotent if nobody says so. KIP-679 is of 3.0.0; 3.0.0 and 3.1.0
-    had it in their documentation alone (KAFKA-13598)."""
-    numbers = version_numbers(version)
-    return numbers >= _IDEMPOTENT_BY_DEFAULT and numbers != (3, 1, 0)
+    """Says whether a Java producer of this version is idempotent if nobody says so (KIP-679)."""
+    return version_numbers(version) >= _IDEMPOTENT_BY_DEFAULT and not is_idempotent_by_documentation_alone(version)
+
+
+def is_idempotent_by_documentation_alone(version: str) -> bool:
+    """Says whether the documentation of this version promises of a Java producer that it is idempotent if nobody says so,
+    and the client is not (KAFKA-13598)."""
+    return version_numbers(version) in _BY_DOCUMENTATION_ALONE
 
 
 def with_library_defaults(

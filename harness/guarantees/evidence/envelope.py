@@ -54,18 +54,30 @@ class AppendedBatches:
         inside = (index >= 0) & (self.last_offset[index] >= offset)
         return np.asarray(np.where(inside, index, -1))
 
-    def bumped(self, witnesses: np.ndarray) -> Truth:
-        """Were the witness's two offsets written under different epochs of one producer id, outside transactions? Unknown
-        where one of them stands in no batch that was read."""
+    def _of_both(self, witnesses: np.ndarray, holds: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Truth:
+        """Does it hold of the batches with the witness's two offsets? Unknown where one of them stands in none that was
+        read."""
         # -1 takes the last batch; what is computed of it is dropped in the end.
         one, other = self.at(witnesses["log_offset"]), self.at(witnesses["other_offset"])
         known = (one >= 0) & (other >= 0)
         if not known.any():
             return np.full(len(witnesses), UNKNOWN, dtype=np.int8)
-        same_id = (self.producer_id[one] == self.producer_id[other]) & (self.producer_id[one] != NONE)
-        plain = ((self.attributes[one] | self.attributes[other]) & TRANSACTIONAL) == 0
-        bumped = same_id & plain & (self.producer_epoch[one] != self.producer_epoch[other])
-        return np.asarray(np.where(known, bumped, UNKNOWN), dtype=np.int8)
+        return np.asarray(np.where(known, holds(one, other), UNKNOWN), dtype=np.int8)
+
+    def bumped(self, witnesses: np.ndarray) -> Truth:
+        """Were the two offsets written under different epochs of one producer id, outside transactions?"""
+
+        def are(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+            same_id = (self.producer_id[one] == self.producer_id[other]) & (self.producer_id[one] != NONE)
+            plain = ((self.attributes[one] | self.attributes[other]) & TRANSACTIONAL) == 0
+            return np.asarray(same_id & plain & (self.producer_epoch[one] != self.producer_epoch[other]))
+
+        return self._of_both(witnesses, are)
+
+    def without_id(self, witnesses: np.ndarray) -> Truth:
+        """Were the two offsets written without a producer id?"""
+        without = self.producer_id == NONE
+        return self._of_both(witnesses, lambda one, other: without[one] & without[other])
 
     @property
     def begins_late(self) -> Tristate:

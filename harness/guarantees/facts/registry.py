@@ -260,7 +260,15 @@ FACTS: Mapping[str, Fact] = {
     ),
     "acks=0": Fact("the producer waits for no reply", lambda c: yes_if(c.acks == "0")),
     "acks=1": Fact("the producer waits for the leader only", lambda c: yes_if(c.acks == "1")),
-    "idempotent": Fact("enable.idempotence is in effect", lambda c: yes_if(c.idempotent)),
+    "idempotent": Fact(
+        "enable.idempotence is in effect, or the documentation of the client says that it is",
+        lambda c: yes_if(c.idempotent),
+    ),
+    "idempotent by documentation alone": Fact(
+        "the Java client is 3.0.0 or 3.1.0, and nothing is set that concerns idempotence: its documentation says that "
+        "enable.idempotence is in effect, and it is not",
+        lambda c: yes_if(c.by_documentation_alone),
+    ),
     "retries": Fact("the producer sends a record again if the send failed", lambda c: yes_if(c.retries)),
     "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: yes_if(c.several_in_flight)),
     "several per batch": Fact("the producer sends several records in a batch", lambda c: yes_if(c.several_per_batch)),
@@ -390,6 +398,9 @@ FACTS: Mapping[str, Fact] = {
     "bumped": Fact(
         "the two records are in batches with the same producer id and different producer epochs, outside transactions",
         could=lambda _: Tristate.UNKNOWN,
+    ),
+    "without a producer id": Fact(
+        "the two records are in batches without a producer id", could=lambda _: Tristate.UNKNOWN
     ),
     "acknowledged without an offset": Fact(
         "the record was acknowledged, and nobody learned an offset of it", could=lambda _: Tristate.UNKNOWN

@@ -371,6 +371,11 @@ def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return constant(UNKNOWN, len(witnesses)) if batches is None else batches.bumped(witnesses)
 
 
+def without_producer_id(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    batches = envelope.batches()
+    return constant(UNKNOWN, len(witnesses)) if batches is None else batches.without_id(witnesses)
+
+
 def never_written_before_the_first_batch(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The log begins with a batch that was not the first of its producer, and nobody learned an offset of the record: its
     client took the acknowledgement of a later batch for its own. [KAFKA-15591; librdkafka rdkafka_request.c,

@@ -75,6 +75,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     send_took_long,
     session_may_have_ended,
     unmeasured,
+    without_producer_id,
 )
 from prozess.harness.guarantees.facts.truncation import (
     IN_LOG_CASES,
@@ -217,6 +218,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "wiped before": wiped_before,
     "sent later": sent_later,
     "bumped": bumped,
+    "without a producer id": without_producer_id,
     "acknowledged without an offset": lambda _, witnesses: as_truth(
         (witnesses["log_offset"] == NONE) & (witnesses["outcome"] == Outcome.OK)
     ),

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
+from prozess.harness.config.library_defaults import is_idempotent_by_documentation_alone
 from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
 from prozess.harness.config.partitioners import key_hashes
 from prozess.harness.plan.cell_work import CopierWork, ErrorsWork, ShareWork
@@ -18,9 +19,12 @@ class CellConfiguration:
 
     acks: Acks
     idempotent: bool
+    """It is idempotent, or its documentation promises that."""
     retries: bool
     several_in_flight: bool
     lifo: bool = False
+    by_documentation_alone: bool = False
+    """Its documentation promises that it is idempotent, and it is not (KAFKA-13598)."""
     several_per_batch: bool = False
     refused_by_brokers: bool = False
     """The errors that its records provoke are the brokers'."""
@@ -72,9 +76,11 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
     """Returns what the table asks of a cell. `kafka_version`: what the cluster really runs; `transaction_version`: the
     level of its feature transaction.version."""
     producer, group = cell.producer, None if cell.group is None else cell.group.configuration
+    promised = _is_promised_alone(producer, kafka_version)
     return CellConfiguration(
         acks=producer.acks,
-        idempotent=is_idempotent(producer),
+        idempotent=is_idempotent(producer) or promised,
+        by_documentation_alone=promised,
         retries=producer.retries != "0",
         several_in_flight=producer.max_in_flight > 1,
         lifo=producer.client != "command" and producer.properties.get("queuing.strategy", "fifo") == "lifo",
@@ -119,8 +125,20 @@ def _before_v2(cell: Cell, transaction_version: int) -> bool:
 def is_idempotent(producer: ProducerConfiguration) -> bool:
     """Returns whether the producer is idempotent. librdkafka: exactly when set; Java: silently off when acks, retries
     or requests in flight contradict a default. [KIP-679; librdkafka CONFIGURATION]"""
-    fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
-    return producer.enable_idempotence and (fits or producer.client == "librdkafka")
+    return producer.enable_idempotence and (_fits_idempotence(producer) or producer.client == "librdkafka")
+
+
+def _fits_idempotence(producer: ProducerConfiguration) -> bool:
+    return producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
+
+
+def _is_promised_alone(producer: ProducerConfiguration, kafka_version: str | None) -> bool:
+    """Says whether the documentation of a Java producer on which nothing is set that concerns it promises an idempotence
+    that the client does not have. [KAFKA-13598]"""
+    version = producer.client_version or kafka_version
+    unset = producer.client == "java" and "enable_idempotence" in producer.left_to_client
+    lacks = version is not None and parse_version(version) is not None and is_idempotent_by_documentation_alone(version)
+    return unset and lacks and not producer.enable_idempotence and _fits_idempotence(producer)
 
 
 _ASSIGNOR = re.compile(

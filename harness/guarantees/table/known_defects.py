@@ -80,6 +80,15 @@ DEFECTS: Mapping[str, Defect] = {
             source="KAFKA-14034; apache/kafka pull request 13796, closed unmerged",
         ),
         Defect(
+            id="KAFKA-13598",
+            owner="java",
+            fixed="in 3.0.1 and 3.1.1",
+            avoided="enable.idempotence=true",
+            outside_transactions=True,
+            source="KAFKA-13598; apache/kafka pull request 11691: ProducerConfig.idempotenceEnabled asks whether "
+            "enable.idempotence was set at all",
+        ),
+        Defect(
             id="KAFKA-18991",
             owner="brokers",
             fixed="after 3.9.0 and 4.0.0",

@@ -17,9 +17,9 @@ from prozess.harness.guarantees.table.rules import (
 )
 
 
-def _bumped(anomaly: str) -> tuple[Rule, ...]:
-    """Returns the rules for clients that sent records again under a new producer epoch, so that the broker took them
-    for new."""
+def _taken_for_new(anomaly: str) -> tuple[Rule, ...]:
+    """Returns the rules for clients that sent records again so that the broker took them for new: under a new producer
+    epoch, or as a producer that is not idempotent."""
     return (
         Rule(
             id=f"{anomaly}/librdkafka-4953",
@@ -43,6 +43,18 @@ def _bumped(anomaly: str) -> tuple[Rule, ...]:
             "retrying, under a new epoch",
             source="KAFKA-14034 (apache/kafka pull request 13796, closed unmerged); KIP-360",
             defect=DEFECTS["KAFKA-14034"].description,
+        ),
+        Rule(
+            id=f"{anomaly}/KAFKA-13598",
+            effect=RuleEffect.DEFECT,
+            when=("idempotent by documentation alone", "without a producer id"),
+            perhaps=("idempotent by documentation alone",),
+            label="KAFKA-13598",
+            reason="nothing was set, and the documentation of the client says that it is idempotent then; the client asks "
+            "whether somebody has set enable.idempotence, and is not",
+            source="KAFKA-13598; KIP-679; ProducerConfig.idempotenceEnabled of 3.0.0 and 3.1.0; seen with 3.1.0: trial "
+            "kafka-13598",
+            defect=DEFECTS["KAFKA-13598"].description,
         ),
     )
 
@@ -178,7 +190,7 @@ _DUPLICATE = Guarantee(
             change="a longer producer.id.expiration.ms",
             source="KIP-854; ProducerAppendInfo takes any first sequence of a producer without state",
         ),
-        *_bumped("duplicate"),
+        *_taken_for_new("duplicate"),
     ),
 )
 _REORDERED = Guarantee(
@@ -261,7 +273,7 @@ _REORDERED = Guarantee(
             reason="the record that is out of order may be a second copy, and the log cleaner may have removed the first",
             source="Kafka documentation, design, log compaction: of each key the last record is kept",
         ),
-        *_bumped("reordered"),
+        *_taken_for_new("reordered"),
     ),
 )
 _OFFSET_CONFLICT = Guarantee(
