@@ -474,6 +474,9 @@ class Envelope:
     is first asked for. NONE = nowhere, None = no segments were read."""
     committed_one_beyond: Callable[[], np.ndarray | None] = lambda: None
     """Offsets at which a member stood that committed the one behind; None = nobody recorded commits."""
+    group_commits: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (_NO_NUMBERS, _NO_NUMBERS)
+    """(invoked_ns, completed_ns), ascending by the first, of the commits that the group accepted, of any of its partitions.
+    None where members may stop subscribing to a topic: then offsets expire although the group has members."""
     transactions: Callable[[], TransactionTimes | None] = lambda: None
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple

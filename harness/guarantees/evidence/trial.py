@@ -308,6 +308,7 @@ class Evidence:
             batches=lambda: self.batches_of(partition),
             older_epoch_from=lambda: self._older_epoch_from(partition),
             committed_one_beyond=lambda: self._committed_one_beyond(partition),
+            group_commits=lambda: self._group_commits(cell),
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
             quorum_fetch_ns=self._quorum_fetch_ms(plan) * 1_000_000,
@@ -446,6 +447,17 @@ class Evidence:
         offset, position = self.commits["log_offset"], self.commits["position"]
         mine = (self.commits["partition"] == partition) & (self.commits["outcome"] != Outcome.FAIL) & (position != NONE)
         return np.unique(position[mine & (offset == position + 1)])
+
+    def _group_commits(self, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+        none = np.empty(0, dtype=np.int64)
+        if self.commits is None or cell.group is None or cell.group.configuration.subscription != "topics":
+            return none, none
+        invoked_ns, completed_ns = self.commits["invoked_ns"], self.commits["completed_ns"]
+        rows = np.flatnonzero(
+            np.isin(self.commits["partition"], cell.partitions) & (self.commits["outcome"] == Outcome.OK)
+        )
+        rows = rows[np.argsort(invoked_ns[rows], kind="stable")]
+        return invoked_ns[rows], completed_ns[rows]
 
     @cached_property
     def _logs_read(self) -> frozenset[int]:

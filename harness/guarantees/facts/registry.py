@@ -417,7 +417,8 @@ FACTS: Mapping[str, Fact] = {
     ),
     "offsets may have expired": Fact(
         "from the earlier event to this one it was as long as the offsets of a group without members are kept "
-        "(offsets.retention.minutes); when a group was without members is not recorded",
+        "(offsets.retention.minutes), and for so long the group accepted no commit of a member; when a group was without "
+        "members is not recorded",
         could=lambda h: possibly(h.offsets_expired),
     ),
     "log start passed": Fact(

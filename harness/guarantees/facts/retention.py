@@ -8,6 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER
+from prozess.harness.guarantees.facts.server_logs import times_are_known
 from prozess.harness.guarantees.logic import FALSE, UNKNOWN, Truth, all_true, any_true, as_truth, constant, doubt_unless
 from prozess.harness.interfaces.witnesses import SnapshotCase
 from prozess.harness.schema import MISSING, NONE, Tristate
@@ -33,12 +34,26 @@ def may_have_expired(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def offsets_may_have_expired(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Between the witness's earlier event (`other_ns`) and this one it was as long as committed offsets of a group without
-    members are kept. Nothing records when a group was without members, so it is never certain. [KIP-211:
-    offsets.retention.minutes]"""
+    members are kept, and no commit of a member was accepted meanwhile. Nothing records when a group was without members, so
+    it is never certain. [KIP-211: offsets.retention.minutes]"""
     if envelope.offsets_retention_ns is None:
         return constant(UNKNOWN, len(witnesses))
-    apart_ns = witnesses["begin_ns"] - np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
-    return doubt_unless(as_truth(apart_ns + envelope.error_ns >= envelope.offsets_retention_ns), known=False)
+    long_ns = envelope.offsets_retention_ns - envelope.error_ns
+    until_ns = witnesses["begin_ns"]
+    since_ns = np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
+    long = until_ns - since_ns >= long_ns
+    invoked_ns, completed_ns = envelope.group_commits()
+    count = len(invoked_ns)
+    if count and times_are_known(envelope):  # a broker whose clock is set forward forgets early
+        # Each was accepted between its two times, and the group had a member then. Example, of 60 s: commits at 10, 50 and
+        # 90 s leave no silence of that length from 0 to 100 s; those at 10 and 90 s do.
+        first = np.searchsorted(invoked_ns, since_ns)
+        last = np.searchsorted(np.maximum.accumulate(completed_ns), until_ns, side="right") - 1
+        one, other = np.minimum(first, count - 1), np.maximum(last, 0)
+        silences = np.concatenate([[0], np.cumsum(completed_ns[1:] - invoked_ns[:-1] >= long_ns)])
+        silent = (completed_ns[one] - since_ns >= long_ns) | (until_ns - invoked_ns[other] >= long_ns)
+        long &= (first > last) | silent | (silences[other] > silences[one])
+    return doubt_unless(as_truth(long), known=False)
 
 
 def log_start_passed(envelope: Envelope, witnesses: np.ndarray) -> Truth:

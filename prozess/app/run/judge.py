@@ -36,7 +36,7 @@ from prozess.harness.verdict import (
 
 TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns", "completed_ns")
 """The columns that show whether a marker was written before anybody had asked for it."""
-COMMIT_COLUMNS = ("client", "partition", "log_offset", "position", "completed_ns", "outcome")
+COMMIT_COLUMNS = ("client", "partition", "log_offset", "position", "invoked_ns", "completed_ns", "outcome")
 """The columns that show whether an answer was older than what was committed, and a commit beyond its member's position."""
 MESSAGE_COLUMNS = ("time_ns", "step", "opener", "server", "partition", "did")
 """The columns that show what was done to which messages."""
