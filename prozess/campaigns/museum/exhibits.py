@@ -61,7 +61,7 @@ class MuseumTrial:
 
 
 def chosen_exhibits(names: Sequence[str]) -> list[MuseumTrial]:
-    """Returns the exhibits of these tickets, which may have several, or names; all without names. BadInput if there is none."""
+    """Returns the exhibits of these tickets (a ticket may have several) or names; all without names. BadInput for others."""
     exhibits = [museum_trial(path) for path in known_exhibits().values()]
     named = {one.path: {one.trial.name.lower(), one.exhibit.ticket.lower()} for one in exhibits}
     for name in names:
