@@ -621,13 +621,15 @@ class ObservationKind(IntEnum):
     REPLICA_SNAPSHOT_DAMAGED = 13
     """The copy on `node` has a producer snapshot of this offset that cannot be read, because it is cut off or damaged."""
     SERVER_LOG = 14
-    """The log that the server process on `node` wrote was read to its end. The value is its length in bytes. The two kinds
-    below are of it, with times of the server's own clock."""
+    """The log that the server process on `node` wrote was read to its end. The value is its length in bytes. The three
+    kinds below are of it, with times of the server's own clock."""
     TRUNCATED = 15
     """`node` says in its log that it cut its copy of the partition off at this offset."""
     MARKERS_REFUSED = 16
     """`node` says in its log so many times within a second that it refused WriteTxnMarkers, because it does not know the
     version."""
+    HIGH_WATERMARK_TAKEN_BACK = 17
+    """`node` says in its log that its high watermark of the partition had been at this offset, and is a lower one now."""
     DRAIN_BEGUN = 20
     """After healing, the member `client` was asked to finish. The value says how long it waits for what does not come, in
     ms."""

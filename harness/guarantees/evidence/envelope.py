@@ -463,6 +463,8 @@ class Envelope:
     """The brokers whose own logs were read."""
     truncations: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
     """(broker, time_ns, offset) of each time that one of them says it cut its copy off, by its own clock."""
+    taken_back: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
+    """The same of a high watermark that it took back: (broker, time_ns, offset at which it had been)."""
     markers_refused_ns: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)
     """The seconds, ascending, in which one of them says that it refused WriteTxnMarkers of a version unknown to it."""
     sampled_unclean: tuple[SampledElection, ...] = ()

@@ -303,7 +303,8 @@ class Evidence:
             sampled_unclean=() if partition in self.timelines else self.sampled.get(partition, ()),
             remote_to=int(remote_to.max()) if len(remote_to) else None,
             logs_read=self._logs_read,
-            truncations=self._truncations(partition),
+            truncations=self._stated(partition, ObservationKind.TRUNCATED),
+            taken_back=self._stated(partition, ObservationKind.HIGH_WATERMARK_TAKEN_BACK),
             markers_refused_ns=self._observed(NONE, ObservationKind.MARKERS_REFUSED)[0],
             batches=lambda: self.batches_of(partition),
             older_epoch_from=lambda: self._older_epoch_from(partition),
@@ -464,9 +465,9 @@ class Evidence:
         seen = self.observations
         return frozenset(seen["node"][seen["kind"] == ObservationKind.SERVER_LOG].tolist())
 
-    def _truncations(self, partition: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        times_ns, offsets = self._observed(partition, ObservationKind.TRUNCATED)
-        return self._observed(partition, ObservationKind.TRUNCATED, what="node")[1], times_ns, offsets
+    def _stated(self, partition: int, kind: ObservationKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        times_ns, offsets = self._observed(partition, kind)
+        return self._observed(partition, kind, what="node")[1], times_ns, offsets
 
     def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
         seen, rows = self.observations, self._seen_by_partition.rows_of(partition)

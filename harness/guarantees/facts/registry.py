@@ -640,7 +640,8 @@ FACTS: Mapping[str, Fact] = {
         could=lambda _: Tristate.UNKNOWN,
     ),
     "given after its leader was replaced": Fact(
-        "a consumer read the record in the leader epoch of a leader that had already been replaced",
+        "a consumer read the record in the leader epoch of a leader that had already been replaced, or a follower took back "
+        "a high watermark above the record, by its own log",
         could=lambda h: possibly(h.moved),
     ),
     "left open": Fact(

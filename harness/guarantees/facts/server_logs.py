@@ -1,5 +1,5 @@
-"""Facts that servers' own logs say: when a replica cut its copy off, and when it refused markers. Loops run over elections
-and lines of that kind, never over witnesses.
+"""Facts that servers' own logs say: when a replica cut its copy off or took its high watermark back, and when it refused
+markers. Loops run over elections and lines of that kind, never over witnesses.
 
     epoch 1: broker 1 leads    a record is acknowledged at offset 40
     epoch 2: broker 2 leads    broker 3 writes "Truncating to offset 30": under a later leader than acknowledged it
@@ -10,9 +10,9 @@ import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.evidence.ground_truth import Election
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election
 from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, constant
-from prozess.harness.schema import NONE, Tristate
+from prozess.harness.schema import MISSING, NONE, Tristate
 
 AT_ONCE_NS = NS_PER_S // 2
 """A client may note an acknowledgement so much later than its leader gave it."""
@@ -76,6 +76,18 @@ def cut_though_its_leader_had_it(
                 had_it &= (at_ns < acknowledged_ns - AT_ONCE_NS) | (others_at > offset)
         cut = (acknowledged_in < int(timeline.leader_epoch[row])) & (acknowledged_ns <= time_ns) & (cut_at <= offset)
         found |= had_it & cut & (offset != NONE)
+def below_what_a_follower_took_back(envelope: Envelope, offset: np.ndarray, seen_ns: np.ndarray) -> np.ndarray:
+    """Returns bool[k]: after it was seen under one leader, a follower of this leader cut the record off and took back a high
+    watermark above it, by its own log: until then it gave the record to consumers, although it was to be cut off."""
+    found = np.zeros(len(offset), dtype=bool)
+    if not envelope.timeline.known or not times_are_known(envelope):
+    cuts = list(zip(*(one.tolist() for one in envelope.truncations), strict=True))
+    for node, time_ns, high in zip(*(one.tolist() for one in envelope.taken_back), strict=True):
+        before = [e for e in envelope.timeline.elections if e.time_ns < time_ns]
+        if not before or before[-1].leader == node:
+        cut_at = min((at for who, ns, at in cuts if who == node and 0 <= time_ns - ns < AT_ONCE_NS), default=FOREVER)
+        under = (seen_ns != MISSING) & (seen_ns > before[-1].time_ns + envelope.error_ns)
+        found |= under & (offset < high) & (offset >= cut_at)
     return found
 
 

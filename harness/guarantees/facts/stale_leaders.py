@@ -12,6 +12,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
 from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, AppendedBatches, Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election, FaultRecord
+from prozess.harness.guarantees.facts.server_logs import below_what_a_follower_took_back
 from prozess.harness.guarantees.logic import (
     FALSE,
     TRUE,
@@ -549,8 +550,9 @@ def older_epoch_behind_a_newer(envelope: Envelope, witnesses: np.ndarray) -> Tru
 
 
 def given_after_its_leader_was_replaced(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """A consumer was given the record, under the epoch of a leader that another one had replaced by then. [KAFKA-14704: the
-    former leader, now a follower, raises its high watermark before it cuts its log]"""
+    """A consumer was given the record, under the epoch of a leader that another one had replaced by then; or a follower says
+    that it was, for a library that knows no epochs. [KAFKA-14704: the former leader, now a follower, raises its high
+    watermark before it cuts its log]"""
     if not envelope.timeline.known:
         return constant(UNKNOWN, len(witnesses))
     epoch, seen_ns = witnesses["leader_epoch"], witnesses["seen_ns"]
@@ -559,7 +561,8 @@ def given_after_its_leader_was_replaced(envelope: Envelope, witnesses: np.ndarra
         for e in envelope.timeline.elections
     ]
     known = (epoch != NONE) & (seen_ns != MISSING)
-    return np.where(known, any_true(constant(FALSE, len(witnesses)), *parts), UNKNOWN).astype(np.int8)
+    by_epoch = np.where(known, any_true(constant(FALSE, len(witnesses)), *parts), UNKNOWN).astype(np.int8)
+    return any_true(by_epoch, as_truth(below_what_a_follower_took_back(envelope, witnesses["log_offset"], seen_ns)))
 
 
 def left_open(envelope: Envelope, witnesses: np.ndarray) -> Truth:

@@ -364,7 +364,7 @@ _DIRTY_READ = Guarantee(
             label="KAFKA-14704",
             reason="a former leader that became a follower raises its high watermark before it truncates its log, "
             "so a consumer that fetches from it can read records that were never committed",
-            source="KAFKA-14704",
+            source="KAFKA-14704; seen: 3.3.2 and a consumer without KIP-320, trial kafka-14704",
             defect=DEFECTS["KAFKA-14704"].description,
         ),
     ),

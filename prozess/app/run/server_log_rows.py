@@ -1,8 +1,10 @@
 """Writes traces of known defects in the servers' own logs into the history: rows of `observations`.
 
-Two kinds of lines are looked for, by the times of the servers' clocks:
+Three kinds of lines are looked for, by the times of the servers' clocks:
 
     [… 22:10:33,532] INFO [UnifiedLog partition=cell-000-1, dir=…] Truncating to offset 40 (…)          TRUNCATED, offset 40
+    [… 22:10:33,539] WARN [UnifiedLog partition=cell-000-1, dir=…] Non-monotonic update of high watermark from (offset=44 …
+                                                                                      HIGH_WATERMARK_TAKEN_BACK, offset 44
     [… 22:10:33,905] ERROR Closing socket for … because of error (kafka.network.Processor)              MARKERS_REFUSED
     org.apache.kafka.common.errors.UnsupportedVersionException: Received request for api with key 27 …
 """
@@ -21,8 +23,12 @@ from prozess.harness.report.server_logs import ServerLog, TrialTime
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import NONE, ObservationKind
 
-_TRUNCATING = b"] Truncating to offset "
-_TRUNCATED = re.compile(rb" \[(?:Unified)?Log partition=([\w.-]+)-(\d+), dir=[^\]]*\] Truncating to offset (\d+)")
+_OF_LOG = rb" \[(?:Unified)?Log partition=([\w.-]+)-(\d+), dir=[^\]]*\] "
+_OF_PARTITIONS = (
+    (ObservationKind.TRUNCATED, b"Truncating to offset ", b""),
+    (ObservationKind.HIGH_WATERMARK_TAKEN_BACK, b"Non-monotonic update of high watermark from ", rb"\(offset="),
+)
+"""(kind, the text that its lines have, what stands between this text and the offset)."""
 _REFUSED = b"Received request for api with key 27 (WriteTxnMarkers) and unsupported version"
 
 
@@ -63,11 +69,13 @@ def observations_in(
         if log.entry(0) is None:
             return
         yield ObservationKind.SERVER_LOG, 0.0, len(content), NONE
-        for begin in _lines_with(content, _TRUNCATING):
-            entry = log.entry(begin)
-            found = entry and entry.begin == begin and _TRUNCATED.search(content[begin : entry.end])
-            if entry and found and (partition := names.get((found[1], int(found[2])))) is not None:
-                yield ObservationKind.TRUNCATED, entry.at_s, int(found[3]), partition
+        for kind, text, between in _OF_PARTITIONS:
+            pattern = re.compile(_OF_LOG + text + between + rb"(\d+)")
+            for begin in _lines_with(content, b"] " + text):
+                entry = log.entry(begin)
+                found = entry and entry.begin == begin and pattern.search(content[begin : entry.end])
+                if entry and found and (partition := names.get((found[1], int(found[2])))) is not None:
+                    yield kind, entry.at_s, int(found[3]), partition
         refused = Counter[int]()
         for begin in _lines_with(content, _REFUSED):
             entry = log.entry(content.rfind(b"\n", 0, max(0, begin - 1)) + 1)

@@ -313,16 +313,23 @@ OLD = replace(VERSION_1, version=(3, 4, 0))
 MOVED = [state(-10, 0, 1, 0, (1, 2, 3)), state(50, 0, 2, 1, (2, 3)), state(60, 0, 2, 1, (1, 2, 3))]
 
 
-def dirty(seen_s, epoch, *, configuration=OLD, rows=MOVED):
+def dirty(seen_s, epoch, *, configuration=OLD, rows=MOVED, cuts=(), taken_back=()):
+    """Cuts and high watermarks that were taken back, as brokers' logs say: (broker, at, offset)."""
     envelope = Envelope(
         acks="all",
         unclean_enabled=False,
         error_ns=MS,
         timeline=timelines(table("metadata", rows)).get(0) or Envelope(acks="all", unclean_enabled=False).timeline,
+        truncations=said(cuts),
+        taken_back=said(taken_back),
     )
     columns = {"begin_ns": ns(48), "end_ns": ns(49), "log_offset": 5, "outcome": int(Outcome.INFO), "partition": 0}
     columns |= {"seen_ns": ns(seen_s), "leader_epoch": epoch}
     return named("dirty-read", evaluate_witnesses("dirty-read", configuration, envelope, make_witnesses(1, columns)))
+
+
+def said(rows):
+    return tuple(np.array([row[k] if k != 1 else ns(row[k]) for row in rows], dtype=np.int64) for k in range(3))
 
 
 def test_a_read_under_the_epoch_of_a_leader_that_was_replaced_before_proves_the_defect_of_old_brokers():
@@ -338,6 +345,36 @@ def test_a_read_before_the_change_or_under_the_new_epoch_or_of_newer_brokers_doe
 def test_a_read_whose_epoch_was_not_told_is_no_trace_of_it():
     assert dirty(50.5, NONE) == (None, None)
     assert dirty(50.0, 0) == (None, None), "too close to the election"
+
+
+FOLLOWER = {"cuts": [(1, 52, 5)], "taken_back": [(1, 52.1, 8)]}
+"""Broker 1 follows broker 2 from 50 s on, and cuts off what is below the high watermark that it has."""
+
+
+@pytest.mark.parametrize("seen_s", [50.5, 51.9])
+def test_a_follower_that_took_back_a_high_watermark_above_the_read_proves_it_for_readers_that_know_no_epochs(seen_s):
+    assert dirty(seen_s, NONE, **FOLLOWER) == ("KAFKA-14704", None)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"cuts": [(1, 52, 6)], "taken_back": [(1, 52.1, 8)]},  # the record was kept
+        {"cuts": [(1, 52, 5)], "taken_back": [(1, 52.1, 5)]},  # the record was above the high watermark
+        {"cuts": [(3, 52, 5)], "taken_back": [(1, 52.1, 8)]},  # another broker cut it off
+        {"cuts": [(1, 51, 5)], "taken_back": [(1, 52.1, 8)]},  # for another reason
+        {"cuts": [(2, 52, 5)], "taken_back": [(2, 52.1, 8)]},  # the leader itself
+    ],
+)
+def test_a_high_watermark_that_was_taken_back_elsewhere_or_for_other_offsets_does_not(told):
+    assert dirty(50.5, NONE, **told) == (None, None)
+
+
+def test_a_high_watermark_of_an_earlier_leader_does_not():
+    assert dirty(49.5, NONE, **FOLLOWER) == (None, None), "read from the leader itself, and lost with it"
+    later = [*MOVED[:2], state(51, 0, 3, 2, (3,))]
+    assert dirty(50.5, NONE, rows=later, **FOLLOWER) == (None, None), "raised under one leader, cut under the next"
+    assert dirty(50.5, NONE, configuration=replace(OLD, version=(3, 5, 0)), **FOLLOWER) == (None, None)
 
 
 # --- KAFKA-15591 ----------------------------------------------------------------------------------------------------

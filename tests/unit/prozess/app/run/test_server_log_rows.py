@@ -1,4 +1,4 @@
-"""What servers say in their own logs of truncations and refused markers becomes rows of the history, with their times."""
+"""What servers say in their own logs of truncations, high watermarks and refused markers becomes rows of the history."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -77,6 +77,22 @@ def test_a_truncation_has_the_partition_the_offset_and_the_time_of_the_trial(tmp
     assert rows == [(2, kind, START_NS + 3_500_000_000, 40, 4), (2, kind, START_NS + 4_250_000_000, 7, 7)]
     assert list(read) == [2]
     assert read[2] == (tmp_path / "logs" / "broker-2.log").stat().st_size
+
+
+def test_a_high_watermark_that_was_taken_back_has_the_offset_at_which_it_had_been(tmp_path):
+    lower = "Non-monotonic update of high watermark from"
+    entries = [
+        (-20, "starting"),
+        (
+            3.5,
+            f"[UnifiedLog partition=orders-1, dir=/d] {lower} (offset=94 segment=[0:9]) to (offset=84 segment=[0:8])",
+        ),
+        (4, f"[Log partition=orders-eu-1, dir=/d] {lower} (offset=9, segment=[0:9]) to (offset=8, segment=[0:8])"),
+        (5, f"[UnifiedLog partition=orders-2, dir=/d] {lower} (offset=9 segment=[0:9]) to (offset=8 segment=[0:8])"),
+    ]
+    rows, _ = kept(tmp_path, {"broker-1": entries})
+    kind = int(ObservationKind.HIGH_WATERMARK_TAKEN_BACK)
+    assert rows == [(1, kind, START_NS + 3_500_000_000, 94, 4), (1, kind, START_NS + 4 * 10**9, 9, 7)]
 
 
 def test_refused_markers_are_counted_by_the_second(tmp_path):
