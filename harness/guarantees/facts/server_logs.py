@@ -76,15 +76,20 @@ def cut_though_its_leader_had_it(
                 had_it &= (at_ns < acknowledged_ns - AT_ONCE_NS) | (others_at > offset)
         cut = (acknowledged_in < int(timeline.leader_epoch[row])) & (acknowledged_ns <= time_ns) & (cut_at <= offset)
         found |= had_it & cut & (offset != NONE)
+    return found
+
+
 def below_what_a_follower_took_back(envelope: Envelope, offset: np.ndarray, seen_ns: np.ndarray) -> np.ndarray:
     """Returns bool[k]: after it was seen under one leader, a follower of this leader cut the record off and took back a high
     watermark above it, by its own log: until then it gave the record to consumers, although it was to be cut off."""
     found = np.zeros(len(offset), dtype=bool)
     if not envelope.timeline.known or not times_are_known(envelope):
+        return found
     cuts = list(zip(*(one.tolist() for one in envelope.truncations), strict=True))
     for node, time_ns, high in zip(*(one.tolist() for one in envelope.taken_back), strict=True):
         before = [e for e in envelope.timeline.elections if e.time_ns < time_ns]
         if not before or before[-1].leader == node:
+            continue
         cut_at = min((at for who, ns, at in cuts if who == node and 0 <= time_ns - ns < AT_ONCE_NS), default=FOREVER)
         under = (seen_ns != MISSING) & (seen_ns > before[-1].time_ns + envelope.error_ns)
         found |= under & (offset < high) & (offset >= cut_at)
