@@ -4,8 +4,10 @@ import numpy as np
 
 from prozess.checkers.metadata import kip_101, kip_497, kip_516, kip_631, kip_704, kip_841, kip_966
 from prozess.checkers.metadata.changes import changes_of
+from prozess.harness.columns import empty_rows
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses
+from prozess.harness.schema import METADATA
 
 RULES = tuple(rule for kip in (kip_101, kip_497, kip_516, kip_631, kip_704, kip_841, kip_966) for rule in kip.RULES)
 """Every rule, in the order of the KIPs."""
@@ -25,9 +27,10 @@ def illegal_transition(history: CellHistory) -> KernelResult:
     `other_client` led in epoch `other_sequence`. O(n log n) for n changes, times brokers of the cluster.
     """
     found, judged, reasons = list[np.ndarray](), 0, list[str]()
+    brokers = history.tables.get("metadata", empty_rows(METADATA))
     for number, partition in history.partitions.items():
         table = partition.metadata
-        changes = changes_of(table, history.tables["metadata"])
+        changes = changes_of(table, brokers)
         judged += len(changes.rows)
         if not len(changes.rows):
             reasons.append(f"the controllers' log says nothing about partition {number}")

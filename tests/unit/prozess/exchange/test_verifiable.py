@@ -78,7 +78,7 @@ def test_a_clean_run_of_two_clients_is_held_as_far_as_consumers_read(tool, tmp_p
     assert verdict.sentence.startswith(
         "Held: 1 of 1 cell kept every promise that was judged, as far as consumers read."
     )
-    assert "7 guarantees were not judged: lost, dirty-read, skipped, unreported and 3 more." in verdict.sentence
+    assert "8 guarantees were not judged: lost, dirty-read, skipped, unreported and 4 more." in verdict.sentence
     assert {"lost", "dirty-read", "unclean"} <= verdict.not_judged.keys()
     assert "lost" not in verdict.decided
 

@@ -72,7 +72,8 @@ def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_bu
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "invisible, unreported, diverged, snapshot-conflict, out-of-sequence, time-travel, watermark-regression, "
         "log-start-regression, expired-early, undeleted, mistimed, epoch-regression, "
-        "under-acknowledged, unclean, two-controllers, stale-controller, leaderless, stuck, unanswered, not-linearizable; "
+        "under-acknowledged, unclean, two-controllers, stale-controller, leaderless, illegal-transition, stuck, unanswered, "
+        "not-linearizable; "
         "as long as at most 1 disk of a partition's replicas fails at a time and its brokers do not all lose power at the "
         "same time",
         "defect: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a "
