@@ -155,6 +155,8 @@ def fixes_table() -> str:
 
 def main(folders: Sequence[str]) -> None:
     """Write the tables into the page, behind their marks."""
+    if missing := [folder for folder in folders if not Path(folder).is_dir()]:
+        sys.exit(f"{missing[0]!r} is no directory. Usage: python -m tools.versions_page [FOLDER OF RUNS …]")
     text = DOCUMENT.read_text(encoding="utf-8")
     before, _, rest = text.partition(FIXES_MARK)
     _, _, after = rest.partition(FIXES_END)

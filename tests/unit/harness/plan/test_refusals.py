@@ -84,6 +84,11 @@ def elapsed(seconds):
         ),
         ([message({"api": "Produce", "client": "nob*"})], {}, "means no client of the plan"),
         (
+            [{"after": {"condition": "message", "match": {"api": "SyncGroup", "client": "nobody"}}}],
+            {},
+            "client = 'nobody' means no client of the plan",
+        ),
+        (
             [message({"api": "Produce"}, {"do": "hold", "until": {"api": "LeaderAndIsr"}})],
             {},
             "LeaderAndIsr is never sent in a cluster whose metadata_mode is 'kraft",
