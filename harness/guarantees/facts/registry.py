@@ -98,6 +98,10 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "not the epochs of its leaders",
         lambda c: yes_if(c.forgets_topic_ids),
     ),
+    "commits while it collects": Fact(
+        "members are of Kafka's Java client, to 3.9 or from 4.2 on, with group.protocol=consumer, and commit by themselves",
+        lambda c: yes_if(c.commits_while_it_collects),
+    ),
     "one beyond": Fact(
         "the committed offset is the one behind the member's position", could=lambda _: Tristate.UNKNOWN
     ),
@@ -126,6 +130,10 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "resets to latest": Fact("auto.offset.reset=latest", lambda c: yes_if(c.resets_to_latest)),
     "member was gone": Fact(
         "in between, the member that had the record died, gave up the partition or lost it",
+        could=lambda h: h.rebalanced,
+    ),
+    "was given to nobody, or its member was gone": Fact(
+        "no member recorded that it was given the record, or the one that was died, gave up the partition or lost it",
         could=lambda h: h.rebalanced,
     ),
     "commits of one alone": Fact(

@@ -159,6 +159,10 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "left behind": explained_by(GroupCase.LEFT_BEHIND),
     "sent again": explained_by(GroupCase.SENT_AGAIN),
     "member was gone": explained_by(GroupCase.CRASHED, GroupCase.RELEASED, GroupCase.EVICTED),
+    "was given to nobody, or its member was gone": lambda context, witnesses: as_truth(
+        (witnesses["reader"] == NONE)
+        | np.isin(witnesses["case"], (GroupCase.CRASHED, GroupCase.RELEASED, GroupCase.EVICTED))
+    ),
     "commits of one alone": lambda _, witnesses: as_truth(witnesses["case"] != GroupCase.BOTH_COMMITTED),
     "coordinator out": coordinator_out,
     "one instance id twice": explained_by(GroupCase.SAME_INSTANCE),

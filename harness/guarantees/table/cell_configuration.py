@@ -50,6 +50,8 @@ class CellConfiguration:
     """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
     forgets_topic_ids: bool = False
     """Members are of a Java client that takes a topic which it saw missing by the epochs of its name (KAFKA-13488)."""
+    commits_while_it_collects: bool = False
+    """Members are of a Java client that commits by itself what poll() is only about to return (KAFKA-18641)."""
     crcs_unchecked: bool = False
     """The group's members give on what they read without comparing its checksum."""
     resets_to_latest: bool = False
@@ -97,6 +99,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         commits_by_name=group is not None and commits_by_name(group, parse_version(kafka_version)),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
         forgets_topic_ids=group is not None and forgets_topic_ids(group, parse_version(kafka_version)),
+        commits_while_it_collects=group is not None and commits_while_it_collects(group, parse_version(kafka_version)),
         crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
         resets_to_latest=group is not None and group.auto_offset_reset == "latest",
         other_assignor=group is not None and has_other_assignor(group),
@@ -176,6 +179,14 @@ def forgets_topic_ids(group: GroupConfiguration, brokers: Version | None) -> boo
     2.8.2, 3.0.1 and 3.1.0]"""
     version = parse_version(group.client_version) or brokers
     return group.client == "java" and version is not None and (version < (2, 8, 2) or (3,) <= version < (3, 0, 1))
+
+
+def commits_while_it_collects(group: GroupConfiguration, brokers: Version | None) -> bool:
+    """Does the members' client commit by itself while poll() collects? [KAFKA-18641: the new consumer, but not that of
+    4.0 and 4.1]"""
+    version = parse_version(group.client_version) or brokers
+    own = group.client == "java" and group.protocol == "consumer" and group.commit == "auto"
+    return own and version is not None and not (4,) <= version < (4, 2)
 
 
 def parse_version(text: str | None) -> Version | None:

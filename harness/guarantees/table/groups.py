@@ -167,6 +167,18 @@ _UNPROCESSED = Guarantee(
             "leader led again, with 4 records that it alone had had",
         ),
         end_taken_for_a_record("unprocessed"),
+        Rule(
+            id="unprocessed/KAFKA-18641",
+            effect=RuleEffect.DEFECT,
+            when=("commits while it collects", "was given to nobody, or its member was gone"),
+            perhaps=("commits while it collects", "was given to nobody, or its member was gone"),
+            label="KAFKA-18641",
+            reason="the thread that commits takes the positions while poll() moves them, so a member that dies has "
+            "committed records that its application was never given, or had not processed",
+            source="KAFKA-18641; CommitRequestManager.updateTimerAndMaybeCommit and AsyncKafkaConsumer.poll of 4.1.2 and "
+            "4.2.2",
+            defect=DEFECTS["KAFKA-18641"].description,
+        ),
     ),
 )
 _REPROCESSED = Guarantee(

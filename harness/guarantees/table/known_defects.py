@@ -72,6 +72,14 @@ DEFECTS: Mapping[str, Defect] = {
             "the epochs of its leaders, so it refuses the metadata of the next topic of that name",
         ),
         Defect(
+            id="KAFKA-18641",
+            owner="java",
+            newest="4.4.0",
+            avoided="group.protocol=classic",
+            source="KAFKA-18641; apache/kafka pull request 18737, which mended it in 4.0; seen again: 4.2.2 and 4.4.0, not "
+            "4.1.2, trial auto-commit-java",
+        ),
+        Defect(
             id="KAFKA-14034",
             owner="java",
             newest="4.4.0",
