@@ -225,8 +225,9 @@ def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(
     assert verdict.verdict is Verdict.HELD
     assert set(verdict.not_judged) == {
         "under-acknowledged", "unclean", "diverged", "snapshot-conflict", "out-of-sequence", "leaderless",
+        "illegal-transition",
     }  # fmt: skip
-    assert "6 guarantees were not judged: diverged, snapshot-conflict, out-of-sequence" in output
+    assert "7 guarantees were not judged: diverged, snapshot-conflict, out-of-sequence" in output
     outcomes = {name: judged.outcome for cell in verdict.cells for name, judged in cell.anomalies.items()}
     assert outcomes["diverged"] is AnomalyOutcome.NOT_JUDGED, "no copy was read"
     assert outcomes["unclean"] is AnomalyOutcome.NOT_JUDGED, "nobody knows who was elected"
