@@ -171,7 +171,9 @@ def processes_naming(text: str) -> dict[int, str]:
 def end_at_once(directory: Path) -> None:
     """SIGKILL to the command whose files are there, its run stage and its supervisor. They are stopped first: none of them is
     to see another one's end."""
-    found = [pid for pid, line in processes_naming(str(directory)).items() if "-m prozess.harness." in line]
+    named = ("-m prozess run ", "-m prozess.app.run.")
+    found = [pid for pid, line in processes_naming(str(directory)).items() if any(name in line for name in named)]
+    assert len(found) >= 3, f"the command, its run stage and its supervisor: {found}"
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in found:
             os.kill(pid, number)
