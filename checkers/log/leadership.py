@@ -230,6 +230,13 @@ def ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.asarray(rows[np.lexsort((table["time_ns"][rows], table["log_position"][rows]))])
 
 
+def broker_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the rows of `metadata` in which the controllers' log registers, fences or unfences a broker, in its order."""
+    kinds = (MetadataKind.BROKER_REGISTERED, MetadataKind.BROKER_FENCED, MetadataKind.BROKER_UNFENCED)
+    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(table["kind"], kinds))
+    return np.asarray(rows[np.argsort(table["log_position"][rows], kind="stable")])
+
+
 def made_at_ns(table: Mapping[str, np.ndarray]) -> int | None:
     """Returns when the partition was made, as the controllers' log in its `metadata` says; None if it says nothing."""
     truth = ground_truth(table)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.lookup import differs_from_previous
+from prozess.checkers.log.leadership import broker_truth, ground_truth
+from prozess.checkers.lookup import differs_from_next, differs_from_previous
 from prozess.checkers.progress.leaders import MASK_BITS
+from prozess.harness.columns import once
 from prozess.harness.interfaces.witnesses import TransitionCase
-from prozess.harness.schema import NONE, MetadataKind, MetadataSource
+from prozess.harness.schema import NONE, MetadataKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class PartitionStates:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanges:
-    """PartitionChanges of one partition, in the order of the log, of one life of its topic after the other."""
+    """Changes of one partition, in the order of the log, of one life of its topic after the other."""
 
     rows: NDArray[np.int64]
     """Their rows of the partition's `metadata`."""
@@ -77,11 +79,8 @@ def changes_of(table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray
 
     Example: rows of leaders 1, 1, 2 of a topic, and 3 of the next topic of its name, are four changes. The first and the
     last follow from nothing."""
-    kind = table["kind"]
-    wanted = (kind == MetadataKind.PARTITION.value) | (kind == MetadataKind.DELETED.value)
-    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG.value) & wanted)
-    rows = rows[np.argsort(table["log_position"][rows], kind="stable")]
-    fences = _Fences.of(brokers)
+    rows = ground_truth(table)
+    fences = once(brokers, _Fences, lambda: _Fences.of(brokers))
     time_ns = fences.instants(table["log_position"][rows], table["time_ns"][rows])
     life = (table["topic_id_high"][rows], table["topic_id_low"][rows])
     order = np.lexsort((np.arange(len(rows)), life[1], life[0]))
@@ -94,11 +93,11 @@ def changes_of(table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray
         table["elr"][rows],
         table["replicas"][rows],
         table["recovering"][rows] == 1,
-        kind[rows] == MetadataKind.DELETED.value,
+        table["kind"][rows] == MetadataKind.DELETED.value,
     )
-    previous = np.where(begins, np.arange(len(rows)), np.arange(len(rows)) - 1)
-    last = np.append(begins[1:], True) if len(rows) else begins
-    until_ns = np.where(last, _FOREVER, np.append(time_ns[1:], _FOREVER)[: len(rows)])
+    previous = np.arange(len(rows)) - ~begins
+    last = differs_from_next(life[0][order]) | differs_from_next(life[1][order])
+    until_ns = np.where(last, _FOREVER, np.roll(time_ns, -1))
     return PartitionChanges(
         rows=rows,
         time_ns=time_ns,
@@ -128,9 +127,7 @@ class _Fences:
 
     @staticmethod
     def of(table: Mapping[str, np.ndarray]) -> "_Fences":
-        kinds = (MetadataKind.BROKER_REGISTERED, MetadataKind.BROKER_FENCED, MetadataKind.BROKER_UNFENCED)
-        rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(table["kind"], kinds))
-        rows = rows[np.argsort(table["log_position"][rows], kind="stable")]
+        rows = broker_truth(table)
         kind, node, position = table["kind"][rows], table["node"][rows].astype(np.int64), table["log_position"][rows]
         # A registration, and in the row behind it, of the same record, that the broker is fenced.
         same = (np.diff(position) == 0) & (np.diff(node) == 0)
@@ -173,7 +170,7 @@ class _Fences:
             fell = np.flatnonzero(~free & np.append(True, free[:-1]))  # it was unfenced, and is so no more
             slot = np.searchsorted(time_ns[fell], begin_ns, side="right")
             at_ns = np.append(time_ns[fell], _FOREVER)[slot]
-            found |= mine & (at_ns < end_ns) & (at_ns < _FOREVER)
+            found |= mine & (at_ns < end_ns)
         return found
 
     def _nodes(self) -> list[tuple[int, np.ndarray]]:

@@ -65,8 +65,9 @@ def permitted() -> "DiGraph[str]":
     sound = _unbroken(_between(states, states, follows=False))
     states = states.taken(np.flatnonzero(sound))
     first, second = (index.ravel() for index in np.indices((len(states.leader), len(states.leader))))
-    changes = _between(states.taken(first), states.taken(second), follows=True)
-    possible = taken(_kept(changes, np.flatnonzero(_unbroken(changes))))
+    before, after = states.taken(first), states.taken(second)
+    kept = np.flatnonzero(_unbroken(_between(before, after, follows=True)))
+    possible = taken(_between(before.taken(kept), after.taken(kept), follows=True))
     graph: DiGraph[str] = DiGraph()
     graph.add_nodes_from(NAMES)
     graph.add_edges_from(possible)
@@ -99,13 +100,6 @@ def _between(before: PartitionStates, after: PartitionStates, *, follows: bool) 
 
 def _unbroken(changes: PartitionChanges) -> NDArray[np.bool_]:
     return np.asarray(~np.logical_or.reduce([rule.forbids(changes) for rule in RULES]))
-
-
-def _kept(changes: PartitionChanges, rows: NDArray[np.int64]) -> PartitionChanges:
-    return PartitionChanges(
-        changes.rows[rows], changes.time_ns[rows], changes.after.taken(rows), changes.before.taken(rows),
-        changes.follows[rows], changes.fenced[rows], changes.led_fenced[rows], changes.kraft,
-    )  # fmt: skip
 
 
 def table_of(graph: "DiGraph[str]", counts: Mapping[Edge, int]) -> str:

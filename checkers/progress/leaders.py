@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.log.leadership import broker_truth, ground_truth
 from prozess.checkers.lookup import distinct
 from prozess.checkers.progress.awake import BEAT_GAP_NS
 from prozess.harness.columns import empty_rows, once
@@ -15,7 +16,7 @@ from prozess.harness.interfaces.witnesses import (
     join_witnesses,
     make_witnesses,
 )
-from prozess.harness.schema import HEARTBEATS, METADATA, NONE, MetadataKind, MetadataSource
+from prozess.harness.schema import HEARTBEATS, METADATA, NONE, MetadataKind
 
 MASK_BITS = 63
 Span = tuple[int, int]
@@ -40,7 +41,7 @@ def leaderless(history: CellHistory) -> KernelResult:
     beats, still = once(hearts, leaderless, lambda: _beats_and_gaps(hearts["time_ns"]))
     found, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number, partition in history.partitions.items():
-        rows = _rows_of_log(partition.metadata)
+        rows = ground_truth(partition.metadata)
         if not len(rows):
             reasons.append(f"the controllers' log says nothing about leaders of partition {number}")
             continue
@@ -89,14 +90,6 @@ class Reign:
     end_ns: int
     eligible: int
     """Mask: who was in ISR or ELR all the time, or the last known leader if nobody ever was."""
-
-
-def _rows_of_log(table: Mapping[str, np.ndarray]) -> np.ndarray:
-    rows = np.flatnonzero(
-        (table["source"] == MetadataSource.CONTROLLER_LOG.value)
-        & ((table["kind"] == MetadataKind.PARTITION.value) | (table["kind"] == MetadataKind.DELETED.value))
-    )
-    return np.asarray(rows[np.lexsort((table["time_ns"][rows], table["log_position"][rows]))])
 
 
 def _reigns(table: Mapping[str, np.ndarray], rows: np.ndarray, last_ns: int) -> Iterator[Reign]:
@@ -152,11 +145,8 @@ def _could_lead(
 
 def _fenced(table: Mapping[str, np.ndarray], node: int) -> list[Span]:
     """Returns when the controllers' log has a broker as fenced, or not registered yet."""
-    kinds = (MetadataKind.BROKER_REGISTERED, MetadataKind.BROKER_FENCED, MetadataKind.BROKER_UNFENCED)
-    rows = np.flatnonzero(
-        (table["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(table["kind"], kinds) & (table["node"] == node)
-    )
-    rows = rows[np.argsort(table["log_position"][rows], kind="stable")]
+    rows = once(table, broker_truth, lambda: broker_truth(table))
+    rows = rows[table["node"][rows] == node]
     # Before its first row a broker is not registered, and so it cannot lead.
     spans, since_ns = list[Span](), -(2**62)
     fenced = True

@@ -255,7 +255,7 @@ class History:
         tables["admin_operations"] = self._small("admin_operations")
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
-        tables["metadata"] = self._of_partition("metadata", NONE)
+        tables["metadata"] = self._of_nodes
         tables["metrics"] = self._quorum
         tables["leader_offsets"] = self._of_partitions("leader_offsets", numbers)
         assert only is None or self.cell_of(only.partition) is planned, (
@@ -270,6 +270,10 @@ class History:
             bounds=bounds_of(self.plan, planned, self._settings),
             out=self._nodes_out,
         )
+
+    @cached_property
+    def _of_nodes(self) -> SharedRows:
+        return SharedRows(self._of_partition("metadata", NONE))
 
     @cached_property
     def _asked(self) -> dict[str, np.ndarray]:

@@ -97,10 +97,9 @@ def _check_messages(plan: Plan, step: Step) -> None:
         if (why := plan.names.missing(match) or _why_never(plan, match)) is not None:
             raise BadInput(f"Step {step.name!r}: {why}.")
         _check_earlier(plan, step, match)
-    _check_client_ids(plan, step, [match for match in anywhere if set(match.api) <= OF_CLIENTS])
-    if of_clients:
-        _check_client_ids(plan, step, on_its_links)
-    elif between_servers and on_its_links and set(on_its_links[0].api) <= OF_CLIENTS:
+    of_clients_alone = (match for match in anywhere if set(match.api) <= OF_CLIENTS)
+    _check_client_ids(plan, step, [*(on_its_links if of_clients else ()), *of_clients_alone])
+    if between_servers and on_its_links and set(on_its_links[0].api) <= OF_CLIENTS:
         raise BadInput(
             f"Step {step.name!r}: only clients send {on_its_links[0].api[0]}, and no server does. Give others = "
             f'"{CLIENTS}".'

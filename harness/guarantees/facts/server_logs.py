@@ -23,6 +23,12 @@ def times_are_known(envelope: Envelope) -> bool:
     return all(fault.may("shifts_clock") is Tristate.NO for fault in envelope.faults)
 
 
+def _cuts_of(envelope: Envelope, broker: int) -> list[tuple[int, int]]:
+    """Returns (time_ns, offset) of each time that this broker says it cut its copy off."""
+    cuts = zip(*(part.tolist() for part in envelope.truncations), strict=True)
+    return [(time_ns, cut_at) for node, time_ns, cut_at in cuts if node == broker]
+
+
 def cut_under(
     envelope: Envelope,
     election: Election,
@@ -39,15 +45,13 @@ def cut_under(
         return None
     timeline, found = envelope.timeline, np.zeros(len(offset), dtype=bool)
     acknowledged_in = timeline.leader_epoch[np.maximum(timeline.index_at(acknowledged_ns), 0)]
-    nodes, times_ns, offsets = envelope.truncations
-    for node, time_ns, cut_at in zip(nodes.tolist(), times_ns.tolist(), offsets.tolist(), strict=True):
+    for time_ns, cut_at in _cuts_of(envelope, election.leader):
         row = int(timeline.index_at(np.asarray(time_ns)))
-        if node != election.leader or row < 0 or time_ns > election.time_ns + envelope.error_ns:
+        if row < 0 or time_ns > election.time_ns + envelope.error_ns:
             continue
         epoch = int(timeline.leader_epoch[row])
         under = acknowledged_in < epoch if later else acknowledged_in == epoch
-        after = acknowledged_ns <= time_ns + late_ns
-        found |= under & after & ((offset == NONE) | (cut_at <= offset))
+        found |= under & (acknowledged_ns <= time_ns + late_ns) & ((offset == NONE) | (cut_at <= offset))
     return found
 
 
@@ -61,19 +65,16 @@ def cut_though_its_leader_had_it(
     if election.leader not in envelope.logs_read or not times_are_known(envelope):
         return found
     acknowledged_in = timeline.leader_epoch[np.maximum(timeline.index_at(acknowledged_ns), 0)]
-    cuts = list(zip(*(part.tolist() for part in envelope.truncations), strict=True))
-    for node, time_ns, cut_at in cuts:
+    for time_ns, cut_at in _cuts_of(envelope, election.leader):
         row = int(timeline.index_at(np.asarray(time_ns)))
         leader = int(timeline.leader[row]) if row >= 0 else NONE
-        if node != election.leader or time_ns > election.time_ns or leader in (NONE, node):
+        if time_ns > election.time_ns or leader in (NONE, election.leader):
             continue
-        whole = leader in envelope.logs_read
-        had_it = whole & (timeline.in_sync_until(leader, acknowledged_ns) >= time_ns)
+        had_it = (leader in envelope.logs_read) & (timeline.in_sync_until(leader, acknowledged_ns) >= time_ns)
         for at_ns in envelope.registrations.get(leader, np.empty(0, dtype=np.int64)).tolist():
             had_it &= (at_ns < acknowledged_ns - envelope.error_ns) | (at_ns > time_ns + envelope.error_ns)
-        for other, at_ns, others_at in cuts:
-            if other == leader and at_ns <= time_ns:
-                had_it &= (at_ns < acknowledged_ns - AT_ONCE_NS) | (others_at > offset)
+        for at_ns, others_at in _cuts_of(envelope, leader):
+            had_it &= (at_ns > time_ns) | (at_ns < acknowledged_ns - AT_ONCE_NS) | (others_at > offset)
         cut = (acknowledged_in < int(timeline.leader_epoch[row])) & (acknowledged_ns <= time_ns) & (cut_at <= offset)
         found |= had_it & cut & (offset != NONE)
     return found
@@ -85,12 +86,11 @@ def below_what_a_follower_took_back(envelope: Envelope, offset: np.ndarray, seen
     found = np.zeros(len(offset), dtype=bool)
     if not envelope.timeline.known or not times_are_known(envelope):
         return found
-    cuts = list(zip(*(one.tolist() for one in envelope.truncations), strict=True))
     for node, time_ns, high in zip(*(one.tolist() for one in envelope.taken_back), strict=True):
         before = [e for e in envelope.timeline.elections if e.time_ns < time_ns]
         if not before or before[-1].leader == node:
             continue
-        cut_at = min((at for who, ns, at in cuts if who == node and 0 <= time_ns - ns < AT_ONCE_NS), default=FOREVER)
+        cut_at = min((at for ns, at in _cuts_of(envelope, node) if 0 <= time_ns - ns < AT_ONCE_NS), default=FOREVER)
         under = (seen_ns != MISSING) & (seen_ns > before[-1].time_ns + envelope.error_ns)
         found |= under & (offset < high) & (offset >= cut_at)
     return found

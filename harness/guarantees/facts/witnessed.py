@@ -150,6 +150,7 @@ def _partitions_were_added(_: Envelope, witnesses: np.ndarray) -> Truth:
     return np.where(witnesses["case"] == int(KeyCase.PERHAPS_ADDED), UNKNOWN, added).astype(np.int8)
 
 
+_MEMBER_WAS_GONE = explained_by(GroupCase.CRASHED, GroupCase.RELEASED, GroupCase.EVICTED)
 OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "no copy": explained_by(CopyCase.MISSING),
     "a copy too many": explained_by(CopyCase.REPEATED),
@@ -158,10 +159,9 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "committed one beyond it": committed_one_beyond_it,
     "left behind": explained_by(GroupCase.LEFT_BEHIND),
     "sent again": explained_by(GroupCase.SENT_AGAIN),
-    "member was gone": explained_by(GroupCase.CRASHED, GroupCase.RELEASED, GroupCase.EVICTED),
-    "was given to nobody, or its member was gone": lambda context, witnesses: as_truth(
-        (witnesses["reader"] == NONE)
-        | np.isin(witnesses["case"], (GroupCase.CRASHED, GroupCase.RELEASED, GroupCase.EVICTED))
+    "member was gone": _MEMBER_WAS_GONE,
+    "was given to nobody, or its member was gone": lambda context, witnesses: any_true(
+        as_truth(witnesses["reader"] == NONE), _MEMBER_WAS_GONE(context, witnesses)
     ),
     "commits of one alone": lambda _, witnesses: as_truth(witnesses["case"] != GroupCase.BOTH_COMMITTED),
     "coordinator out": coordinator_out,

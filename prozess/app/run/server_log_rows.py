@@ -24,11 +24,14 @@ from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import NONE, ObservationKind
 
 _OF_LOG = rb" \[(?:Unified)?Log partition=([\w.-]+)-(\d+), dir=[^\]]*\] "
-_OF_PARTITIONS = (
-    (ObservationKind.TRUNCATED, b"Truncating to offset ", b""),
-    (ObservationKind.HIGH_WATERMARK_TAKEN_BACK, b"Non-monotonic update of high watermark from ", rb"\(offset="),
+_OF_PARTITIONS = tuple(
+    (kind, b"] " + text, re.compile(_OF_LOG + text + between + rb"(\d+)"))
+    for kind, text, between in (
+        (ObservationKind.TRUNCATED, b"Truncating to offset ", b""),
+        (ObservationKind.HIGH_WATERMARK_TAKEN_BACK, b"Non-monotonic update of high watermark from ", rb"\(offset="),
+    )
 )
-"""(kind, the text that its lines have, what stands between this text and the offset)."""
+"""(kind, what its lines have, what they are): the partition's topic and number, and the offset."""
 _REFUSED = b"Received request for api with key 27 (WriteTxnMarkers) and unsupported version"
 
 
@@ -69,9 +72,8 @@ def observations_in(
         if log.entry(0) is None:
             return
         yield ObservationKind.SERVER_LOG, 0.0, len(content), NONE
-        for kind, text, between in _OF_PARTITIONS:
-            pattern = re.compile(_OF_LOG + text + between + rb"(\d+)")
-            for begin in _lines_with(content, b"] " + text):
+        for kind, text, pattern in _OF_PARTITIONS:
+            for begin in _lines_with(content, text):
                 entry = log.entry(begin)
                 found = entry and entry.begin == begin and pattern.search(content[begin : entry.end])
                 if entry and found and (partition := names.get((found[1], int(found[2])))) is not None:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from prozess.harness.columns import empty_rows
+from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
 from prozess.harness.interfaces.checking import CopyFacts, PartitionHistory, Retention
-from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell
 from prozess.harness.schema import (
     METADATA,
     NONE,
@@ -45,6 +46,16 @@ ACKS = {PRODUCER: -1, PRODUCER_2: -1, PRODUCER_ACKS_1: 1, PRODUCER_ACKS_0: 0, CR
 COMMITTED_LEVEL = (READER_COMMITTED, READER_COMMITTED_2, AUDIT_COMMITTED)
 ISSUED = 1000
 PARTITION, OTHER_PARTITION = 7, 8
+CELL = Cell(
+    cell=0,
+    name="cell",
+    workload="log",
+    topic_name="cell-000",
+    axes={},
+    topic=TopicConfiguration(),
+    producer=ProducerConfiguration(),
+    partitions=(PARTITION,),
+)
 SENTINEL_NS, AUDIT_NS = 1_000_000, 2_000_000
 METADATA_ERROR_NS = 1_000
 CORRUPT = {"sender": NONE, "sequence": NONE, "sent_partition": NONE, "key": NONE, "flags": 1}

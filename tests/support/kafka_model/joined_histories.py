@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
 from prozess.harness.history.parquet import parquet_schema
 from prozess.harness.interfaces.checking import CellHistory, PartitionHistory
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING, NONE, TABLES
 from prozess.spark_checkers.oracle.facts import add_cell, add_partition, add_serving, empty_facts, outages, to_arrow
 from prozess.spark_checkers.oracle.second_opinion import WORLDLY
+from tests.support.cells.partitions import CELL
 
 PARTITIONS_PER_WORLD = 100
 _OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots", "remote")
@@ -21,16 +21,7 @@ _IDS = ("partition", "sent_partition")
 _TABLES = {"leader_offsets": "metrics", "own_heartbeats": "heartbeats", "remote": "remote_segments"}
 """What a cell or a partition has of a table that has another name."""
 _OF_CELL = ("partitions", "derived", "late_partitions")
-ONLY_PARTITIONS = Cell(
-    cell=0,
-    name="cell",
-    workload="log",
-    topic_name="cell-000",
-    axes={},
-    topic=TopicConfiguration(),
-    producer=ProducerConfiguration(),
-    partitions=(),
-)
+ONLY_PARTITIONS = CELL.model_copy(update={"partitions": ()})
 """Of a world in which nothing was stated of a cell."""
 
 

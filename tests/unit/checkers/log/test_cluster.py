@@ -15,12 +15,11 @@ from prozess.checkers.log.leadership import (
     under_acknowledged,
     watermark_regression,
 )
-from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
-from prozess.harness.plan.plan import Cell
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import NONE, MetadataKind, MetadataSource
 from tests.support.cells.partitions import (
+    CELL,
     METADATA_ERROR_NS,
     OK,
     PARTITION,
@@ -177,17 +176,6 @@ def test_the_end_of_a_reassignment_puts_a_copy_in_sync_and_into_the_lead_at_once
 
 
 # --- two controllers ------------------------------------------------------------------------------------------------
-
-CELL = Cell(
-    cell=0,
-    name="cell",
-    workload="log",
-    topic_name="cell-000",
-    axes={},
-    topic=TopicConfiguration(),
-    producer=ProducerConfiguration(),
-    partitions=(PARTITION,),
-)
 
 
 def elected(position: int, node: int, epoch: int) -> dict[str, int]:

@@ -9,24 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.checkers.metadata.illegal import RULES, illegal_transition
-from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import TransitionCase as Case
-from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import NONE, MetadataKind, MetadataSource
-from tests.support.cells.partitions import PARTITION, history, mask, state_row, table
+from tests.support.cells.partitions import CELL, PARTITION, history, mask, state_row, table
 
 Row = dict[str, int]
-CELL = Cell(
-    cell=0,
-    name="cell",
-    workload="log",
-    topic_name="cell-000",
-    axes={},
-    topic=TopicConfiguration(),
-    producer=ProducerConfiguration(),
-    partitions=(PARTITION,),
-)
 
 
 def of_broker(position: int, node: int, kind: MetadataKind) -> Row:
