@@ -358,6 +358,20 @@ SNAPSHOTS = table(
     ("offset_delta", "i4", "records", "last offset minus first offset of that batch"),
     ("coordinator_epoch", "i4", "epoch", "of the coordinator that wrote its last marker; NONE"),
 )
+TRANSACTION_STATES = table(
+    "transaction_states",
+    "The records of the transaction log, `__transaction_state`: of each partition those of the copy that would lead.",
+    ("time_ns", "i8", "ns", "of the record, by the coordinator's clock"),
+    ("log_offset", "i8", "offset", "in its partition"),
+    ("producer_id", "i8", "id", "NONE: the transactional.id was forgotten"),
+    ("number", "i4", "partition number", "of `__transaction_state`"),
+    ("leader_epoch", "i4", "epoch", "of the leader that appended it, which is the coordinator"),
+    ("transactional_id", "i4", "client id", "of the first planned client that has it; NONE: none of the plan"),
+    ("state", "i4", "TransactionState", ""),
+    ("producer_epoch", "i4", "epoch", ""),
+    ("partitions", "i4", "count", "partitions in the transaction"),
+    ("client_version", "i4", "count", "transaction.version as the client has it; 0: below 2, or not reported"),
+)
 ADMIN_OPERATIONS = table(
     "admin_operations",
     "What administrators of the trial set and found, beside its clients: one row per topic, setting and call.",
@@ -467,6 +481,7 @@ __all__ = [
     "STEPS",
     "TABLES",
     "TRANSACTIONS",
+    "TRANSACTION_STATES",
     "WITHHELD",
     "AdminOperation",
     "AdminSetting",
@@ -483,6 +498,7 @@ __all__ = [
     "Role",
     "StepOutcome",
     "Table",
+    "TransactionState",
     "Tristate",
     "role_named",
 ]
@@ -736,6 +752,21 @@ class MetadataKind(IntEnum):
 
 
 @unique
+class TransactionState(IntEnum):
+    """The states of a transactional.id in the transaction log, with the numbers that they have there (KIP-98)."""
+
+    FORGOTTEN = NONE
+    """A record without a value: the transactional.id was not used for long, and its coordinator let it go."""
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    """Decided: the transaction will be committed. Its markers are being written."""
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+
+@unique
 class MetadataSource(IntEnum):
     """Says who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is
     weaker evidence, used where the controllers' log cannot be read
@@ -788,7 +819,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
-        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, ADMIN_OPERATIONS, METRICS, HEARTBEATS,
-        CLIENTS, PARTITIONS, CELLS,
+        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, TRANSACTION_STATES, ADMIN_OPERATIONS,
+        METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

@@ -43,6 +43,7 @@ from prozess.harness.schema import (
     Role,
     StepOutcome,
     Table,
+    TransactionState,
     Tristate,
     role_named,
 )
@@ -60,6 +61,7 @@ _CODES: Mapping[str, type[IntEnum]] = {
         Isolation,
         ObservationKind,
         MetadataKind,
+        TransactionState,
         MetadataSource,
         FaultPhase,
         Tristate,
@@ -103,6 +105,7 @@ _NEVER_NONE: Mapping[str, Sequence[str]] = {
     "messages": ("time_ns", "step", "server", "api", "version", "answer"),
     "steps": ("step",),
     "metadata": ("time_ns",),
+    "transaction_states": ("time_ns", "log_offset", "number"),
     "admin_operations": ("invoked_ns", "topic"),
     "replicas": ("base_offset", "last_offset", "records", "size", "read_ns"),
     "metrics": ("time_ns",),

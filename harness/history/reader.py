@@ -253,6 +253,7 @@ class History:
         tables["asked"] = self._asked
         tables["calls"], tables["own_heartbeats"] = self._calls, self._own_heartbeats
         tables["admin_operations"] = self._small("admin_operations")
+        tables["transaction_states"] = self._transaction_states
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
         tables["metadata"] = self._of_nodes
@@ -274,6 +275,10 @@ class History:
     @cached_property
     def _of_nodes(self) -> SharedRows:
         return SharedRows(self._of_partition("metadata", NONE))
+
+    @cached_property
+    def _transaction_states(self) -> SharedRows:
+        return SharedRows(self._small("transaction_states"))
 
     @cached_property
     def _asked(self) -> dict[str, np.ndarray]:

@@ -294,6 +294,42 @@ class TransitionCase(IntEnum):
     """A replica became eligible that was neither in sync nor eligible before."""
 
 
+@unique
+class TransactionCase(IntEnum):
+    """Says which rule a record of the transaction log breaks, as the `case` of witnesses of `illegal-transaction-state`. The
+    rule's words are in `prozess.checkers.metadata`. No case is 1."""
+
+    TAKEN_BACK = 2
+    """A commit or an abort was decided, and something else than its completion came next."""
+    UNDECIDED = 3
+    """A commit or an abort was completed that was not decided."""
+    DECIDED_NOTHING = 4
+    """A commit or an abort was decided, and no transaction was open."""
+    DROPPED = 5
+    """A transaction was open, and the next record knows of none."""
+    NEVER_INITIALISED = 6
+    """A transaction began of a transactional.id that nobody initialised."""
+    EPOCH_FELL = 7
+    """The producer epoch fell."""
+    EPOCH_IN_TRANSACTION = 8
+    """The producer epoch changed where neither an initialisation nor an abort raises it."""
+    PRODUCER_CHANGED = 9
+    """The producer id changed without an initialisation."""
+    PARTITIONS_CHANGED = 10
+    """An open transaction lost a partition, or others were decided than it had."""
+    PARTITIONS_LEFT = 11
+    """No transaction is open, and it has partitions."""
+    EPOCH_NOT_RAISED = 12
+    """A transaction was decided, and the epoch stayed, although its client has transaction.version 2."""
+
+
+GIVEN_UP_NS = 1_000_000_000
+"""An append to the transaction log that failed stays there, and its coordinator goes on from what it had decided before. It
+fails when the transaction's own timeout is over, or when too few replicas are in sync any more; then nothing can be appended
+until they are again, which takes longer than this. [TransactionStateManager.appendTransactionToLog;
+Partition.checkEnoughReplicasReachOffset]"""
+
+
 # Cases of `mistimed`. The kernel finds them, and no rule distinguishes them.
 
 

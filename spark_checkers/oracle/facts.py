@@ -295,7 +295,7 @@ def _asked(history: CellHistory, client: int, planned: int) -> list[tuple[int, i
 
 
 def _asked_rows(history: CellHistory, client: int) -> list[tuple[int, int, int]]:
-    table = history.tables["asked"]
+    table = history.tables.get("asked", empty_rows(OBSERVATIONS))
     rows = np.flatnonzero(table["client"] == client).tolist()
     values = [(int(table["kind"][row]), int(table["time_ns"][row]), int(table["value"][row])) for row in rows]
     return [(kind, time_ns, 2**62 if lasted_ns == NONE else time_ns + lasted_ns) for kind, time_ns, lasted_ns in values]

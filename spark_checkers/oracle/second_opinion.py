@@ -51,7 +51,7 @@ AUDITED = texts_of(
         "shares",
         "copies",
     ),
-    *("leaders", "transitions", "snapshots", "tiers", "delivery", "progress", "time_lookups"),
+    *("leaders", "transitions", "transaction_states", "snapshots", "tiers", "delivery", "progress", "time_lookups"),
 )
 """The texts for a history that was audited."""
 QUERIES = AUDITED.queries
@@ -124,6 +124,7 @@ WORLDLY = (
     "assignments",
     "positions",
     "admin_operations",
+    "transaction_states",
 )
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 _SHOWN = 3

@@ -21,7 +21,7 @@ from importlib.resources import files
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
 from prozess.harness.guarantees.facts.witnessed import BY_WRITES_CASES
 from prozess.harness.interfaces import witnesses
-from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, SHARE_WAY_NS, STALLED_NS
+from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, GIVEN_UP_NS, SHARE_WAY_NS, STALLED_NS
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
@@ -41,6 +41,7 @@ from prozess.harness.schema import (
     ReadFlag,
     RemoteState,
     Role,
+    TransactionState,
 )
 
 _READ_COLUMNS = ("client", *(name for name in READS.column_names if name != "client"), "row")
@@ -113,6 +114,7 @@ CONSTANTS = {
     "ADMIN_LAG_NS": ADMIN_LAG_NS,
     "FIRST_CONTROLLER_ID": FIRST_CONTROLLER_ID,
     "SHARE_WAY_NS": SHARE_WAY_NS,
+    "GIVEN_UP_NS": GIVEN_UP_NS,
     "MICRO": MICRO,
     # What became of a record at a recipient.
     "OPEN": 1,
@@ -133,6 +135,7 @@ _CASES: Mapping[str, type[IntEnum]] = {
         MetadataKind,
         ObservationKind,
         RemoteState,
+        TransactionState,
     )
 }
 
@@ -163,7 +166,7 @@ _FILES = (
     "shares",
     "tiers",
     "keys",
-    *("progress", "time_lookups", "transitions"),
+    *("progress", "time_lookups", "transitions", "transaction_states"),
 )
 
 

@@ -20,6 +20,7 @@ ALIKE = {
     "spark_checkers/oracle": "each .sql file has the texts of one subject; five modules fill them in, and ask them",
     "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
+    "tests/support/data": "each is what a real server wrote, what Kafka's own tools say of it, or a lock of a server",
     "tests/system/trials": "each tests trials of one kind on real Kafka",
 }
 """Folders that hold more, because all of their files are alike → what each of them is."""
@@ -30,18 +31,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 13_825,
-    "clusters": 21_500,
-    "harness": 39_930,
+    "checkers": 14_245,
+    "clusters": 21_600,
+    "harness": 40_025,
     "nemesis": 5_060,
     "prozess": 1_060,
-    "prozess/app": 7_135,
+    "prozess/app": 7_170,
     "prozess/campaigns": 7_300,
-    "prozess/exchange": 7_860,
+    "prozess/exchange": 7_905,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_125,
+    "spark_checkers": 6_225,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -58,7 +58,8 @@ class Bench:
 
         found = {}
         for name, columns in self._tables.items():
-            ids = columns["partition"] if "partition" in columns else columns.get("cell", columns["client"])
+            whose = "transactional_id" if name == "transaction_states" else "client"
+            ids = columns["partition"] if "partition" in columns else columns.get("cell", columns[whose])
             know = of_partition.get if "partition" in columns else None
             if name == "cells":
                 cells = ids.tolist()

@@ -406,6 +406,19 @@ REASONS: tuple[Reason, ...] = (
         ("greater", "far"),
         "A number for people. The object counts up to its first damaged batch.",
     ),
+    Reason("transaction_states", ("client",), ("greater",), _RECORDER),
+    Reason(
+        "transaction_states",
+        ("time_ns", "leader_epoch"),
+        (*MOVED, "none"),
+        "These decide which append may have failed, whose record is passed over. In a clean history none is.",
+    ),
+    Reason(
+        "transaction_states",
+        ("client_version",),
+        ("less", "greater", "none"),
+        "Below 2 an epoch may stay for many transactions. The generated history has no transaction of version 2.",
+    ),
     Reason("admin_operations", ("client",), ("greater",), _RECORDER),
     Reason(
         "admin_operations",

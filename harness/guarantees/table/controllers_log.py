@@ -1,6 +1,7 @@
-"""This guarantee says that the controllers' log goes on as the KIPs say."""
+"""These guarantees say that the controllers' log, and that of transaction coordinators, go on as the KIPs say."""
 
 from prozess.harness.guarantees.table.rules import Guarantee
+from prozess.harness.guarantees.table.transactions import KINDS
 
 _ILLEGAL_TRANSITION = Guarantee(
     anomaly="illegal-transition",
@@ -14,5 +15,18 @@ _ILLEGAL_TRANSITION = Guarantee(
     nothing_is_unknown=False,
     source="KIP-101, KIP-497, KIP-516, KIP-631, KIP-704, KIP-841, KIP-966",
 )
-CONTROLLERS_LOG = (_ILLEGAL_TRANSITION,)
+_ILLEGAL_TRANSACTION_STATE = Guarantee(
+    anomaly="illegal-transaction-state",
+    meaning="A record of the transaction log does not follow from those before it.",
+    promise="What the transaction log says of a transactional.id follows from what it stated before, by the rules of the "
+    "KIPs: what was decided is completed, and nothing else.",
+    found=(
+        "1 record of the transaction log breaks a rule of a KIP",
+        "{n} records of the transaction log break a rule of a KIP",
+    ),
+    nothing="the transaction log says nothing about the transactional.ids of the cell",
+    source="KIP-98, KIP-360, KIP-890",
+    workloads=KINDS,
+)
+CONTROLLERS_LOG = (_ILLEGAL_TRANSITION, _ILLEGAL_TRANSACTION_STATE)
 """These guarantees, in the order in which reports list them."""

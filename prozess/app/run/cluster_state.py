@@ -15,6 +15,7 @@ from prozess.clusters.files.log_directories import log_directories
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
+from prozess.clusters.files.transaction_log import read_transaction_log
 from prozess.clusters.files.zookeeper_log import columns_of_id
 from prozess.clusters.machine.tiered import store_beside
 from prozess.clusters.protocol.admin import Admin
@@ -71,6 +72,29 @@ def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_min
     rows = decode(plan, cluster, wall_minus_monotonic_ns)
     recorder.extend("metadata", rows)
     return len(rows["time_ns"])
+
+
+def keep_transaction_log(
+    plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int, emit: Callable[..., None]
+) -> None:
+    """Writes what coordinators wrote down of each transactional.id as rows of `transaction_states`. An event reports what
+    could not be read. Brokers must have ended."""
+    problems: list[str] = []
+    clients: dict[str, int] = {}
+    for client in plan.clients:
+        if client.transactional_id is not None:
+            clients.setdefault(client.transactional_id, client.client)
+    directories = {node.node_id: node.data_directory for node in cluster.nodes if "broker" in node.roles}
+    rows = 0
+    for log in read_transaction_log(directories, on_problem=problems.append):
+        columns = dict(log.columns)
+        columns["time_ns"] = columns.pop("timestamp_ms") * (NS_PER_S // 1000) - wall_minus_monotonic_ns
+        columns["transactional_id"] = np.array([clients.get(name, NONE) for name in log.ids], dtype=np.int64)
+        columns["number"] = np.full(len(log.ids), log.number, dtype=np.int64)
+        recorder.extend("transaction_states", columns)
+        rows += len(log.ids)
+    if rows or problems:
+        emit("transaction-log", rows=rows, problems=problems)
 
 
 def measure_wall_offset(clock: Clock, *, tries: int = 50) -> tuple[int, int]:

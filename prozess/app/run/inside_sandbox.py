@@ -25,6 +25,7 @@ from prozess.app.run.cluster_state import (
     MetadataSamples,
     Sampler,
     keep_ground_truth,
+    keep_transaction_log,
     measure_wall_offset,
 )
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
@@ -240,6 +241,9 @@ class RunStage:
                 self.inspector.inspect(sorted(self.plan.recorded.values()))
                 if self.plan.topics_end:
                     self.inspector.keep_directories()
+                keep_transaction_log(
+                    self.plan, self.cluster, self.recorder, self._wall_minus_monotonic_ns, self.events.emit
+                )
 
     def _keep_ground_truth(self) -> None:
         """Decodes the controllers' own log, or ZooKeeper's: the source for who led and who was in sync."""

@@ -24,7 +24,13 @@ from typing import Any
 from prozess.app.run.admin_calls import AdminCalls
 from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
-from prozess.app.run.cluster_state import Inspector, Sampler, keep_ground_truth, measure_wall_offset
+from prozess.app.run.cluster_state import (
+    Inspector,
+    Sampler,
+    keep_ground_truth,
+    keep_transaction_log,
+    measure_wall_offset,
+)
 from prozess.app.run.kill_rows import rows_from_json, write_rows
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
 from prozess.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
@@ -112,6 +118,7 @@ class SessionRun:
                     [p.partition for p in plan.partitions]
                 )
             self._stop_sampling()
+            keep_transaction_log(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns, emit)
             try:
                 keep_ground_truth(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns)
             except ProzessError as error:

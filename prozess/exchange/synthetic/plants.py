@@ -85,6 +85,7 @@ PLANTS: Mapping[str, Plantable] = {
     "aborted-read": Plantable("transactions"),
     "early-read": Plantable("transactions"),
     "hanging": Plantable("transactions"),
+    "illegal-transaction-state": Plantable("transactions"),
     "unprocessed": Plantable("group"),
     "reprocessed": Plantable("group"),
     "commit-regression": Plantable("group"),

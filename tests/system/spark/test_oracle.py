@@ -52,15 +52,15 @@ RETRIES = "tests/processes/workloads/group/test_retry_topics.py"
 ASKED = [name for name in OF_PARTITIONS if name in QUERIES]
 KERNELS = select(ASKED).kernels
 HISTORIES = 300
-SHOWING = sorted(
-    str(path)
-    for folder in ("log", "reading", "groups", "share", "transactions", "progress")
-    for path in (ROOT / "tests/unit/checkers" / folder).glob("test_*.py")
-    if "brute_force" not in path.name
-)
 CELLS = 150
 FAMILIES = sorted({CHECKERS[name].kernel.__module__.split(".")[2] for name in QUERIES})
 """The folders of kernels. The histories of each are asked together."""
+SHOWING = sorted(
+    str(path)
+    for folder in FAMILIES
+    for path in (ROOT / "tests/unit/checkers" / folder).glob("test_*.py")
+    if "brute_force" not in path.name
+)
 QUICK_PLANS = TINY_PLANS | {"spark.sql.shuffle.partitions": "1"}
 
 

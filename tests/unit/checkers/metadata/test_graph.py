@@ -4,8 +4,11 @@ import pytest
 
 from prozess.checkers.metadata.changes import changes_of
 from prozess.checkers.metadata.graph import NAMES, permitted, table_of, taken
-from prozess.harness.schema import NONE, MetadataKind
+from prozess.checkers.metadata.transaction_changes import records_of
+from prozess.checkers.metadata.transaction_graph import name_of, states_permitted, states_taken
+from prozess.harness.schema import NONE, TRANSACTION_STATES, MetadataKind, TransactionState
 from tests.support.cells.partitions import mask, state_row, table
+from tests.support.cells.transactions import columns_of
 
 ALL = mask((1, 2, 3))
 LOG = [
@@ -60,3 +63,23 @@ def test_a_leader_is_alone_or_has_all_in_sync_by_the_replicas_that_there_are(rep
     ]
     (edge,) = taken(changes_of(table("metadata", rows), table("metadata", [])))
     assert edge == ("all in sync" if replicas != ALL else "some in sync", "leader alone")
+
+
+def test_the_graph_of_transactions_has_a_decision_between_open_and_complete():
+    graph = states_permitted()
+    assert list(graph) == [name_of(state) for state in TransactionState]
+    for end in ("commit", "abort"):
+        assert set(graph.successors(f"prepare {end}")) == {f"prepare {end}", f"complete {end}"}
+        assert not graph.has_edge("ongoing", f"complete {end}")
+    assert set(graph.predecessors("ongoing")) == {"empty", "ongoing", "complete commit", "complete abort"}
+    assert graph.has_edge("complete commit", "prepare abort"), "KIP-890: an abort of nothing raises the epoch"
+    assert not graph.has_edge("complete commit", "prepare commit")
+    assert not graph.has_edge("forgotten", "prepare abort")
+
+
+def test_each_record_of_a_planned_id_is_counted_behind_the_one_before_it():
+    path = [TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_COMMIT]
+    rows = [{"log_offset": n, "transactional_id": 1, "state": int(state)} for n, state in enumerate(path)]
+    rows.append({"log_offset": 3, "transactional_id": NONE})
+    counts = states_taken(records_of(columns_of(TRANSACTION_STATES, rows)))
+    assert counts == {("forgotten", "empty"): 1, ("empty", "ongoing"): 1, ("ongoing", "prepare commit"): 1}
