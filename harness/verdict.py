@@ -292,6 +292,8 @@ class TrialVerdict(Frozen):
     """What was found of the application under test, and decides, too. None: this is no test of an application."""
     of_kafka: Verdict | None = None
     """The verdict on Kafka's promises alone, where the application decides, too. None: it is `verdict`."""
+    server_errors: Verdict | None = None
+    """The verdict on what servers complained of with no fault near, where it decides, too. None: it does not."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Versions, settings that shape the trial, and counts: name → text."""
 
@@ -301,5 +303,6 @@ class TrialVerdict(Frozen):
         judged = [judged for cell in self.cells for judged in cell.anomalies.values()]
         forbidden = [of for of in judged if of.verdict is Verdict.VIOLATED]
         others = any(alert.verdict is Verdict.VIOLATED for alert in self.alerts)
+        others |= self.server_errors is Verdict.VIOLATED
         others |= self.application is not None and bool(self.application.of(AnomalyOutcome.VIOLATED))
         return bool(forbidden) and not others and all(of.by_known_defects for of in forbidden)

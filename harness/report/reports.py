@@ -15,11 +15,15 @@ from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of
 from prozess.harness.history.parquet import ensure_every_table
 from prozess.harness.plan.plan import Plan, read_plan
+from prozess.harness.plan.schedule import Inspect, PauseSends, ResumeSends, Send
 from prozess.harness.report.server_complaints import ServerComplaints, of_run
 from prozess.harness.report.words import again
 from prozess.harness.run_directory import RunDirectory, read_document, read_object, write_json, write_whole
 from prozess.harness.schema import MISSING
 from prozess.harness.verdict import TrialVerdict
+
+_HARMLESS = (Inspect, PauseSends, ResumeSends, Send)
+"""What a step may do that servers have no reason to complain of."""
 
 
 class WrittenReports(NamedTuple):
@@ -62,7 +66,7 @@ def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) ->
     from prozess.harness.report.summary import write_junit, write_summary
 
     plan, history, seconds = read_plan(run), History.open(run), _seconds(run)
-    complaints = _complaints_of(run, plan, verdict, history)
+    complaints = complaints_of_run(run, plan, verdict, history)
     paths = [
         write_html(run, plan, verdict, seconds, history, complaints, counted=counted),
         write_junit(run, verdict, seconds),
@@ -71,12 +75,19 @@ def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) ->
     return WrittenReports(paths, complaints)
 
 
-def _complaints_of(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> ServerComplaints:
-    """Returns what the servers of a run complained of, and those of clean runs do not."""
+def complaints_of_run(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> ServerComplaints:
+    """Returns what the servers of a run complained of, and those of clean runs do not. HistoryUnreadable."""
     ended_ns = history.table("clients")["ended_ns"]
     known = ended_ns[ended_ns != MISSING]
     end_s = float(known.max()) / NS_PER_S if len(known) else 0.0
-    return of_run(run, plan.server_names.values(), plan.variant.kafka_versions, verdict.faults, end_s)
+    done = [(fault.begin_s, fault.end_s) for fault in verdict.faults]
+    steps = history.table("steps")
+    for number, fired_ns, done_ns in zip(
+        *(steps[name].tolist() for name in ("step", "fired_ns", "done_ns")), strict=True
+    ):
+        if MISSING not in (fired_ns, done_ns) and not isinstance(plan.steps[number].do, _HARMLESS):
+            done.append((fired_ns / NS_PER_S, done_ns / NS_PER_S))
+    return of_run(run, plan.server_names.values(), plan.variant.kafka_versions, done, end_s)
 
 
 def _report_damaged(run: RunDirectory, condition: Condition) -> WrittenReports:

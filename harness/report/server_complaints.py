@@ -1,8 +1,9 @@
 """Finds out which complaints in the servers' logs are unusual, beside those of runs in which nothing was broken.
 
-A fact for reports and no promise: Kafka promises nothing about its logs, and nothing proves them. A complaint is *unusual*
-if no clean run of this version has it, or if it comes a hundred times as often. It is *quiet* where no fault is near: after
-the cluster was healed, or in a run that breaks nothing. The refused markers of KAFKA-20322 are of this kind.
+A fact for reports and no promise: Kafka promises nothing about its logs, and nothing proves them. It decides only where
+`--decide server-errors` asks for it. A complaint is *unusual* if no clean run of this version has it, or if it comes a
+hundred times as often. It is *quiet* where nothing is near that was done to the cluster: after it was healed, or in a run that breaks
+nothing. The refused markers of KAFKA-20322 are of this kind.
 """
 
 import json
@@ -12,9 +13,10 @@ from functools import cache
 from importlib.resources import files
 
 from prozess.harness.config.configuration import version_numbers
+from prozess.harness.guarantees.verdict.judge import SERVER_ERRORS
 from prozess.harness.report.server_logs import Complaint, TrialTime, complaints_in
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.verdict import FaultShown
+from prozess.harness.verdict import TrialVerdict, Verdict, worst
 
 NEAR_S = 15.0
 """How long after the end of a fault what servers complain of may still come from it: sessions and elections are over."""
@@ -53,7 +55,9 @@ class ServerComplaints:
     unusual: tuple[UnusualComplaint, ...]
     """Those with quiet lines first, by how many there are."""
     gap: str | None = None
-    """Why nothing is known; None: all was compared."""
+    """Why nothing is known; None: all was compared, but for `unread`."""
+    unread: tuple[str, ...] = ()
+    """What was not compared, as clauses."""
 
     @property
     def quiet(self) -> tuple[UnusualComplaint, ...]:
@@ -61,17 +65,18 @@ class ServerComplaints:
         return tuple(one for one in self.unusual if one.quiet)
 
 
-def quiet_windows(faults: Iterable[FaultShown], end_s: float) -> list[Window]:
-    """Returns the times of the trial in which no fault is near, ascending, from 0 to `end_s`. A fault that never ended is
-    near for ever.
+def quiet_windows(done: Iterable[tuple[float, float | None]], end_s: float) -> list[Window]:
+    """Returns the times of the trial in which nothing is near that was done to the cluster, ascending, from 0 to `end_s`.
+    `done`: begin and end of each fault, and of each step that changes topics or clients. What never ended, None, is near for
+    ever.
 
     Example: a fault from 10 to 20 s, a trial of 60 s, and NEAR_S = 15: (0, 10) and (35, 60).
     """
     free_s, found = 0.0, []
-    for begin_s, fault_end_s in sorted((f.begin_s, end_s if f.end_s is None else f.end_s) for f in faults):
+    for begin_s, last_s in sorted((begin, end_s if end is None else end) for begin, end in done):
         if begin_s > free_s:
             found.append((free_s, min(begin_s, end_s)))
-        free_s = max(free_s, fault_end_s + NEAR_S)
+        free_s = max(free_s, last_s + NEAR_S)
     return [*found, (free_s, end_s)] if free_s < end_s else found
 
 
@@ -114,7 +119,11 @@ def release_of(version: str) -> str:
 
 
 def of_run(
-    run: RunDirectory, nodes: Iterable[str], versions: Iterable[str], faults: Sequence[FaultShown], end_s: float
+    run: RunDirectory,
+    nodes: Iterable[str],
+    versions: Iterable[str],
+    done: Iterable[tuple[float, float | None]],
+    end_s: float,
 ) -> ServerComplaints:
     """Returns what the servers of a run complained of, and clean runs do not. `end_s`: when the last client had ended, on
     the trial's clock; servers that shut down afterwards complain of each other. Where no server's log is there, or a version
@@ -131,9 +140,43 @@ def of_run(
     for release in releases:
         for line, most in baseline()[release].items():
             usual[line] = max(most, usual.get(line, 0.0))
-    windows = quiet_windows(faults, end_s)
+    windows = quiet_windows(done, end_s)
     found = {node: complaints_in(path, time, windows) for node, path in there.items()}
-    return ServerComplaints(unusual(found, usual, max(end_s, 1.0) / 60))
+    unread = [f"the log of {node} is not there" for node in sorted(paths.keys() - there.keys())]
+    unread += [
+        f"{one.count:,} lines of {node} are of kinds that are not distinguished any more"
+        for node, some in sorted(found.items())
+        for one in some
+        if one.kind is None
+    ]
+    return ServerComplaints(unusual(found, usual, max(end_s, 1.0) / 60), unread=tuple(unread))
+
+
+def with_server_errors(verdict: TrialVerdict, complaints: ServerComplaints) -> TrialVerdict:
+    """Returns the verdict where the servers' complaints decide, too: one that clean runs do not have, with no fault near,
+    violates, and what was not compared is unknown."""
+    quiet = complaints.quiet
+    doubts = [complaints.gap] if complaints.gap else list(complaints.unread)
+    own = Verdict.VIOLATED if quiet else Verdict.UNKNOWN if doubts else Verdict.HELD
+    if quiet:
+        more = f" And {len(quiet) - 1} more kinds." if len(quiet) > 1 else ""
+        text = f"Violated: {SERVER_ERRORS}: {complaint_words(quiet[0])}.{more} {verdict.sentence}"
+    elif doubts and verdict.verdict is not Verdict.VIOLATED:
+        text = f"Unknown: {SERVER_ERRORS}: {doubts[0]}. {verdict.sentence}"
+    elif own is Verdict.HELD and verdict.verdict is Verdict.HELD:
+        text = f"{verdict.sentence} With no fault near, servers complained of nothing that clean runs do not have."
+    else:
+        text = verdict.sentence
+    return verdict.model_copy(
+        update={
+            "verdict": worst([verdict.verdict, own]),
+            "sentence": text,
+            "unknown_reasons": (*verdict.unknown_reasons, *(f"{SERVER_ERRORS}: {doubt}" for doubt in doubts)),
+            "findings": {**verdict.findings, SERVER_ERRORS: sum(one.quiet for one in quiet)},
+            "decided": (*verdict.decided, SERVER_ERRORS),
+            "server_errors": own,
+        }
+    )
 
 
 def complaint_words(one: UnusualComplaint) -> str:

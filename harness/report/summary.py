@@ -342,6 +342,7 @@ def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, 
     """Writes junit.xml; returns its path."""
     judged = [a for cell in verdict.cells for a in cell.anomalies.values()]
     verdicts = [a.verdict for a in judged] + [a.verdict for a in verdict.alerts]
+    verdicts += [] if verdict.server_errors is None else [verdict.server_errors]
     of_application = () if verdict.application is None else verdict.application.anomalies
     verdicts += [_VERDICTS[one.outcome] for one in of_application]
     suite = ElementTree.Element(
@@ -371,6 +372,11 @@ def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, 
             ElementTree.SubElement(case, "failure", message=alert.expr).text = alert.reason
         elif alert.verdict is Verdict.UNKNOWN:
             ElementTree.SubElement(case, "error", message=alert.reason)
+    if verdict.server_errors is not None:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"{verdict.trial}.servers", name="no server-errors")
+        if verdict.server_errors is not Verdict.HELD:
+            kind = "failure" if verdict.server_errors is Verdict.VIOLATED else "error"
+            ElementTree.SubElement(case, kind, message=verdict.sentence)
     for element in suite.iter():  # XML 1.0 has no control characters, escaped or not
         element.attrib.update({name: printable(value) for name, value in element.attrib.items()})
         element.text = None if element.text is None else printable(element.text)

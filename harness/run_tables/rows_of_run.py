@@ -176,7 +176,7 @@ def _believed(files: RunFiles, verdict: Verdict | AnomalyOutcome) -> str:
 def _by_known_defects(verdict: VerdictRead) -> bool:
     """Returns what `TrialVerdict.by_known_defects` does."""
     forbidden = [of for cell in verdict.cells for of in cell.anomalies.values() if of.verdict is Verdict.VIOLATED]
-    others: list[object] = [alert.verdict for alert in verdict.alerts]
+    others: list[object] = [verdict.server_errors, *(alert.verdict for alert in verdict.alerts)]
     others += [anomaly.outcome for anomaly in verdict.application.anomalies] if verdict.application else []
     return bool(forbidden) and "violated" not in others and all(map(_of_known_defects, forbidden))
 

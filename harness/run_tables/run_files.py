@@ -150,6 +150,7 @@ class VerdictRead(PartRead):
     faults: tuple[FaultShown, ...] = ()
     alerts: tuple[JudgedRead, ...] = ()
     application: ApplicationRead | None = None
+    server_errors: str | None = None
     findings: dict[str, int] = Field(default_factory=dict)
 
 

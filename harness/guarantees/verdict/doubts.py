@@ -321,6 +321,7 @@ def _unknown_as_a_whole(verdict: TrialVerdict, doubts: Sequence[str]) -> dict[st
         "unknown_reasons": tuple(dict.fromkeys((*_named(doubts), *verdict.unknown_reasons))),
         "alerts": tuple(alert.model_copy(update=unknown) for alert in verdict.alerts),
         "of_kafka": None if verdict.of_kafka is None else Verdict.UNKNOWN,
+        "server_errors": None if verdict.server_errors is None else Verdict.UNKNOWN,
     }
 
 

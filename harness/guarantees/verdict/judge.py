@@ -82,7 +82,7 @@ _VERDICTS = {
 def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide: Collection[str] = ()) -> TrialVerdict:
     """Returns the verdict of a trial. `findings`: one per anomaly of the table and planned partition; what is missing
     is unknown. `decide`: the guarantees that were chosen to decide, instead of the plan's."""
-    decide = decide or plan.decide
+    decide = guarantees_in(decide) or guarantees_in(plan.decide)
     expectations = expectation_results(plan, evidence)
     doubts = trial_doubts(plan, evidence, expectations)
     found = {(f.anomaly, f.partition): f for f in findings}
@@ -556,19 +556,30 @@ _ENDED = "its topic was deleted before the audit"
 _NO_HEARTBEATS = "an imported history does not say when its clients were awake"
 
 
+SERVER_ERRORS = "server-errors"
+"""What `--decide` may name beside guarantees: what servers complain of with no fault near, and clean runs do not."""
+
+
 def parse_decide(texts: Sequence[str]) -> tuple[str, ...]:
-    """The guarantees that `--decide` names, comma-separated, in the order of the table. BadInput for one that is none."""
+    """The guarantees that `--decide` names, comma-separated, in the order of the table, and SERVER_ERRORS. BadInput for what
+    is neither."""
+    known = (*TABLE, SERVER_ERRORS)
     named = [name.strip() for text in texts for name in text.split(",")]
     for name in named:
-        if name not in TABLE:
-            hint = did_you_mean(name, TABLE)
-            raise BadInput(f"--decide {name!r} is not the name of a guarantee; {hint} Known: {', '.join(TABLE)}.")
-    return tuple(name for name in TABLE if name in named)
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise BadInput(f"--decide {name!r} is not the name of a guarantee; {hint} Known: {', '.join(known)}.")
+    return tuple(name for name in known if name in named)
+
+
+def guarantees_in(decide: Collection[str]) -> tuple[str, ...]:
+    """Returns the guarantees among what was chosen. SERVER_ERRORS is none: it decides beside them, and they still do."""
+    return tuple(name for name in decide if name != SERVER_ERRORS)
 
 
 def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
     """Raises BadInput for a guarantee that no cell of the plan is judged by: it could never decide."""
-    for name in decide:
+    for name in guarantees_in(decide):
         if not any(TABLE[name].applies(cell.traits) for cell in plan.cells):
             workloads = ", ".join(TABLE[name].workloads)
             raise BadInput(

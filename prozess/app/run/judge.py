@@ -13,7 +13,7 @@ from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES, Evidence
 from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.guarantees.verdict.inputs import tables_of
-from prozess.harness.guarantees.verdict.judge import judge
+from prozess.harness.guarantees.verdict.judge import SERVER_ERRORS, judge
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of, seal_judged
 from prozess.harness.impact.alerts import judge_alerts, with_alerts
@@ -22,6 +22,8 @@ from prozess.harness.plan.alerts import metrics_of, parse_expression
 from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.recording.metric_series import MetricTable
 from prozess.harness.recording.metrics import BY_NAME, Origin
+from prozess.harness.report.reports import complaints_of_run
+from prozess.harness.report.server_complaints import with_server_errors
 from prozess.harness.result_tables import FACTS, VERDICT_INPUTS
 from prozess.harness.run_directory import RunDirectory, read_document
 from prozess.harness.schema import MISSING, StepOutcome
@@ -82,6 +84,8 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
     verdict = judge(plan, read_findings(run) if findings is None else findings, evidence, decide=decide)
     if plan.alerts:
         verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))
+    if SERVER_ERRORS in (*decide, *plan.decide):
+        verdict = with_server_errors(verdict, complaints_of_run(run, plan, verdict, history))
     verdict = verdict.model_copy(update={"interrupted": run.interrupted.exists()})
     return with_application(verdict, read_application(run)) if run.application.exists() else verdict
 

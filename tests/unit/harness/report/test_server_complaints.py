@@ -15,16 +15,13 @@ from prozess.harness.report.server_complaints import (
     quiet_windows,
     release_of,
     unusual,
+    with_server_errors,
 )
 from prozess.harness.report.server_logs import Complaint, TrialTime, complaints_in, template
-from prozess.harness.verdict import FaultShown
+from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.unit.harness.report.test_server_logs import run_with
 
 MARKERS = "[Transaction Marker Channel Manager 2]: Transaction cell-4-1 couldn't be written: UNSUPPORTED_VERSION"
-
-
-def fault(begin_s, end_s):
-    return FaultShown(step="s", fault="kill", nodes=("broker-1",), begin_s=begin_s, end_s=end_s, effective=True)
 
 
 @pytest.mark.parametrize(
@@ -52,12 +49,12 @@ TIMES = st.lists(st.tuples(st.integers(0, 200), st.none() | st.integers(0, 60)),
 
 @given(TIMES, st.integers(0, 300))
 def test_no_quiet_time_is_near_a_fault_and_all_other_time_is_quiet(drawn, end_s):
-    faults = [fault(begin, None if length is None else begin + length) for begin, length in drawn]
-    windows = quiet_windows(faults, end_s)
+    done = [(begin, None if length is None else begin + length) for begin, length in drawn]
+    windows = quiet_windows(done, end_s)
     assert windows == sorted(windows)
     for at_s in (at + 0.5 for at in range(end_s)):
         quiet = sum(begin <= at_s < end for begin, end in windows)
-        near = any(f.begin_s <= at_s < (end_s if f.end_s is None else f.end_s) + NEAR_S for f in faults)
+        near = any(begin <= at_s < (end_s if end is None else end) + NEAR_S for begin, end in done)
         assert quiet == (not near), (at_s, windows)
 
 
@@ -104,7 +101,7 @@ def test_refused_markers_after_the_last_fault_are_named_first(tmp_path):
     near = [(12.0, "WARN", "Connection to node 1 could not be established.")]
     storm = [(60 + n / 10, "WARN", MARKERS.replace("4-1", f"4-{n % 7}")) for n in range(400)]
     run = run_with(tmp_path / "run", {"broker-2": [(-9.0, "INFO", "up"), *near, *storm]})
-    found = of_run(run, ["broker-2"], ["4.4.0"], [fault(10, 20)], 90.0)
+    found = of_run(run, ["broker-2"], ["4.4.0"], [(10, 20)], 90.0)
     assert found.gap is None
     (one,) = found.quiet
     assert (one.count, one.quiet, one.usual) == (400, 300, None), (
@@ -131,3 +128,31 @@ def test_the_baseline_has_templates_and_positive_rates():
             assert level in ("WARN", "ERROR", "FATAL")
             assert template(text) == text, json.dumps(text)
             assert most > 0
+
+
+def held(verdict=Verdict.HELD):
+    return TrialVerdict(verdict=verdict, sentence="Held.", trial="t", title="t", seed=1, cells=())
+
+
+def test_where_complaints_decide_a_quiet_one_violates_and_what_was_not_compared_is_unknown(tmp_path):
+    storm = [(60 + n / 10, "WARN", MARKERS) for n in range(400)]
+    run = run_with(tmp_path / "run", {"broker-2": [(-9.0, "INFO", "up"), *storm]})
+    loud = of_run(run, ["broker-2", "broker-3"], ["4.4.0"], [(10, 20)], 90.0)
+    verdict = with_server_errors(held(), loud)
+    assert (verdict.verdict, verdict.server_errors) == (Verdict.VIOLATED, Verdict.VIOLATED)
+    assert verdict.sentence.startswith(
+        "Violated: server-errors: 400 × WARN on broker-2, 60 to 100 s, 300 with no fault near"
+    )
+    assert verdict.findings["server-errors"] == 300
+    assert not verdict.by_known_defects
+    near = of_run(run, ["broker-2", "broker-3"], ["4.4.0"], [(10, None)], 90.0)
+    partly = with_server_errors(held(), near)
+    assert (partly.verdict, partly.unknown_reasons) == (
+        Verdict.UNKNOWN,
+        ("server-errors: the log of broker-3 is not there",),
+    )
+    assert with_server_errors(held(Verdict.VIOLATED), near).verdict is Verdict.VIOLATED
+    unread = of_run(run, ["broker-9"], ["4.4.0"], [], 9.0)
+    assert with_server_errors(held(), unread).sentence == "Unknown: server-errors: no log of a server is there. Held."
+    quiet = of_run(run, ["broker-2"], ["4.4.0"], [(10, None)], 90.0)
+    assert with_server_errors(held(), quiet).verdict is Verdict.HELD

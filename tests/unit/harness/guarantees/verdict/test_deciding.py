@@ -9,6 +9,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.judge import (
     NEEDS_NODES,
+    SERVER_ERRORS,
     WITHOUT_AUDIT,
     judge,
     parse_decide,
@@ -48,6 +49,14 @@ def verdict_of(made, found=UNREAD, *, decide=()):
 @pytest.mark.parametrize("named", [["lost", "duplicate"], ["duplicate,lost"], ["lost, duplicate", "lost"]])
 def test_names_come_in_the_order_of_the_table_each_once(named):
     assert parse_decide(named) == ("lost", "duplicate")
+
+
+def test_complaints_of_servers_decide_beside_the_guarantees_and_leave_none_out():
+    assert parse_decide(["server-errors,lost"]) == ("lost", SERVER_ERRORS)
+    refuse_idle(plan({}), [SERVER_ERRORS])
+    assert verdict_of(plan({}), {}, decide=(SERVER_ERRORS,)) == verdict_of(plan({}), {})
+    chosen = verdict_of(plan({}), {}, decide=("lost", SERVER_ERRORS))
+    assert chosen == verdict_of(plan({}), {}, decide=("lost",))
 
 
 @pytest.mark.parametrize(
