@@ -2,8 +2,8 @@
 
 A fact for reports and no promise: Kafka promises nothing about its logs, and nothing proves them. It decides only where
 `--decide server-errors` asks for it. A complaint is *unusual* if no clean run of this version has it, or if it comes a
-hundred times as often. It is *quiet* where nothing is near that was done to the cluster: after it was healed, or in a run that
-breaks nothing. The refused markers of KAFKA-20322 are of this kind.
+hundred times as often. It is *quiet* where nothing is near that was done to the cluster: after it was healed, or in a run
+that breaks nothing. The refused markers of KAFKA-20322 are of this kind.
 """
 
 import json
