@@ -372,6 +372,29 @@ TRANSACTION_STATES = table(
     ("partitions", "i4", "count", "partitions in the transaction"),
     ("client_version", "i4", "count", "transaction.version as the client has it; 0: below 2, or not reported"),
 )
+GROUP_STATES = table(
+    "group_states",
+    "What `__consumer_offsets` states of consumer groups (KIP-848): of each partition the copy that would lead.",
+    ("time_ns", "i8", "ns", "of the record, by the coordinator's clock"),
+    ("log_offset", "i8", "offset", "in its partition"),
+    ("number", "i4", "partition number", "of `__consumer_offsets`"),
+    ("leader_epoch", "i4", "epoch", "of the leader that appended it, which is the coordinator"),
+    ("group", "i4", "cell number", "of the cell whose members have the group.id; NONE: of no cell"),
+    ("member", "i4", "id", "members in the order in which the log names them; NONE: of the group"),
+    ("kind", "i4", "GroupRecord", ""),
+    (
+        "epoch",
+        "i4",
+        "group epoch",
+        "of the group, its target assignment, or the member; -2: a static member is away; NONE: gone",
+    ),
+    (
+        "partition",
+        "i4",
+        "partition id",
+        "NONE: of a member or group, or a partition of a topic that is not there at the end",
+    ),
+)
 ADMIN_OPERATIONS = table(
     "admin_operations",
     "What administrators of the trial set and found, beside its clients: one row per topic, setting and call.",
@@ -459,6 +482,7 @@ __all__ = [
     "DELIVERIES",
     "FAULTS",
     "FORMAT_VERSION",
+    "GROUP_STATES",
     "HEARTBEATS",
     "MESSAGES",
     "METADATA",
@@ -487,6 +511,7 @@ __all__ = [
     "AdminSetting",
     "Column",
     "FaultPhase",
+    "GroupRecord",
     "Isolation",
     "Kind",
     "MetadataKind",
@@ -767,6 +792,23 @@ class TransactionState(IntEnum):
 
 
 @unique
+class GroupRecord(IntEnum):
+    """Says what a row of `group_states` states."""
+
+    GROUP_EPOCH = 1
+    """The group has this epoch: its members, or what they subscribe to, changed."""
+    GROUP_GONE = 2
+    TARGET_EPOCH = 3
+    """There is a target assignment of this epoch."""
+    MEMBER = 4
+    """The member is in this epoch, and owns what the rows of the same offset say."""
+    OWNED = 5
+    RELEASING = 6
+    """The member was asked to give the partition up, and has not yet."""
+    MEMBER_GONE = 7
+
+
+@unique
 class MetadataSource(IntEnum):
     """Says who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is
     weaker evidence, used where the controllers' log cannot be read
@@ -819,7 +861,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
-        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, TRANSACTION_STATES, ADMIN_OPERATIONS,
-        METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
+        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, TRANSACTION_STATES, GROUP_STATES,
+        ADMIN_OPERATIONS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

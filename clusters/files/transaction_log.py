@@ -4,7 +4,6 @@ Layout: KIP-98, and `TransactionLogKey.json`, `TransactionLogValue.json` of Kafk
 compact fields and tags (KIP-890); a version beyond it would not be backward compatible (KIP-915).
 """
 
-import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,22 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from prozess.clusters.files.segments import (
-    HEADER,
-    LENGTH_FROM,
-    Batch,
-    batch_starts,
-    read_headers,
-    read_records,
-    segments_of,
-)
+from prozess.clusters.files.internal_logs import Segments, batches_of, best_copies
+from prozess.clusters.files.segments import read_records
 from prozess.clusters.protocol.client import Cursor, Malformed
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.recording.codes import TRANSACTIONS_TOPIC
 from prozess.harness.schema import TransactionState
 
-_DIRECTORY = re.compile(rf"{TRANSACTIONS_TOPIC}-(?P<number>\d+)")
-_COMPRESSED = 0x07
 _VERSION_OF_CLIENT_TAG = 2
 _STATES = frozenset(map(int, TransactionState)) - {TransactionState.FORGOTTEN}
 COLUMNS = (
@@ -51,55 +41,22 @@ class TransactionLog:
 def read_transaction_log(
     data_directories: Mapping[int, Path], *, on_problem: Callable[[str], None]
 ) -> Iterator[TransactionLog]:
-    """Reads the copy of each partition that a leader would have: of the last leader epoch the longest one (KIP-101).
-
-    `data_directories`: node id → directory. Brokers must have ended. Checksums are not tested. A partition of which a copy
-    cannot be read is left out, and `on_problem` learns why.
-    """
-    copies: dict[int, list[Path]] = {}
-    for directory in data_directories.values():
-        for path in directory.glob(f"{TRANSACTIONS_TOPIC}-*"):
-            if match := _DIRECTORY.fullmatch(path.name):
-                copies.setdefault(int(match["number"]), []).append(path)
-    for number in sorted(copies):
+    """Reads each partition of the transaction log. A partition that cannot be read, or is not understood, is left out, and
+    `on_problem` learns why (`best_copies`)."""
+    for number, segments in best_copies(data_directories, TRANSACTIONS_TOPIC, on_problem=on_problem):
         try:
-            read = [_headers(path) for path in copies[number]]
-            segments = max(read, key=_end_of)
             yield _decoded(number, segments)
         except (HistoryUnreadable, OSError) as error:
             on_problem(str(error))
 
 
-_Segments = list[tuple[Path, np.ndarray]]
-
-
-def _headers(log: Path) -> _Segments:
-    """Reads the headers of each segment. HistoryUnreadable if a segment other than the last is torn."""
-    found: _Segments = []
-    torn = ""
-    for path in segments_of(log):
-        if torn:
-            raise HistoryUnreadable(f"{log} is torn at {torn}, yet the log goes on in {path.name}.")
-        headers, torn = read_headers(path)
-        found.append((path, headers))
-    return found
-
-
-def _end_of(segments: _Segments) -> tuple[int, int]:
-    """Returns (the last leader epoch, the last offset). A copy without a batch is behind every other one."""
-    lasts = [headers[-1] for _, headers in segments if len(headers)]
-    if not lasts:
-        return -1, -1
-    return int(lasts[-1]["leader_epoch"]), int(lasts[-1]["base_offset"]) + int(lasts[-1]["last_offset_delta"])
-
-
-def _decoded(number: int, segments: _Segments) -> TransactionLog:
+def _decoded(number: int, segments: Segments) -> TransactionLog:
     columns = {name: array("q") for name in COLUMNS}
     ids: list[str] = []
     for path, headers in segments:
         data = path.read_bytes()
         try:
-            for batch in _batches(data, headers):
+            for batch in batches_of(data, headers):
                 for record in read_records(batch):
                     name = _key(record.key)
                     if name is None:
@@ -113,22 +70,6 @@ def _decoded(number: int, segments: _Segments) -> TransactionLog:
     return TransactionLog(
         number, {name: np.frombuffer(values, dtype=np.int64) for name, values in columns.items()}, tuple(ids)
     )
-
-
-def _batches(data: bytes, headers: np.ndarray) -> Iterator[Batch]:
-    for begin, header in zip(batch_starts(headers).tolist(), headers, strict=True):
-        if header["attributes"] & _COMPRESSED:
-            raise Malformed(f"has a compressed batch at byte {begin}, which is not read")
-        yield Batch(
-            base_offset=int(header["base_offset"]),
-            last_offset=int(header["base_offset"]) + int(header["last_offset_delta"]),
-            leader_epoch=int(header["leader_epoch"]),
-            checksum=int(header["checksum"]),
-            base_timestamp_ms=int(header["base_timestamp_ms"]),
-            count=int(header["records"]),
-            control=False,
-            payload=data[begin + HEADER.itemsize : begin + LENGTH_FROM + int(header["length"])],
-        )
 
 
 def _key(key: bytes | None) -> str | None:

@@ -323,6 +323,25 @@ class TransactionCase(IntEnum):
     """A transaction was decided, and the epoch stayed, although its client has transaction.version 2."""
 
 
+@unique
+class GroupStateCase(IntEnum):
+    """Says which rule a record about a consumer group breaks, as the `case` of witnesses of `illegal-group-state`. The rule's
+    words are in `prozess.checkers.metadata.kip_848`. No case is 1."""
+
+    GROUP_EPOCH_FELL = 2
+    """The group epoch is below the one before."""
+    TARGET_EPOCH_FELL = 3
+    """The epoch of the target assignment is below the one before."""
+    MEMBER_EPOCH_FELL = 4
+    """A member's epoch is below the one before, although it stayed in the group."""
+    TARGET_BEYOND_GROUP = 5
+    """A target assignment has an epoch that its group does not have yet."""
+    MEMBER_BEYOND_TARGET = 6
+    """A member is in an epoch of which there is no target assignment yet."""
+    OWNED_TWICE = 7
+    """A member was assigned a partition that another member has not given up."""
+
+
 GIVEN_UP_NS = 1_000_000_000
 """An append to the transaction log that failed stays there, and its coordinator goes on from what it had decided before. It
 fails when the transaction's own timeout is over, or when too few replicas are in sync any more; then nothing can be appended

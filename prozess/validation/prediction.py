@@ -462,7 +462,7 @@ _OF_BROKERS = (
     "uncopied", "watermark-regression", "log-start-regression",
     "epoch-regression", "expired-early", "undeleted", "mistimed",
     "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered", "not-linearizable",
-    "illegal-transition", "illegal-transaction-state",
+    "illegal-transition", "illegal-transaction-state", "illegal-group-state",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

@@ -51,7 +51,17 @@ AUDITED = texts_of(
         "shares",
         "copies",
     ),
-    *("leaders", "transitions", "transaction_states", "snapshots", "tiers", "delivery", "progress", "time_lookups"),
+    *(
+        "leaders",
+        "transitions",
+        "transaction_states",
+        "group_states",
+        "snapshots",
+        "tiers",
+        "delivery",
+        "progress",
+        "time_lookups",
+    ),
 )
 """The texts for a history that was audited."""
 QUERIES = AUDITED.queries
@@ -125,6 +135,7 @@ WORLDLY = (
     "positions",
     "admin_operations",
     "transaction_states",
+    "group_states",
 )
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 _SHOWN = 3

@@ -33,6 +33,7 @@ from prozess.harness.schema import (
     REMOTE_STORE,
     Acknowledgement,
     AdminOperation,
+    GroupRecord,
     Isolation,
     MetadataKind,
     MetadataSource,
@@ -136,6 +137,7 @@ _CASES: Mapping[str, type[IntEnum]] = {
         ObservationKind,
         RemoteState,
         TransactionState,
+        GroupRecord,
     )
 }
 
@@ -166,7 +168,7 @@ _FILES = (
     "shares",
     "tiers",
     "keys",
-    *("progress", "time_lookups", "transitions", "transaction_states"),
+    *("progress", "time_lookups", "transitions", "transaction_states", "group_states"),
 )
 
 

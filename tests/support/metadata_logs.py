@@ -239,3 +239,31 @@ def assert_same_rows(
         seen = {name: int(columns[name][index]) for name in expected if name != "time_ms"}
         seen["time_ms"] = (int(columns["time_ns"][index]) + wall_minus_monotonic_ns) // 1_000_000
         assert seen == expected, f"row {index}"
+
+
+# Logs of internal topics: records with keys and values, in files as a broker has them.
+
+
+def put(topic, directory, number, *segments, first_offsets=(0,)):
+    log = directory / f"{topic}-{number}"
+    log.mkdir(parents=True)
+    for data, first in zip(segments, first_offsets, strict=True):
+        (log / f"{first:020d}.log").write_bytes(data)
+    return directory
+
+
+def keyed_batch(base, *records, epoch=0, time_ms=5_000):
+    """A batch of (key, value), uncompressed. Its checksum is not tested by the reader."""
+    payload = b"".join(_keyed_record(delta, key, value) for delta, (key, value) in enumerate(records))
+    numbers = ((2, 1), (0, 4), (0, 2), (len(records) - 1, 4), (time_ms, 8), (time_ms, 8), (-1, 8), (-1, 2), (-1, 4))
+    head = b"".join(number.to_bytes(size, "big", signed=True) for number, size in (*numbers, (len(records), 4)))
+    body = epoch.to_bytes(4, "big") + head + payload
+    return base.to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
+
+
+def _keyed_record(delta, key, value):
+    def part(data):
+        return varint(-1) if data is None else varint(len(data)) + data
+
+    body = b"\0" + varint(0) + varint(delta) + part(key) + part(value) + varint(0)
+    return varint(len(body)) + body

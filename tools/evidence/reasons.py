@@ -419,6 +419,30 @@ REASONS: tuple[Reason, ...] = (
         ("less", "greater", "none"),
         "Below 2 an epoch may stay for many transactions. The generated history has no transaction of version 2.",
     ),
+    Reason("group_states", ("client",), ("greater",), _RECORDER),
+    Reason(
+        "group_states", ("time_ns", "number", "leader_epoch"), ALL, "When and where a record was written is for people."
+    ),
+    Reason(
+        "group_states",
+        ("log_offset",),
+        ("less", "greater"),
+        "A record in another place, with the same records before it that it follows from, states the same.",
+    ),
+    Reason(
+        "group_states",
+        ("group",),
+        ALL,
+        "A record of another group states nothing of this one, and rules name what is forbidden, not what must be there.",
+    ),
+    Reason(
+        "group_states",
+        ("member", "kind"),
+        ALL,
+        "A row of a group has no member. Where a member's row was changed, the record is not whole, and the cell unknown.",
+    ),
+    Reason("group_states", ("epoch",), ("none",), "Without an epoch a row says that something is gone."),
+    Reason("group_states", ("partition",), ("greater",), "A partition that nobody else has accuses nobody."),
     Reason("admin_operations", ("client",), ("greater",), _RECORDER),
     Reason(
         "admin_operations",

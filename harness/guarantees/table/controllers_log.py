@@ -1,4 +1,4 @@
-"""These guarantees say that the controllers' log, and that of transaction coordinators, go on as the KIPs say."""
+"""These guarantees say that the logs of controllers and coordinators go on as the KIPs say."""
 
 from prozess.harness.guarantees.table.rules import Guarantee
 from prozess.harness.guarantees.table.transactions import KINDS
@@ -28,5 +28,19 @@ _ILLEGAL_TRANSACTION_STATE = Guarantee(
     source="KIP-98, KIP-360, KIP-890",
     workloads=KINDS,
 )
-CONTROLLERS_LOG = (_ILLEGAL_TRANSITION, _ILLEGAL_TRANSACTION_STATE)
+_ILLEGAL_GROUP_STATE = Guarantee(
+    anomaly="illegal-group-state",
+    meaning="A record of a consumer group in `__consumer_offsets` does not follow from those before it.",
+    promise="What `__consumer_offsets` states of a consumer group follows from what it stated before, by the rules of "
+    "KIP-848: epochs do not fall, and no two members have one partition.",
+    found=(
+        "1 record of a group coordinator breaks a rule of KIP-848",
+        "{n} records of group coordinators break a rule of KIP-848",
+    ),
+    nothing="coordinators keep no such records of groups of the classic protocols",
+    nothing_is_unknown=False,
+    source="KIP-848",
+    workloads=("group",),
+)
+CONTROLLERS_LOG = (_ILLEGAL_TRANSITION, _ILLEGAL_GROUP_STATE, _ILLEGAL_TRANSACTION_STATE)
 """These guarantees, in the order in which reports list them."""

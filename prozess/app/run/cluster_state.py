@@ -2,7 +2,7 @@
 hold."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +11,7 @@ from uuid import UUID
 
 import numpy as np
 
+from prozess.clusters.files.group_log import read_group_log
 from prozess.clusters.files.log_directories import log_directories
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
@@ -23,6 +24,7 @@ from prozess.clusters.protocol.requests import DescribedPartition
 from prozess.clusters.registry import backend_named
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.interfaces import BrokerView, Cluster, PartitionView, Targets
+from prozess.harness.interfaces.witnesses import OnDisk
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.codes import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_mask, recorded_as
 from prozess.harness.recording.rows import Recorder
@@ -74,27 +76,59 @@ def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_min
     return len(rows["time_ns"])
 
 
-def keep_transaction_log(
+def keep_coordinators_logs(
     plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int, emit: Callable[..., None]
 ) -> None:
-    """Writes what coordinators wrote down of each transactional.id as rows of `transaction_states`. An event reports what
-    could not be read. Brokers must have ended."""
+    """Writes what coordinators wrote down of transactional.ids and of consumer groups as rows of `transaction_states` and
+    `group_states`. An event reports what could not be read. Brokers must have ended."""
     problems: list[str] = []
+    directories = {node.node_id: node.data_directory for node in cluster.nodes if "broker" in node.roles}
+    made = {
+        "transaction_states": _transaction_states(plan, directories, problems.append),
+        "group_states": _group_states(plan, directories, problems.append),
+    }
+    rows = dict.fromkeys(made, 0)
+    for table, parts in made.items():
+        for part in parts:
+            columns = dict(part)
+            columns["time_ns"] = columns.pop("timestamp_ms") * (NS_PER_S // 1000) - wall_minus_monotonic_ns
+            recorder.extend(table, columns)
+            rows[table] += len(columns["time_ns"])
+    if any(rows.values()) or problems:
+        emit("coordinators-logs", rows=rows, problems=problems)
+
+
+def _transaction_states(
+    plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
+) -> Iterator[dict[str, np.ndarray]]:
     clients: dict[str, int] = {}
     for client in plan.clients:
         if client.transactional_id is not None:
             clients.setdefault(client.transactional_id, client.client)
-    directories = {node.node_id: node.data_directory for node in cluster.nodes if "broker" in node.roles}
-    rows = 0
-    for log in read_transaction_log(directories, on_problem=problems.append):
-        columns = dict(log.columns)
-        columns["time_ns"] = columns.pop("timestamp_ms") * (NS_PER_S // 1000) - wall_minus_monotonic_ns
-        columns["transactional_id"] = np.array([clients.get(name, NONE) for name in log.ids], dtype=np.int64)
-        columns["number"] = np.full(len(log.ids), log.number, dtype=np.int64)
-        recorder.extend("transaction_states", columns)
-        rows += len(log.ids)
-    if rows or problems:
-        emit("transaction-log", rows=rows, problems=problems)
+    for log in read_transaction_log(directories, on_problem=on_problem):
+        own = np.array([clients.get(name, NONE) for name in log.ids], dtype=np.int64)
+        yield {**log.columns, "transactional_id": own, "number": np.full(len(own), log.number)}
+
+
+def _group_states(
+    plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
+) -> Iterator[dict[str, np.ndarray]]:
+    cells = {client.group_id: client.cell for client in plan.clients if client.group_id and client.cell is not None}
+    served = {
+        (log.topic_id, log.number): plan.recorded[log.topic, log.number]
+        for directory in directories.values()
+        for log in log_directories(directory, {topic for topic, _ in plan.recorded})
+        if log.state is OnDisk.SERVED and (log.topic, log.number) in plan.recorded
+    }
+    members: dict[str, int] = {"": NONE}
+    for log in read_group_log(directories, on_problem=on_problem):
+        numbers = {
+            "group": [cells.get(group, NONE) for group in log.groups],
+            "member": [members.setdefault(member, len(members) - 1) for member in log.members],
+            "partition": [NONE if one is None else served.get(one, NONE) for one in log.partitions],
+        }
+        own = {name: np.array(values, dtype=np.int64) for name, values in numbers.items()}
+        yield {**log.columns, **own, "number": np.full(len(log.groups), log.number)}
 
 
 def measure_wall_offset(clock: Clock, *, tries: int = 50) -> tuple[int, int]:

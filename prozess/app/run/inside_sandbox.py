@@ -24,8 +24,8 @@ from prozess.app.run.cluster_state import (
     Inspector,
     MetadataSamples,
     Sampler,
+    keep_coordinators_logs,
     keep_ground_truth,
-    keep_transaction_log,
     measure_wall_offset,
 )
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
@@ -241,7 +241,7 @@ class RunStage:
                 self.inspector.inspect(sorted(self.plan.recorded.values()))
                 if self.plan.topics_end:
                     self.inspector.keep_directories()
-                keep_transaction_log(
+                keep_coordinators_logs(
                     self.plan, self.cluster, self.recorder, self._wall_minus_monotonic_ns, self.events.emit
                 )
 

@@ -27,8 +27,8 @@ from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, event
 from prozess.app.run.cluster_state import (
     Inspector,
     Sampler,
+    keep_coordinators_logs,
     keep_ground_truth,
-    keep_transaction_log,
     measure_wall_offset,
 )
 from prozess.app.run.kill_rows import rows_from_json, write_rows
@@ -118,7 +118,7 @@ class SessionRun:
                     [p.partition for p in plan.partitions]
                 )
             self._stop_sampling()
-            keep_transaction_log(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns, emit)
+            keep_coordinators_logs(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns, emit)
             try:
                 keep_ground_truth(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns)
             except ProzessError as error:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from prozess.exchange.synthetic import cells as tables
-from prozess.exchange.synthetic import members, shares, snapshots, tiers, transaction_log, waits
+from prozess.exchange.synthetic import coordinators, members, shares, snapshots, tiers, waits
 from prozess.exchange.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
 from prozess.exchange.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings
@@ -394,7 +394,8 @@ def _write_others(
     _write_all(
         run, "transactions", (c for cell in transacting for c in (*cell.transactions(), waits.hanging_calls(cell)))
     )
-    _write_all(run, "transaction_states", (c for cell in transacting for c in transaction_log.states(cell)))
+    _write_all(run, "transaction_states", (c for cell in transacting for c in coordinators.transaction_states(cell)))
+    _write_all(run, "group_states", (coordinators.group_states(cell) for cell in cells if cell.kind == "group"))
     shared = [c for pair in pairs if pair[0].kind == "share" for c in shares.group_offsets(*pair)]
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
     two, stale, late = (options.planted.get(n, 0) for n in ("two-controllers", "stale-controller", "unanswered"))

@@ -94,6 +94,7 @@ PLANTS: Mapping[str, Plantable] = {
     "orphaned": Plantable("group", per_partition=1),
     "unstable": Plantable("group"),
     "starved": Plantable("group"),
+    "illegal-group-state": Plantable("group"),
     "undelivered": Plantable("share"),
     "accepted-again": Plantable("share"),
     "rejected-again": Plantable("share"),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from prozess.exchange.synthetic import shares, snapshots, tiers, transaction_log, waits
+from prozess.exchange.synthetic import coordinators, shares, snapshots, tiers, waits
 from prozess.exchange.synthetic.cells import (
     CALLBACK_NS,
     CONTROLLERS,
@@ -91,7 +91,9 @@ def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], planted: Ma
         found["not-linearizable"].append(waits.contradictions(cell, planted.get("not-linearizable", 0)))
         if cell.kind == "transactions":
             found["hanging"].append(waits.hung(cell))
-            found["illegal-transaction-state"].append(transaction_log.illegal_states(cell))
+            found["illegal-transaction-state"].append(coordinators.illegal_transaction_states(cell))
+        if cell.kind == "group":
+            found["illegal-group-state"].append(coordinators.illegal_group_states(cell))
         for partition in cell.partitions:
             for name, witnesses in (*_IN_CELLS[cell.kind](cell, partition), *_put_in(cell, partition)):
                 witnesses["partition"] = partition.partition

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.clusters.files.transaction_log import COLUMNS, read_transaction_log
-from prozess.clusters.protocol.client import compact_string, string, unsigned_varint, varint
+from prozess.clusters.protocol.client import compact_string, string, unsigned_varint
 from prozess.harness.schema import TransactionState
-from tests.support.metadata_logs import unzipped
+from tests.support.metadata_logs import keyed_batch as batch
+from tests.support.metadata_logs import put, unzipped
 from tests.support.paths import DATA
 
+TOPIC = "__transaction_state"
 STATES = {
     "Empty": TransactionState.EMPTY,
     "Ongoing": TransactionState.ONGOING,
@@ -38,14 +40,6 @@ def dumped(name):
         )
 
 
-def put(directory, number, *segments, first_offsets=(0,)):
-    log = directory / f"__transaction_state-{number}"
-    log.mkdir(parents=True)
-    for data, first in zip(segments, first_offsets, strict=True):
-        (log / f"{first:020d}.log").write_bytes(data)
-    return directory
-
-
 def read(*directories):
     problems = []
     logs = list(read_transaction_log(dict(enumerate(directories)), on_problem=problems.append))
@@ -58,28 +52,11 @@ def rows(log):
 
 @pytest.mark.parametrize("name", ["transactions-3.9.2", "transactions-4.4.0"])
 def test_every_record_is_what_kafkas_own_decoder_says(tmp_path, name):
-    (log,), problems = read(put(tmp_path, 2, unzipped(f"{name}.log.gz")))
+    (log,), problems = read(put(TOPIC, tmp_path, 2, unzipped(f"{name}.log.gz")))
     assert (problems, log.number) == ([], 2)
     expected = list(dumped(name))
     assert len(expected) == 400
     assert rows(log) == expected
-
-
-def batch(base, *records, epoch=0, time_ms=5_000):
-    """A batch of (key, value), uncompressed. Its checksum is not tested by the reader."""
-    payload = b"".join(_record(delta, key, value) for delta, (key, value) in enumerate(records))
-    numbers = ((2, 1), (0, 4), (0, 2), (len(records) - 1, 4), (time_ms, 8), (time_ms, 8), (-1, 8), (-1, 2), (-1, 4))
-    head = b"".join(number.to_bytes(size, "big", signed=True) for number, size in (*numbers, (len(records), 4)))
-    body = epoch.to_bytes(4, "big") + head + payload
-    return base.to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
-
-
-def _record(delta, key, value):
-    def part(data):
-        return varint(-1) if data is None else varint(len(data)) + data
-
-    body = b"\0" + varint(0) + varint(delta) + part(key) + part(value) + varint(0)
-    return varint(len(body)) + body
 
 
 def key(name, version=0):
@@ -107,7 +84,7 @@ ONGOING = value(TransactionState.ONGOING)
 
 def test_a_record_without_a_value_forgets_its_id_and_keys_of_another_kind_are_passed_over(tmp_path):
     data = batch(0, (key("a"), ONGOING), (key("b", 1), b"?"), (key("a"), None))
-    (log,), problems = read(put(tmp_path, 0, data))
+    (log,), problems = read(put(TOPIC, tmp_path, 0, data))
     assert problems == []
     assert log.ids == ("a", "a")
     assert log.columns["log_offset"].tolist() == [0, 2]
@@ -116,14 +93,19 @@ def test_a_record_without_a_value_forgets_its_id_and_keys_of_another_kind_are_pa
 
 
 def test_the_copy_of_the_last_leader_epoch_is_read_and_of_its_copies_the_longest(tmp_path):
-    old = put(tmp_path / "1", 0, batch(0, *[(key("a"), ONGOING)] * 5))
-    short = put(tmp_path / "2", 0, batch(0, (key("a"), ONGOING)) + batch(1, (key("b"), ONGOING), epoch=1))
+    old = put(TOPIC, tmp_path / "1", 0, batch(0, *[(key("a"), ONGOING)] * 5))
+    short = put(
+        "__transaction_state", tmp_path / "2", 0, batch(0, (key("a"), ONGOING)) + batch(1, (key("b"), ONGOING), epoch=1)
+    )
     longer = put(
-        tmp_path / "3", 0, batch(0, (key("a"), ONGOING)) + batch(1, (key("b"), ONGOING), (key("c"), ONGOING), epoch=1)
+        TOPIC,
+        tmp_path / "3",
+        0,
+        batch(0, (key("a"), ONGOING)) + batch(1, (key("b"), ONGOING), (key("c"), ONGOING), epoch=1),
     )
     assert [log.ids for log in read(old, short)[0]] == [("a", "b")]
     assert [log.ids for log in read(longer, old, short)[0]] == [("a", "b", "c")]
-    empty = put(tmp_path / "4", 0, b"")
+    empty = put(TOPIC, tmp_path / "4", 0, b"")
     assert [log.ids for log in read(empty, short)[0]] == [("a", "b")]
 
 
@@ -138,8 +120,8 @@ def test_the_copy_of_the_last_leader_epoch_is_read_and_of_its_copies_the_longest
     ],
 )
 def test_a_log_that_is_not_understood_is_left_out_and_named(tmp_path, data, why):
-    put(tmp_path, 1, batch(0, (key("b"), ONGOING)))
-    logs, (problem,) = read(put(tmp_path, 0, data))
+    put(TOPIC, tmp_path, 1, batch(0, (key("b"), ONGOING)))
+    logs, (problem,) = read(put(TOPIC, tmp_path, 0, data))
     assert [log.number for log in logs] == [1]
     assert "__transaction_state-0/00000000000000000000.log" in problem
     assert why in problem
@@ -147,16 +129,23 @@ def test_a_log_that_is_not_understood_is_left_out_and_named(tmp_path, data, why)
 
 def test_a_torn_end_is_no_problem_and_a_torn_middle_is(tmp_path):
     whole = batch(0, (key("a"), ONGOING))
-    (log,), problems = read(put(tmp_path / "end", 0, whole + whole[:30]))
+    (log,), problems = read(put(TOPIC, tmp_path / "end", 0, whole + whole[:30]))
     assert (log.ids, problems) == (("a",), [])
-    middle = put(tmp_path / "middle", 0, whole + whole[:30], batch(9, (key("a"), ONGOING)), first_offsets=(0, 9))
+    middle = put(
+        "__transaction_state",
+        tmp_path / "middle",
+        0,
+        whole + whole[:30],
+        batch(9, (key("a"), ONGOING)),
+        first_offsets=(0, 9),
+    )
     logs, (problem,) = read(middle)
     assert logs == []
     assert "is torn at" in problem
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    put(tmp_path, 0, batch(0, (key("a"), ONGOING)))
+    put(TOPIC, tmp_path, 0, batch(0, (key("a"), ONGOING)))
     shutil.rmtree(tmp_path / "__transaction_state-0")
     (tmp_path / "__transaction_state-0").mkdir()
     (tmp_path / "__transaction_state-0" / f"{0:020d}.log").mkdir()
@@ -174,7 +163,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
 def test_what_is_written_is_read(tmp_path_factory, version, state, epoch, topics):
     version_of_client = unsigned_varint(1) + unsigned_varint(2) + unsigned_varint(2) + b"\0\2"
     made = value(state, version=version, epoch=epoch, topics=topics, tags=version_of_client)
-    (log,), problems = read(put(tmp_path_factory.mktemp("log"), 0, batch(4, (key("ü"), made), epoch=6)))
+    (log,), problems = read(put(TOPIC, tmp_path_factory.mktemp("log"), 0, batch(4, (key("ü"), made), epoch=6)))
     assert problems == []
     count = sum(len(numbers) for _, numbers in topics)
     assert rows(log) == [(4, 5_000, 7, 6, state, epoch, count, 2 * version, "ü")]
