@@ -93,7 +93,8 @@ def main(app: typer.Typer) -> None:
     """Runs the command that the arguments name, and ends this process. Every way to end becomes an exit code, and every error
     becomes one sentence."""
     if not __debug__:
-        sys.exit("prozess needs its assertions: do not run Python with -O.")
+        sys.stderr.write("prozess needs its assertions: do not run Python with -O.\n")
+        sys.exit(ExitCode.BAD_INPUT)
     # Imports and checks make few reference cycles: frequent garbage collection costs a tenth of a short command's time.
     gc.set_threshold(50_000)
     run_process.listen_for_signals()

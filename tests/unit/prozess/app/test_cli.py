@@ -33,6 +33,12 @@ def test_help_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_python_without_assertions_is_refused_and_never_taken_for_a_violation():
+    refused = subprocess.run([sys.executable, "-O", "-m", "prozess", "--version"], capture_output=True, timeout=60)
+    assert refused.returncode == ExitCode.BAD_INPUT
+    assert b"do not run Python with -O" in refused.stderr
+
+
 def test_a_prediction_loads_neither_arrow_nor_what_runs_trials(tmp_path):
     (tmp_path / "producer.properties").write_text("acks=all\n")
     arguments = [
