@@ -479,6 +479,10 @@ class Envelope:
     group_commits: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (_NO_NUMBERS, _NO_NUMBERS)
     """(invoked_ns, completed_ns), ascending by the first, of the commits that the group accepted, of any of its partitions.
     None where members may stop subscribing to a topic: then offsets expire although the group has members."""
+    sends: Callable[[int, Sequence[str]], Columns] | None = None
+    """(partition, names) → these columns of what clients sent to any partition; None = nothing was recorded."""
+    request_ns: int = 30 * NS_PER_S
+    """request.timeout.ms of the producer."""
     transactions: Callable[[], TransactionTimes | None] = lambda: None
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple

@@ -39,6 +39,7 @@ from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.parquet import TableFile
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.interfaces import CLIENT_NODE
+from prozess.harness.plan.bounds import request_ms
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
 from prozess.harness.plan.schedule import FaultAction, parse_target
@@ -310,6 +311,8 @@ class Evidence:
             older_epoch_from=lambda: self._older_epoch_from(partition),
             committed_one_beyond=lambda: self._committed_one_beyond(partition),
             group_commits=lambda: self._group_commits(cell),
+            sends=self.sends,
+            request_ns=request_ms(cell.producer) * 1_000_000,
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
             quorum_fetch_ns=self._quorum_fetch_ms(plan) * 1_000_000,

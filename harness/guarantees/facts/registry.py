@@ -277,6 +277,16 @@ FACTS: Mapping[str, Fact] = {
         "enable.idempotence is in effect, and it is not",
         lambda c: yes_if(c.by_documentation_alone),
     ),
+    "memory of expired batches is used again": Fact(
+        "the producer is of Kafka's Java client 2.8.0 to 3.9.1, 4.0.0, 4.0.1, 4.1.0 or 4.1.1, which gives the memory of a "
+        "batch that expires to another one, although its request may still be written",
+        lambda c: yes_if(c.uses_memory_again),
+    ),
+    "an expired send had gone there": Fact(
+        "a send of the same producer to the partition where the record was found expired (delivery.timeout.ms) before the "
+        "record's own send ended, and no longer before it began than a request lasts (request.timeout.ms)",
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "retries": Fact("the producer sends a record again if the send failed", lambda c: yes_if(c.retries)),
     "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: yes_if(c.several_in_flight)),
     "several per batch": Fact("the producer sends several records in a batch", lambda c: yes_if(c.several_per_batch)),

@@ -4,14 +4,14 @@ knew; about faults that were active; and about the traces that known defects lea
 Functions return one truth value for each witness. Loops run over elections and faults, never over witnesses.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
 from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, AppendedBatches, Envelope, or_never
-from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election, FaultRecord
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Columns, Election, FaultRecord
 from prozess.harness.guarantees.facts.server_logs import below_what_a_follower_took_back
 from prozess.harness.guarantees.logic import (
     FALSE,
@@ -26,7 +26,8 @@ from prozess.harness.guarantees.logic import (
     negate,
 )
 from prozess.harness.interfaces.witnesses import CopyCase, EarlyCase, LateCase
-from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
+from prozess.harness.recording.verifiable_output import EXPIRED
+from prozess.harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome, Tristate
 
 OFFSET_TAKEN_CASE = 1
 """WITNESS.case of `lost` (prozess.checkers.log.losses): another record stands at the offset it was acknowledged at."""
@@ -538,6 +539,45 @@ def committed_one_beyond_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     if offsets is None:
         return constant(UNKNOWN, len(witnesses))
     return as_truth((witnesses["log_offset"] != NONE) & np.isin(witnesses["log_offset"], offsets))
+
+
+def an_expired_send_had_gone_there(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Had a send of the record's producer to this partition expired, when the record may have got the memory of its batch,
+    and may a request with that memory still have been written? [KAFKA-19012]
+
+    Times of beginnings are lower bounds, and those of ends upper ones. Unknown where the record's own send was not recorded.
+    The loops run over partitions and clients."""
+    if envelope.sends is None or not len(witnesses):
+        return constant(UNKNOWN, len(witnesses))
+    there = envelope.sends(int(witnesses["partition"][0]), ("client", "completed_ns", "code"))
+    begun_ns, ended_ns, known = _sends_of(envelope.sends, witnesses)
+    found = np.zeros(len(witnesses), dtype=bool)
+    for client in np.unique(witnesses["client"]).tolist():
+        expired_ns = np.sort(there["completed_ns"][(there["client"] == client) & (there["code"] == EXPIRED)])
+        mine = witnesses["client"] == client
+        # Example: sends expired at 3 s and 9 s, and requests last 2 s. What was sent at 4 s and acknowledged at 6 s may have
+        # the memory of the first, which lies between 2 s and 6 s. What was sent at 6 s and acknowledged at 8 s has neither's.
+        first = np.searchsorted(expired_ns, begun_ns[mine] - envelope.request_ns, side="left")
+        found[mine] = np.searchsorted(expired_ns, ended_ns[mine], side="right") > first
+    return doubt_unless(as_truth(found), known=known)
+
+
+def _sends_of(
+    sends: Callable[[int, Sequence[str]], Columns], witnesses: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns when the sends of misplaced records began and ended (FOREVER = never), and bool[k]: was it recorded?"""
+    begun_ns, ended_ns = np.full(len(witnesses), -FOREVER), np.full(len(witnesses), FOREVER)
+    known = np.zeros(len(witnesses), dtype=bool)
+    for partition in np.unique(witnesses["case"]).tolist():
+        rows = sends(partition, ("client", "sequence", "invoked_ns", "completed_ns"))
+        sent, asked = (c["client"].astype(np.int64) << ORIGIN_SEQUENCE_BITS | c["sequence"] for c in (rows, witnesses))
+        order = np.argsort(sent)
+        row = np.append(order, NONE)[np.searchsorted(sent[order], asked)]
+        mine = np.flatnonzero((witnesses["case"] == partition) & (np.append(sent, NONE)[row] == asked))
+        known[mine] = True
+        begun_ns[mine] = rows["invoked_ns"][row[mine]]
+        ended_ns[mine] = or_never(rows["completed_ns"][row[mine]])
+    return begun_ns, ended_ns, known
 
 
 def older_epoch_behind_a_newer(envelope: Envelope, witnesses: np.ndarray) -> Truth:

@@ -49,6 +49,7 @@ from prozess.harness.guarantees.facts.settling import (
 from prozess.harness.guarantees.facts.stale_leaders import (
     a_clock_may_have_been_ahead,
     a_clock_may_have_ended_it,
+    an_expired_send_had_gone_there,
     an_open_one_ended_by_a_late_request,
     behind_its_own_end,
     broker_may_have_been_out,
@@ -223,6 +224,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "sent later": sent_later,
     "bumped": bumped,
     "without a producer id": without_producer_id,
+    "an expired send had gone there": an_expired_send_had_gone_there,
     "acknowledged without an offset": lambda _, witnesses: as_truth(
         (witnesses["log_offset"] == NONE) & (witnesses["outcome"] == Outcome.OK)
     ),

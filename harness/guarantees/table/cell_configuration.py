@@ -25,6 +25,8 @@ class CellConfiguration:
     lifo: bool = False
     by_documentation_alone: bool = False
     """Its documentation promises that it is idempotent, and it is not (KAFKA-13598)."""
+    uses_memory_again: bool = False
+    """The producer is of a Java client that uses the memory of an expired batch again (KAFKA-19012)."""
     several_per_batch: bool = False
     refused_by_brokers: bool = False
     """The errors that its records provoke are the brokers'."""
@@ -83,6 +85,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         acks=producer.acks,
         idempotent=is_idempotent(producer) or promised,
         by_documentation_alone=promised,
+        uses_memory_again=uses_memory_again(producer, parse_version(kafka_version)),
         retries=producer.retries != "0",
         several_in_flight=producer.max_in_flight > 1,
         lifo=producer.client != "command" and producer.properties.get("queuing.strategy", "fifo") == "lifo",
@@ -142,6 +145,14 @@ def _is_promised_alone(producer: ProducerConfiguration, kafka_version: str | Non
     unset = producer.client == "java" and "enable_idempotence" in producer.left_to_client
     lacks = version is not None and parse_version(version) is not None and is_idempotent_by_documentation_alone(version)
     return unset and lacks and not producer.enable_idempotence and _fits_idempotence(producer)
+
+
+def uses_memory_again(producer: ProducerConfiguration, brokers: Version | None) -> bool:
+    """Does the producer give the memory of an expired batch to another one while its request is being written?
+    [KAFKA-19012, since 2.8.0; fixed in 3.9.2, 4.0.2, 4.1.2 and 4.2.0]"""
+    v = parse_version(producer.client_version) or brokers
+    has = v is not None and ((2, 8) <= v < (3, 9, 2) or (4,) <= v < (4, 0, 2) or (4, 1) <= v < (4, 1, 2))
+    return producer.client == "java" and has
 
 
 _ASSIGNOR = re.compile(

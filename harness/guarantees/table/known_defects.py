@@ -72,6 +72,13 @@ DEFECTS: Mapping[str, Defect] = {
             "the epochs of its leaders, so it refuses the metadata of the next topic of that name",
         ),
         Defect(
+            id="KAFKA-19012",
+            owner="java",
+            fixed="in 3.9.2, 4.0.2, 4.1.2 and 4.2.0",
+            source="KAFKA-19012 (CVE-2026-35554); apache/kafka pull requests 21065 and 21286 to 21288: since 2.8.0 a request "
+            "is written from the memory of its batches, which goes back to the pool when they expire",
+        ),
+        Defect(
             id="KAFKA-18641",
             owner="java",
             newest="4.4.0",

@@ -329,6 +329,20 @@ _MISPLACED = Guarantee(
     ),
     nothing="nothing was read",
     source="Kafka protocol, Produce: data is addressed per topic partition",
+    rules=(
+        Rule(
+            id="misplaced/KAFKA-19012",
+            effect=RuleEffect.DEFECT,
+            when=("memory of expired batches is used again", "an expired send had gone there"),
+            perhaps=("memory of expired batches is used again", "an expired send had gone there"),
+            label="KAFKA-19012",
+            reason="a batch expired while its request was being sent, the producer gave its memory to a batch of another "
+            "partition, and that one was written in its place, with a right checksum: no checksum has the partition",
+            source="KAFKA-19012; apache/kafka pull request 21065; seen: 252 records of 3.7.2, none of 3.9.2, trial "
+            "kafka-19012",
+            defect=DEFECTS["KAFKA-19012"].description,
+        ),
+    ),
 )
 _RESURRECTED = Guarantee(
     anomaly="resurrected",
