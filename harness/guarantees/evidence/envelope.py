@@ -421,6 +421,9 @@ class Envelope:
     """The rows of each topic that had the name were distinguished: what is gone with another one is not expected here."""
     coordinator_steps: frozenset[int] = frozenset()
     """Steps whose fault was aimed at the coordinator of the cell's group."""
+    session_ns: int = 0
+    """How long the coordinator of the cell's group must not hear of a member before it evicts it: a session less a heartbeat,
+    or max.poll.interval.ms, in which a member must join a rebalance."""
     registrations: Mapping[int, np.ndarray] = field(default_factory=dict)
     """Broker → when it registered with the controllers (ns): each process of it does once."""
     lag_max_ns: int | None = None

@@ -33,6 +33,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     joined_timelines,
     no_timeline,
     sampled_elections,
+    text_of,
     timelines,
 )
 from prozess.harness.history.contradictions import contradictions
@@ -42,7 +43,7 @@ from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.plan.bounds import request_ms
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.schedule import FaultAction, parse_target
+from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_json, read_object
@@ -206,7 +207,32 @@ class Evidence:
     @cached_property
     def fault_records(self) -> tuple[FaultRecord, ...]:
         """Returns every fault as it really happened."""
-        return fault_records(self.faults, self.dictionaries, self.natures)
+        found = fault_records(self.faults, self.dictionaries, self.natures)
+        kept = [(f, ns) for f in found if f.kind == MESSAGE_FAULT and (ns := self._kept_ns(f.step)) is not None]
+        # What waits by one of them may wait by the next one then, or its answer may.
+        together = {
+            f.number: sum(ns for g, ns in kept if g.begin_ns <= f.end_ns and f.begin_ns <= g.end_ns) for f, _ in kept
+        }
+        return tuple(replace(f, kept_ns=together.get(f.number)) for f in found)
+
+    def _kept_ns(self, step: int) -> int | None:
+        """Returns for how long a step made the messages of one sender to one server wait at most, without a pause. None: it
+        did something else as well, or nothing."""
+        table = self.messages
+        rows = np.flatnonzero(table["step"] == step) if table is not None else np.empty(0, dtype=np.intp)
+        if table is None or not len(rows):
+            return None
+        did = {code: text_of(self.dictionaries, "did", code) for code in np.unique(table["did"][rows]).tolist()}
+        if not set(did.values()) <= {"hold", "delivered"}:
+            return None
+        held = np.isin(table["did"][rows], [code for code, text in did.items() if text == "hold"])
+        columns = [*(table[name][rows] for name in ("opener", "server", "sender", "time_ns")), held]
+        # A message has a row for each partition. Example of one link: held at 1 s and 4 s, delivered at 6 s and 9 s, held at
+        # 12 s, delivered at 17 s. From 1 s to 9 s something waited, and later for 5 s: 8 s.
+        whole = np.unique(np.stack(columns, axis=1), axis=0)
+        ends = np.flatnonzero(np.cumsum(np.where(whole[:, 4] == 1, 1, -1)) == 0)
+        begins = np.append(0, ends[:-1] + 1)
+        return int((whole[ends, 3] - whole[begins, 3]).max()) if len(ends) and ends[-1] == len(whole) - 1 else None
 
     @cached_property
     def brokerless(self) -> Mapping[int, int]:
@@ -292,6 +318,7 @@ class Evidence:
             broker_ids=frozenset(plan.broker_ids),
             brokers_flush=self._brokers_flush,
             coordinator_steps=_aimed_at_coordinator(plan, cell),
+            session_ns=_session_ns(cell),
             unstated=plan.undescribed,
             topics_apart=self._readers(plan).topics_apart,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
@@ -538,6 +565,14 @@ def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:
         for number, step in enumerate(plan.steps)
         if isinstance(step.do, FaultAction) and f"group-coordinator({cell.cell})" in step.do.targets
     )
+
+
+def _session_ns(cell: Cell) -> int:
+    """Returns how long a coordinator must not hear of a member of the cell's group before it evicts it; 0 without a group."""
+    if (group := cell.group) is None:
+        return 0
+    session_ms = max(0, group.session.timeout_ms - group.session.heartbeat_ms)
+    return min(session_ms, group.configuration.max_poll_interval_ms) * 1_000_000
 
 
 def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:

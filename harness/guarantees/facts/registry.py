@@ -141,8 +141,9 @@ GROUP_FACTS: Mapping[str, Fact] = {
     ),
     "coordinator out": Fact(
         "when the second owner began, or shortly before, a fault that was aimed at the group's coordinator or that "
-        "hit every broker killed, froze or cut off the coordinator: it may have been replaced, and its members "
-        "evicted, without their knowing; unknown for a fault on other brokers",
+        "hit every broker killed, froze or cut off the coordinator, for as long as a session less a heartbeat (of messages "
+        "that wait: as long as they waited without a pause): it may have been replaced, and its members evicted, without "
+        "their knowing; unknown for a fault on other brokers",
         could=lambda h: possibly(h.moved),
     ),
     "one instance id twice": Fact(

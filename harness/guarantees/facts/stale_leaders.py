@@ -352,12 +352,17 @@ def send_took_long(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The group's coordinator, where the fault was aimed at it, or at every broker; any other may have coordinated the group,
-    which is not known. Clients frozen or dead are no reason here: kernels know of them."""
+    which is not known. It was out of reach for so long that a member may have been evicted: a coordinator that takes a group
+    over gives each of its members a whole session. [KIP-62; GroupMetadataManager, as `orphaned/rejoined` has it]
+
+    Clients frozen or dead are no reason here: kernels know of them."""
     begin_ns, everybody = witnesses["begin_ns"], envelope.broker_ids
     parts = [
         all_true(
             as_truth(
-                (f.begin_ns <= begin_ns + envelope.error_ns) & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+                (f.begin_ns <= begin_ns + envelope.error_ns)
+                & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+                & (_out_ns(f, begin_ns) + 2 * envelope.error_ns >= envelope.session_ns)
             ),
             any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
             TRUE if f.step in envelope.coordinator_steps or (everybody and everybody <= set(f.nodes)) else UNKNOWN,
@@ -366,6 +371,12 @@ def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         if any(node < FIRST_CONTROLLER_ID for node in f.nodes)
     ]
     return any_true(constant(FALSE, len(witnesses)), *parts)
+
+
+def _out_ns(fault: FaultRecord, until_ns: np.ndarray) -> np.ndarray:
+    """Returns for how long the fault may have kept a broker out of reach by then, with what it delayed beyond its end."""
+    out_ns = np.minimum(until_ns, fault.end_ns + BEFORE_NS) - fault.begin_ns
+    return np.asarray(out_ns if fault.kept_ns is None else np.minimum(out_ns, fault.kept_ns))
 
 
 def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
