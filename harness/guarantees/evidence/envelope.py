@@ -482,6 +482,8 @@ class Envelope:
     group_commits: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (_NO_NUMBERS, _NO_NUMBERS)
     """(invoked_ns, completed_ns), ascending by the first, of the commits that the group accepted, of any of its partitions.
     None where members may stop subscribing to a topic: then offsets expire although the group has members."""
+    of_librdkafka: Callable[[np.ndarray], Truth] = lambda clients: constant(UNKNOWN, len(clients))
+    """Does each of these clients read by librdkafka?"""
     sends: Callable[[int, Sequence[str]], Columns] | None = None
     """(partition, names) → these columns of what clients sent to any partition; None = nothing was recorded."""
     request_ns: int = 30 * NS_PER_S

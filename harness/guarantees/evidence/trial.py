@@ -36,6 +36,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     text_of,
     timelines,
 )
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth
 from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.parquet import TableFile
 from prozess.harness.history.reader import History, metadata_error_ns
@@ -70,6 +71,8 @@ _OFFSETS_RETENTION_DEFAULT_MINUTES = 10_080
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
 """producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
 
+_BY_LIBRDKAFKA: Mapping[str, int] = {"reader": TRUE, "member": TRUE, "java-member": FALSE}
+"""Role of a client that reads → does it use librdkafka?"""
 _LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
 """What assert() prints of librdkafka's own code (compare librdkafka#3331, #4016), as `Evidence.dead_clients` has it."""
 
@@ -338,6 +341,7 @@ class Evidence:
             older_epoch_from=lambda: self._older_epoch_from(partition),
             committed_one_beyond=lambda: self._committed_one_beyond(partition),
             group_commits=lambda: self._group_commits(cell),
+            of_librdkafka=partial(self._of_librdkafka, plan),
             sends=self.sends,
             request_ns=request_ms(cell.producer) * 1_000_000,
             transactions=lambda: self.transaction_times,
@@ -363,6 +367,15 @@ class Evidence:
             return frozenset()
         later = np.isin(self.clients["planned"], sorted(planned))
         return frozenset(planned | set(self.clients["client"][later].tolist()))
+
+    def _of_librdkafka(self, plan: Plan, clients: np.ndarray) -> Truth:
+        """Says of each client whether it reads by librdkafka: readers and members of prozess do, members of Java do not, and
+        nothing is known of others."""
+        roles = {client.client: client.role for client in plan.clients}
+        planned = dict(zip(self.clients["client"].tolist(), self.clients["planned"].tolist(), strict=True))
+        each, of = np.unique(clients, return_inverse=True)
+        known = [_BY_LIBRDKAFKA.get(roles.get(planned.get(one, one), ""), UNKNOWN) for one in each.tolist()]
+        return np.array(known, dtype=np.int8)[of.reshape(-1)]
 
     def _stale_answers(self, plan: Plan, cell: Cell, partition: int) -> Sequence[StaleAnswer]:
         """Returns the stale answers about this partition or, for a copy, about the partition that it is copied from."""

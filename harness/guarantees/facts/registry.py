@@ -298,6 +298,10 @@ FACTS: Mapping[str, Fact] = {
     "librdkafka": Fact(
         "the producer uses librdkafka", lambda c: Tristate.UNKNOWN if c.other_library else yes_if(c.librdkafka)
     ),
+    "its reader uses librdkafka": Fact(
+        "who waited is a reader of prozess or a member of a group of librdkafka's; unknown of programs of yours and of tests",
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "transactions before version 2": Fact(
         "there are transactions, and they are not of version 2 (KIP-890)", lambda c: yes_if(c.transactions_before_v2)
     ),

@@ -193,6 +193,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "sent by two producers": explained_by(KeyCase.TWO_PRODUCERS),
     "topic made anew in between": made_anew_between,
     "topic made anew since the other": made_anew_since_the_other,
+    "its reader uses librdkafka": lambda envelope, witnesses: envelope.of_librdkafka(witnesses["reader"]),
     "led elsewhere below the epochs before": led_elsewhere_below,
     "name stood for several topics": name_stood_for_several,
     "unclean election asked for": unclean_asked_for,

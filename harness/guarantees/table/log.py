@@ -605,7 +605,7 @@ STALLS = (
                 change="flush.messages=1 for __transaction_state too, or more in-sync replicas of it,",
                 source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
             ),
-            epochs_begin_again("stalled"),
+            epochs_begin_again("stalled", "its reader uses librdkafka"),
             markers_refused("stalled"),
             Rule(
                 id="stalled/KAFKA-14402",

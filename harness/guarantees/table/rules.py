@@ -191,14 +191,14 @@ def end_taken_for_a_record(anomaly: str, trace: str = "committed one beyond it")
     )
 
 
-def epochs_begin_again(anomaly: str, *clients: str) -> Rule:
-    """Returns the rule for librdkafka#4898: who leads a topic that was made again is not learned. `clients`: facts about
-    whose library it is."""
+def epochs_begin_again(anomaly: str, client: str) -> Rule:
+    """Returns the rule for librdkafka#4898: who leads a topic that was made again is not learned. `client`: the fact that
+    it is of that library."""
     return Rule(
         id=f"{anomaly}/librdkafka#4898",
         effect=RuleEffect.DEFECT,
-        when=(*clients, "led elsewhere below the epochs before"),
-        perhaps=(*clients, "led elsewhere below the epochs before"),
+        when=(client, "led elsewhere below the epochs before"),
+        perhaps=(client, "led elsewhere below the epochs before"),
         label="librdkafka#4898",
         reason="the topic was made again under its name, its leader epochs began at 0 again, and librdkafka takes a leader "
         "with a lower epoch than it has seen for an old one: it goes on to ask the broker that led the deleted topic",
