@@ -93,8 +93,12 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "which takes the end of a partition for a record",
         lambda c: yes_if(c.ends_are_stored),
     ),
+    "topics are known by name": Fact(
+        "members are of Kafka's Java client 2.1 to 2.8.0, which compares leader epochs and does not know the ids of topics",
+        lambda c: yes_if(c.knows_names_alone),
+    ),
     "topic ids are forgotten": Fact(
-        "members are of Kafka's Java client to 2.8.1, or of 3.0.0, which forgets the id of a topic that it sees missing, and "
+        "members are of Kafka's Java client 2.8.1, or of 3.0.0, which forgets the id of a topic that it sees missing, and "
         "not the epochs of its leaders",
         lambda c: yes_if(c.forgets_topic_ids),
     ),

@@ -65,6 +65,13 @@ DEFECTS: Mapping[str, Defect] = {
             "that was made again with leader epoch 0 after 1, led by another broker",
         ),
         Defect(
+            id="KAFKA-12257",
+            owner="java",
+            fixed="in 2.8.1 and 3.0.0",
+            source="KAFKA-12257; apache/kafka pull requests 10952 and 11004: until then a client compared leader epochs of a "
+            "topic's name (KIP-320), and did not know its id",
+        ),
+        Defect(
             id="KAFKA-13488",
             owner="java",
             fixed="in 2.8.2, 3.0.1 and 3.1.0",

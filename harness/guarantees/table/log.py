@@ -12,6 +12,7 @@ from prozess.harness.guarantees.table.rules import (
     epochs_begin_again,
     hard,
     markers_refused,
+    names_alone,
     older_epoch_appended,
     topic_deleted,
 )
@@ -606,6 +607,7 @@ STALLS = (
                 source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
             ),
             epochs_begin_again("stalled", "its reader uses librdkafka"),
+            names_alone("stalled"),
             markers_refused("stalled"),
             Rule(
                 id="stalled/KAFKA-14402",

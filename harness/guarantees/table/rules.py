@@ -208,6 +208,21 @@ def epochs_begin_again(anomaly: str, client: str) -> Rule:
     )
 
 
+def names_alone(anomaly: str) -> Rule:
+    """Returns the rule for KAFKA-12257, the like in Kafka's Java members before they knew ids of topics."""
+    return Rule(
+        id=f"{anomaly}/KAFKA-12257",
+        effect=RuleEffect.DEFECT,
+        when=("topics are known by name", "led elsewhere below the epochs before"),
+        perhaps=("topics are known by name", "led elsewhere below the epochs before"),
+        label="KAFKA-12257",
+        reason="the topic was made again under its name, its leader epochs began at 0 again, and members take a leader with "
+        "a lower epoch than they have seen for an old one: they go on to ask the broker that led the deleted topic",
+        source="KAFKA-12257; KIP-320; Metadata.updateLatestMetadata of 2.8.0; seen with 2.8.0, trial kafka-12257",
+        defect=DEFECTS["KAFKA-12257"].description,
+    )
+
+
 def markers_refused(anomaly: str) -> Rule:
     """Returns the rule for KAFKA-20322, a defect of coordinators of 4.2.0 beside older brokers."""
     return Rule(

@@ -254,6 +254,7 @@ OF_CLIENT = {
         "not librdkafka",
         "idempotent by documentation alone",
         "topic ids are forgotten",
+        "topics are known by name",
         "commits while it collects",
         "memory of expired batches is used again",
     },
@@ -267,7 +268,7 @@ CELLS = {
     ],
     "java": [
         ("group", {"group.client": "java", "group.client_version": version, "group.commit": "auto", **more})
-        for version, more in (("3.0.0", {}), ("4.4.0", {"group.protocol": "consumer"}))
+        for version, more in (("2.8.0", {}), ("3.0.0", {}), ("4.4.0", {"group.protocol": "consumer"}))
     ]
     + [
         ("verifiable", {"producer.client": "java", "producer.client_version": "3.0.0", "producer.defaults": "library"}),
