@@ -7,13 +7,14 @@ import numpy as np
 
 from prozess.checkers.lookup import ascends, differs_from_previous, distinct, lazy
 from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.progress.awake import asked_of
 from prozess.harness.checking.checker import CellShare, Look
 from prozess.harness.columns import once, rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
 from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, Role
+from prozess.harness.schema import MISSING, NONE, ObservationKind, Role
 
 # Which member owned which partition of a group, and when, by the callbacks that members recorded.
 
@@ -189,16 +190,28 @@ def silence_ns(cell: Cell) -> int:
 
 
 def polls_of_members(history: CellHistory) -> Polls:
-    """Returns, for each member, when it was seen to poll: it received records, or a callback ran. Idle polls are not
-    recorded, so a long idle time counts as if the member did not poll. This can hide an anomaly, and never makes one up."""
+    """Returns, for each member, when it was seen to poll: it received records, a callback ran, or its heart beat while rows
+    say that it asked for records without a pause. Without such rows, as in imports, a long idle time counts as if the member
+    did not poll. This can hide an anomaly, and never makes one up."""
     table = history.tables["assignments"]
     of_reads: Polls = history.known["polls"] if "polls" in history.known else polls_of_reads(history)
     of_callbacks = once(table, "polls", lambda: _times_of([(table["client"], table["started_ns"])]))
-    parts = [(one, times) for polls in (of_callbacks, of_reads) for one, times in polls.items()]
+    idle = once(table, "idle polls", lambda: _polls_while_asked(history))
+    parts = [(one, times) for polls in (of_callbacks, of_reads, idle) for one, times in polls.items()]
     found: dict[int, list[np.ndarray]] = {}
     for one, times in parts:
         found.setdefault(one, []).append(times)
     return {one: np.unique(np.concatenate(times)) for one, times in found.items()}
+
+
+def _polls_while_asked(history: CellHistory) -> Polls:
+    """Returns the heartbeats of each member within the times in which it asked for records without a pause: who stands still
+    has none."""
+    found, silence = {}, silence_ns(history.cell)
+    for one, beats in Members.of(history).beats.items():
+        spans = (np.searchsorted(beats, span) for span in asked_of(history, one, ObservationKind.POLLED))
+        found[one] = np.unique(np.concatenate([beats[:0], *(thinned(beats[a:b], silence) for a, b in spans)]))
+    return found
 
 
 def polls_of_reads(history: CellHistory) -> Polls:

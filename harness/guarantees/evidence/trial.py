@@ -71,7 +71,7 @@ _OFFSETS_RETENTION_DEFAULT_MINUTES = 10_080
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
 """producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
 
-_BY_LIBRDKAFKA: Mapping[str, int] = {"reader": TRUE, "member": TRUE, "java-member": FALSE}
+_BY_LIBRDKAFKA: Mapping[str, np.int8] = {"reader": TRUE, "member": TRUE, "java-member": FALSE}
 """Role of a client that reads → does it use librdkafka?"""
 _LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
 """What assert() prints of librdkafka's own code (compare librdkafka#3331, #4016), as `Evidence.dead_clients` has it."""
