@@ -7,7 +7,6 @@ import numpy as np
 
 from prozess.checkers.lookup import ascends, differs_from_previous, distinct, lazy
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.checkers.progress.awake import asked_of
 from prozess.harness.checking.checker import CellShare, Look
 from prozess.harness.columns import once, rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
@@ -207,11 +206,14 @@ def polls_of_members(history: CellHistory) -> Polls:
 def _polls_while_asked(history: CellHistory) -> Polls:
     """Returns the heartbeats of each member within the times in which it asked for records without a pause: who stands still
     has none."""
-    found, silence = {}, silence_ns(history.cell)
-    for one, beats in Members.of(history).beats.items():
-        spans = (np.searchsorted(beats, span) for span in asked_of(history, one, ObservationKind.POLLED))
-        found[one] = np.unique(np.concatenate([beats[:0], *(thinned(beats[a:b], silence) for a, b in spans)]))
-    return found
+    asked, silence = history.tables["asked"], silence_ns(history.cell)
+    found: dict[int, list[np.ndarray]] = {}
+    for row in np.flatnonzero(asked["kind"] == ObservationKind.POLLED.value).tolist():  # one for each such time
+        one, begin_ns, lasted_ns = (int(asked[name][row]) for name in ("client", "time_ns", "value"))
+        beats = Members.of(history).beats.get(one, asked["time_ns"][:0])
+        first, end = np.searchsorted(beats, [begin_ns, END_OF_TIME_NS if lasted_ns == NONE else begin_ns + lasted_ns])
+        found.setdefault(one, []).append(thinned(beats[first:end], silence))
+    return {one: np.unique(np.concatenate(times)) for one, times in found.items()}
 
 
 def polls_of_reads(history: CellHistory) -> Polls:
