@@ -94,7 +94,12 @@ WITNESSES = _table(
         "epoch",
         "of the batch in which a reader was given the record (at `log_offset`, if any); NONE: not reported",
     ),
-    ("case", "i4", "case", "which of the anomaly's cases it is; 0: the only one"),
+    (
+        "case",
+        "i4",
+        "case",
+        "which of the anomaly's cases it is; 0: the only one; of `misplaced`: the partition that it was sent to",
+    ),
 )
 WINDOWS = _table(
     "windows",

@@ -13,7 +13,7 @@ from prozess.harness.interfaces.checking import CellHistory, KernelResult, Parti
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
 from prozess.harness.plan.cell_work import GroupWork
 from prozess.harness.plan.plan import Cell
-from prozess.harness.schema import MISSING, NONE, Role
+from prozess.harness.schema import MISSING, NONE, ObservationKind, Role
 
 # Which member owned which partition of a group, and when, by the callbacks that members recorded.
 
@@ -189,15 +189,30 @@ def silence_ns(cell: Cell) -> int:
 
 
 def polls_of_members(history: CellHistory) -> Polls:
-    """Returns, for each member, when it was seen to poll: it received records, or a callback ran. Idle polls are not
-    recorded, so a long idle time counts as if the member did not poll. This can hide an anomaly, and never makes one up."""
+    """Returns, for each member, when it was seen to poll: it received records, a callback ran, or its heart beat while rows
+    say that it asked for records without a pause. Without such rows, as in imports, a long idle time counts as if the member
+    did not poll. This can hide an anomaly, and never makes one up."""
     table = history.tables["assignments"]
     of_reads: Polls = history.known["polls"] if "polls" in history.known else polls_of_reads(history)
     of_callbacks = once(table, "polls", lambda: _times_of([(table["client"], table["started_ns"])]))
-    parts = [(one, times) for polls in (of_callbacks, of_reads) for one, times in polls.items()]
+    idle = once(table, "idle polls", lambda: _polls_while_asked(history))
+    parts = [(one, times) for polls in (of_callbacks, of_reads, idle) for one, times in polls.items()]
     found: dict[int, list[np.ndarray]] = {}
     for one, times in parts:
         found.setdefault(one, []).append(times)
+    return {one: np.unique(np.concatenate(times)) for one, times in found.items()}
+
+
+def _polls_while_asked(history: CellHistory) -> Polls:
+    """Returns the heartbeats of each member within the times in which it asked for records without a pause: who stands still
+    has none."""
+    asked, silence = history.tables["asked"], silence_ns(history.cell)
+    found: dict[int, list[np.ndarray]] = {}
+    for row in np.flatnonzero(asked["kind"] == ObservationKind.POLLED.value).tolist():  # one for each such time
+        one, begin_ns, lasted_ns = (int(asked[name][row]) for name in ("client", "time_ns", "value"))
+        beats = Members.of(history).beats.get(one, asked["time_ns"][:0])
+        first, end = np.searchsorted(beats, [begin_ns, END_OF_TIME_NS if lasted_ns == NONE else begin_ns + lasted_ns])
+        found.setdefault(one, []).append(thinned(beats[first:end], silence))
     return {one: np.unique(np.concatenate(times)) for one, times in found.items()}
 
 

@@ -68,15 +68,15 @@ def misplaced(history: PartitionHistory) -> KernelResult:
     """Every record that anyone received from this partition says that it was sent to this partition.
 
     Source: https://kafka.apache.org/documentation/#intro_concepts_and_terms (a record is written to one partition). Counts
-    records per offset, however many readers, in the partition where they were read. Where it was sent to is in the reads.
-    O(n).
+    records per offset, however many readers, in the partition where they were read. Where it was sent to is in the reads,
+    and is the `case` of a witness. O(n).
 
     Example: a record that names partition 2 as its own was received from partition 1: a finding of partition 1.
     """
     index = PartitionIndex.of(history)
     target = index.reads["sent_partition"]
     rows = rows_that(target, lambda some: (some != index.partition) & (some != NONE))
-    return _records_seen(index, rows[index.sent_elsewhere(rows)])
+    return _records_seen(index, rows[index.sent_elsewhere(rows)], case="sent_partition")
 
 
 def resurrected(history: PartitionHistory) -> KernelResult:
@@ -127,9 +127,9 @@ def _given_although_failed(index: PartitionIndex, failed: np.ndarray, judged: in
     return KernelResult(make_witnesses(len(rows), columns), count, judged, incomplete=index.incomplete())
 
 
-def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
+def _records_seen(index: PartitionIndex, rows: np.ndarray, *, case: str | None = None) -> KernelResult:
     """Returns a finding with one witness for each record and offset of these rows of `reads`. It names the first reader:
-    a consumer before the audit."""
+    a consumer before the audit. `case`: the column of `reads` that says which case it is."""
     reads, judged = index.reads, index.read_count
     if not len(rows):
         return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
@@ -148,6 +148,7 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
         "reader": reads["client"][rows],
         "seen_ns": np.where(audit, MISSING, reads["read_ns"][rows]),
         **index.sent(index.send_rows(index.keys_of_reads(rows))),
+        **({"case": reads[case][rows]} if case else {}),
     }
     # A record that nobody sent here began, as far as anybody knows, when it was received.
     if "begin_ns" in columns:

@@ -45,6 +45,8 @@ TIME_OF = {
 """Table → the time by which its rows belong to a topic. `sends` and `reads` have rules of their own."""
 CARRIED = {"assignments": (1, 2, 3, 4), "positions": (1, 2, 3)}
 """Table → the events after which a client has a partition, by its name, or has it no more (`prozess.harness.schema`)."""
+ASSIGNED, RESET = 1, 3
+"""Values of `positions.event`."""
 ENDS = {"assignments": (2, 3, 4), "positions": ()}
 _SEQUENCE_BITS = 40
 
@@ -124,6 +126,13 @@ class TopicLives:
         }
         self._by_id = frozenset(client.client for client in plan.clients if client.cell in ids)
         """Members whose coordinator assigns ids of topics."""
+        groups = {cell.cell: cell.group.configuration for cell in plan.cells if cell.group is not None}
+        self._earliest = frozenset(
+            client.client
+            for client in plan.clients
+            if client.cell in groups and groups[client.cell].auto_offset_reset == "earliest"
+        )
+        """Members that a reset leads to the beginning."""
         self._audits = frozenset(client.client for client in plan.clients if client.role == "audit")
         named: dict[tuple[str, int], list[int]] = {}
         for planned in plan.partitions:
@@ -142,7 +151,7 @@ class TopicLives:
         if not self.topics or "partition" not in (rows.dtype.names or ()):
             return rows
         if table.name in CARRIED:
-            rows = self._carried(table.name, rows, by_id=client in self._by_id)
+            rows = self._carried(table.name, client, rows, by_id=client in self._by_id)
         changed = rows.copy()
         for partition, topics in self.topics.items():
             chosen = np.flatnonzero(rows["partition"] == partition)
@@ -166,10 +175,11 @@ class TopicLives:
             life = topics.at(mine[TIME_OF[table]])
         changed["partition"][chosen] = topics.dense[life]
 
-    def _carried(self, table: str, rows: np.ndarray, *, by_id: bool) -> np.ndarray:
+    def _carried(self, table: str, client: int, rows: np.ndarray, *, by_id: bool) -> np.ndarray:
         """Returns the rows of a client in order, and behind each event that still held when a topic was made a row of that
         moment: assignments and spans are of the name, so of each topic that has it while they hold. The position in the new
-        topic is its beginning. Loops run over topics, and a client has a few events in each."""
+        topic is its beginning: where that is certain, a reset counts as an assignment there. Loops run over topics, and a
+        client has a few events in each."""
         time = TIME_OF[table]
         added, at = [], []
         for partition, topics in self.topics.items():
@@ -192,12 +202,26 @@ class TopicLives:
                         row[column] = created_ns
                 if table == "positions":
                     row["log_offset"] = 0
+                    if row["event"] == RESET and self._must_begin_anew(client, partition, created_ns):
+                        row["event"] = ASSIGNED
                 added.append(row)
                 at.append(int(np.searchsorted(rows[time], created_ns)))
         if not added:
             return rows
         order = np.argsort(at, kind="stable")
         return np.insert(rows, np.array(at)[order], np.concatenate(added)[order])
+
+    def _must_begin_anew(self, client: int, partition: int, created_ns: int) -> bool:
+        """Says whether a member was further in the topic before than the last one ever was long: its position is beyond the
+        end of that one, and a reset leads it to the beginning. [Kafka documentation, auto.offset.reset]"""
+        ends = self._last_log[partition][0]
+        if client not in self._earliest or created_ns != self.topics[partition].created_ns[-1] or not len(ends):
+            return False
+        rows = next((rows for one, rows in self._rows_of("reads") if one == client), None)
+        if rows is None:
+            return False
+        before = rows["log_offset"][(rows["partition"] == partition) & (rows["read_ns"] < created_ns)]
+        return bool(len(before)) and int(before[-1]) > int(ends[-1])
 
     # Sends and reads.
 

@@ -6,6 +6,7 @@ the protocol must do.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -107,6 +108,18 @@ def event_partitions(event: Mapping[str, Any], name: str) -> list[EventPartition
     listed = event.get(name)
     entries = listed if isinstance(listed, list) else []
     return [found for entry in entries if isinstance(entry, dict) and (found := event_partition(entry)) is not None]
+
+
+EXPIRED = -192
+"""The code of a send that its client gave up after delivery.timeout.ms: librdkafka's _MSG_TIMED_OUT."""
+_EXPIRED = re.compile(r"Expiring \d+ record\(s\) for (.+)-(\d{1,9}):\d+ ms has passed since batch creation")
+
+
+def expired_partition(event: Mapping[str, Any]) -> EventPartition | None:
+    """Returns the partition of a send that a Java producer gave up after delivery.timeout.ms, as its error names it. None:
+    another error. [Sender.sendProducerData, 2.8.0 to 4.4.0]"""
+    named = _EXPIRED.fullmatch(str(event.get("message")))
+    return None if named is None else EventPartition(named[1], int(named[2]))
 
 
 def sequence_of(value: object, *, prefix: int) -> int | None:

@@ -193,7 +193,7 @@ select partition, log_offset, 1 from (
 )
 
 --- anomaly misplaced
-select distinct partition, log_offset, sender as client, sequence
+select distinct partition, log_offset, sender as client, sequence, sent_partition as case
 from given where not unreadable and sent_partition != partition and sent_partition != {NONE}
 
 --- anomaly invisible

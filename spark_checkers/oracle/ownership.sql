@@ -34,13 +34,18 @@ join fact_partitions f on f.partition = a.partition
 join member m on m.world = f.world and m.cell = f.cell and m.client = a.client
 
 --- view polled
--- When each member was seen to poll: it received records, or a callback ran.
+-- When each member was seen to poll: it received records, a callback ran, or its heart beat while it asked for records.
 select a.world, a.client, a.started_ns as time_ns from assignments a
 union
 select m.world, r.client, r.read_ns
 from reads r
 join fact_partitions f on f.partition = r.partition
 join member m on m.world = f.world and m.client = r.client
+union
+select h.world, h.client, h.time_ns
+from heartbeats h
+join fact_asked a on a.world = h.world and a.client = h.client and a.kind = {ObservationKind.POLLED}
+    and h.time_ns >= a.begin_ns and h.time_ns < a.end_ns
 
 --- view sign
 -- Signs of life, by what they prove: that it beats, that it polls, or either.

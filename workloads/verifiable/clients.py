@@ -12,12 +12,14 @@ from typing import Any
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.recording.verifiable_output import (
+    EXPIRED,
     SHOWN_BYTES,
     EventLines,
     EventPartition,
     Parse,
     event_partition,
     event_partitions,
+    expired_partition,
     foreign_identity,
     parse_event,
     sequence_of,
@@ -319,7 +321,8 @@ class VerifiableProducer(ToolClient):
 
     def _sent(self, tool: Tool, event: Mapping[str, Any], outcome: Outcome) -> None:
         sequence = sequence_of(event.get("value"), prefix=self._spec.client)
-        tp = event_partition(event) or self._first_partition(event)
+        expired = None if outcome is Outcome.OK else expired_partition(event)
+        tp = event_partition(event) or expired or self._first_partition(event)
         dense = self._dense.get((tp.topic, tp.partition))
         if sequence is None or dense is None or not self._seen.add(sequence):
             self.not_understood(event)
@@ -336,12 +339,12 @@ class VerifiableProducer(ToolClient):
             key_id(encoded(key)),
             dense,
             int(outcome),
-            NO_CODE if ok else UNREPORTED_ERROR,
+            NO_CODE if ok else UNREPORTED_ERROR if expired is None else EXPIRED,
             len(str(event["value"])),
         )
 
     def _first_partition(self, event: Mapping[str, Any]) -> EventPartition:
-        """Returns some partition for an error, which names none. Its outcome is INFO, which claims nothing of any."""
+        """Returns some partition for an error that names none. Its outcome is INFO, which claims nothing of any."""
         topic = event.get("topic")
         numbers = [number for name, number in self._dense if name == topic]
         return EventPartition(str(topic), min(numbers, default=NONE))

@@ -421,6 +421,9 @@ class Envelope:
     """The rows of each topic that had the name were distinguished: what is gone with another one is not expected here."""
     coordinator_steps: frozenset[int] = frozenset()
     """Steps whose fault was aimed at the coordinator of the cell's group."""
+    session_ns: int = 0
+    """How long the coordinator of the cell's group must not hear of a member before it evicts it: a session less a heartbeat,
+    or max.poll.interval.ms, in which a member must join a rebalance."""
     registrations: Mapping[int, np.ndarray] = field(default_factory=dict)
     """Broker → when it registered with the controllers (ns): each process of it does once."""
     lag_max_ns: int | None = None
@@ -479,6 +482,12 @@ class Envelope:
     group_commits: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (_NO_NUMBERS, _NO_NUMBERS)
     """(invoked_ns, completed_ns), ascending by the first, of the commits that the group accepted, of any of its partitions.
     None where members may stop subscribing to a topic: then offsets expire although the group has members."""
+    of_librdkafka: Callable[[np.ndarray], Truth] = lambda clients: constant(UNKNOWN, len(clients))
+    """Does each of these clients read by librdkafka?"""
+    sends: Callable[[int, Sequence[str]], Columns] | None = None
+    """(partition, names) → these columns of what clients sent to any partition; None = nothing was recorded."""
+    request_ns: int = 30 * NS_PER_S
+    """request.timeout.ms of the producer."""
     transactions: Callable[[], TransactionTimes | None] = lambda: None
     """When each client began and ended its transactions; None = nobody recorded transactions."""
     stale_answers: Callable[[], Sequence[StaleAnswer]] = tuple

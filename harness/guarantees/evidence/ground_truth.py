@@ -56,6 +56,9 @@ class FaultRecord:
     """When the fault had been made completely; None = it never was."""
     seen: tuple[int, ...] = ()
     """The nodes of `hit` on which the effect was observed."""
+    kept_ns: int | None = None
+    """If all that it did was to make messages wait: for how long those of one sender waited at most without a pause, together
+    with those of such faults at the same time."""
 
     def may(self, what: str) -> Tristate:
         """Does it do `what` (a field of FaultNature) to its nodes? NO if its nature does not, or it did not work."""

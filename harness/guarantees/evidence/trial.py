@@ -33,15 +33,18 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     joined_timelines,
     no_timeline,
     sampled_elections,
+    text_of,
     timelines,
 )
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth
 from prozess.harness.history.contradictions import contradictions
 from prozess.harness.history.parquet import TableFile
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.interfaces import CLIENT_NODE
+from prozess.harness.plan.bounds import request_ms
 from prozess.harness.plan.catalogue import NATURES
 from prozess.harness.plan.plan import Cell, Plan
-from prozess.harness.plan.schedule import FaultAction, parse_target
+from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_json, read_object
@@ -68,6 +71,8 @@ _OFFSETS_RETENTION_DEFAULT_MINUTES = 10_080
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
 """producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
 
+_BY_LIBRDKAFKA: Mapping[str, np.int8] = {"reader": TRUE, "member": TRUE, "java-member": FALSE}
+"""Role of a client that reads → does it use librdkafka?"""
 _LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
 """What assert() prints of librdkafka's own code (compare librdkafka#3331, #4016), as `Evidence.dead_clients` has it."""
 
@@ -205,7 +210,32 @@ class Evidence:
     @cached_property
     def fault_records(self) -> tuple[FaultRecord, ...]:
         """Returns every fault as it really happened."""
-        return fault_records(self.faults, self.dictionaries, self.natures)
+        found = fault_records(self.faults, self.dictionaries, self.natures)
+        kept = [(f, ns) for f in found if f.kind == MESSAGE_FAULT and (ns := self._kept_ns(f.step)) is not None]
+        # What waits by one of them may wait by the next one then, or its answer may.
+        together = {
+            f.number: sum(ns for g, ns in kept if g.begin_ns <= f.end_ns and f.begin_ns <= g.end_ns) for f, _ in kept
+        }
+        return tuple(replace(f, kept_ns=together.get(f.number)) for f in found)
+
+    def _kept_ns(self, step: int) -> int | None:
+        """Returns for how long a step made the messages of one sender to one server wait at most, without a pause. None: it
+        did something else as well, or nothing."""
+        table = self.messages
+        rows = np.flatnonzero(table["step"] == step) if table is not None else np.empty(0, dtype=np.intp)
+        if table is None or not len(rows):
+            return None
+        did = {code: text_of(self.dictionaries, "did", code) for code in np.unique(table["did"][rows]).tolist()}
+        if not set(did.values()) <= {"hold", "delivered"}:
+            return None
+        held = np.isin(table["did"][rows], [code for code, text in did.items() if text == "hold"])
+        columns = [*(table[name][rows] for name in ("opener", "server", "sender", "time_ns")), held]
+        # A message has a row for each partition. Example of one link: held at 1 s and 4 s, delivered at 6 s and 9 s, held at
+        # 12 s, delivered at 17 s. From 1 s to 9 s something waited, and later for 5 s: 8 s.
+        whole = np.unique(np.stack(columns, axis=1), axis=0)
+        ends = np.flatnonzero(np.cumsum(np.where(whole[:, 4] == 1, 1, -1)) == 0)
+        begins = np.append(0, ends[:-1] + 1)
+        return int((whole[ends, 3] - whole[begins, 3]).max()) if len(ends) and ends[-1] == len(whole) - 1 else None
 
     @cached_property
     def brokerless(self) -> Mapping[int, int]:
@@ -291,6 +321,7 @@ class Evidence:
             broker_ids=frozenset(plan.broker_ids),
             brokers_flush=self._brokers_flush,
             coordinator_steps=_aimed_at_coordinator(plan, cell),
+            session_ns=_session_ns(cell),
             unstated=plan.undescribed,
             topics_apart=self._readers(plan).topics_apart,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
@@ -310,6 +341,9 @@ class Evidence:
             older_epoch_from=lambda: self._older_epoch_from(partition),
             committed_one_beyond=lambda: self._committed_one_beyond(partition),
             group_commits=lambda: self._group_commits(cell),
+            of_librdkafka=partial(self._of_librdkafka, plan),
+            sends=self.sends,
+            request_ns=request_ms(cell.producer) * 1_000_000,
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
             quorum_fetch_ns=self._quorum_fetch_ms(plan) * 1_000_000,
@@ -333,6 +367,15 @@ class Evidence:
             return frozenset()
         later = np.isin(self.clients["planned"], sorted(planned))
         return frozenset(planned | set(self.clients["client"][later].tolist()))
+
+    def _of_librdkafka(self, plan: Plan, clients: np.ndarray) -> Truth:
+        """Says of each client whether it reads by librdkafka: readers and members of prozess do, members of Java do not, and
+        nothing is known of others."""
+        roles = {client.client: client.role for client in plan.clients}
+        planned = dict(zip(self.clients["client"].tolist(), self.clients["planned"].tolist(), strict=True))
+        each, of = np.unique(clients, return_inverse=True)
+        known = [_BY_LIBRDKAFKA.get(roles.get(planned.get(one, one), ""), UNKNOWN) for one in each.tolist()]
+        return np.array(known, dtype=np.int8)[of.reshape(-1)]
 
     def _stale_answers(self, plan: Plan, cell: Cell, partition: int) -> Sequence[StaleAnswer]:
         """Returns the stale answers about this partition or, for a copy, about the partition that it is copied from."""
@@ -535,6 +578,14 @@ def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:
         for number, step in enumerate(plan.steps)
         if isinstance(step.do, FaultAction) and f"group-coordinator({cell.cell})" in step.do.targets
     )
+
+
+def _session_ns(cell: Cell) -> int:
+    """Returns how long a coordinator must not hear of a member of the cell's group before it evicts it; 0 without a group."""
+    if (group := cell.group) is None:
+        return 0
+    session_ms = max(0, group.session.timeout_ms - group.session.heartbeat_ms)
+    return min(session_ms, group.configuration.max_poll_interval_ms) * 1_000_000
 
 
 def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:

@@ -93,8 +93,12 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "which takes the end of a partition for a record",
         lambda c: yes_if(c.ends_are_stored),
     ),
+    "topics are known by name": Fact(
+        "members are of Kafka's Java client 2.1 to 2.8.0, which compares leader epochs and does not know the ids of topics",
+        lambda c: yes_if(c.knows_names_alone),
+    ),
     "topic ids are forgotten": Fact(
-        "members are of Kafka's Java client to 2.8.1, or of 3.0.0, which forgets the id of a topic that it sees missing, and "
+        "members are of Kafka's Java client 2.8.1, or of 3.0.0, which forgets the id of a topic that it sees missing, and "
         "not the epochs of its leaders",
         lambda c: yes_if(c.forgets_topic_ids),
     ),
@@ -141,8 +145,9 @@ GROUP_FACTS: Mapping[str, Fact] = {
     ),
     "coordinator out": Fact(
         "when the second owner began, or shortly before, a fault that was aimed at the group's coordinator or that "
-        "hit every broker killed, froze or cut off the coordinator: it may have been replaced, and its members "
-        "evicted, without their knowing; unknown for a fault on other brokers",
+        "hit every broker killed, froze or cut off the coordinator, for as long as a session less a heartbeat (of messages "
+        "that wait: as long as they waited without a pause): it may have been replaced, and its members evicted, without "
+        "their knowing; unknown for a fault on other brokers",
         could=lambda h: possibly(h.moved),
     ),
     "one instance id twice": Fact(
@@ -277,6 +282,16 @@ FACTS: Mapping[str, Fact] = {
         "enable.idempotence is in effect, and it is not",
         lambda c: yes_if(c.by_documentation_alone),
     ),
+    "memory of expired batches is used again": Fact(
+        "the producer is of Kafka's Java client 2.8.0 to 3.9.1, 4.0.0, 4.0.1, 4.1.0 or 4.1.1, which gives the memory of a "
+        "batch that expires to another one, although its request may still be written",
+        lambda c: yes_if(c.uses_memory_again),
+    ),
+    "an expired send had gone there": Fact(
+        "a send of the same producer to the partition where the record was found expired (delivery.timeout.ms) before the "
+        "record's own send ended, and no longer before it began than a request lasts (request.timeout.ms)",
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "retries": Fact("the producer sends a record again if the send failed", lambda c: yes_if(c.retries)),
     "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: yes_if(c.several_in_flight)),
     "several per batch": Fact("the producer sends several records in a batch", lambda c: yes_if(c.several_per_batch)),
@@ -286,6 +301,10 @@ FACTS: Mapping[str, Fact] = {
     ),
     "librdkafka": Fact(
         "the producer uses librdkafka", lambda c: Tristate.UNKNOWN if c.other_library else yes_if(c.librdkafka)
+    ),
+    "its reader uses librdkafka": Fact(
+        "who waited is a reader of prozess or a member of a group of librdkafka's; unknown of programs of yours and of tests",
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "transactions before version 2": Fact(
         "there are transactions, and they are not of version 2 (KIP-890)", lambda c: yes_if(c.transactions_before_v2)

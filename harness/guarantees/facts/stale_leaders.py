@@ -4,14 +4,14 @@ knew; about faults that were active; and about the traces that known defects lea
 Functions return one truth value for each witness. Loops run over elections and faults, never over witnesses.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
 from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, AppendedBatches, Envelope, or_never
-from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election, FaultRecord
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Columns, Election, FaultRecord
 from prozess.harness.guarantees.facts.server_logs import below_what_a_follower_took_back
 from prozess.harness.guarantees.logic import (
     FALSE,
@@ -26,7 +26,8 @@ from prozess.harness.guarantees.logic import (
     negate,
 )
 from prozess.harness.interfaces.witnesses import CopyCase, EarlyCase, LateCase
-from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
+from prozess.harness.recording.verifiable_output import EXPIRED
+from prozess.harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome, Tristate
 
 OFFSET_TAKEN_CASE = 1
 """WITNESS.case of `lost` (prozess.checkers.log.losses): another record stands at the offset it was acknowledged at."""
@@ -351,12 +352,17 @@ def send_took_long(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The group's coordinator, where the fault was aimed at it, or at every broker; any other may have coordinated the group,
-    which is not known. Clients frozen or dead are no reason here: kernels know of them."""
+    which is not known. It was out of reach for so long that a member may have been evicted: a coordinator that takes a group
+    over gives each of its members a whole session. [KIP-62; GroupMetadataManager, as `orphaned/rejoined` has it]
+
+    Clients frozen or dead are no reason here: kernels know of them."""
     begin_ns, everybody = witnesses["begin_ns"], envelope.broker_ids
     parts = [
         all_true(
             as_truth(
-                (f.begin_ns <= begin_ns + envelope.error_ns) & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+                (f.begin_ns <= begin_ns + envelope.error_ns)
+                & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+                & (_out_ns(f, begin_ns) + 2 * envelope.error_ns >= envelope.session_ns)
             ),
             any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
             TRUE if f.step in envelope.coordinator_steps or (everybody and everybody <= set(f.nodes)) else UNKNOWN,
@@ -365,6 +371,12 @@ def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         if any(node < FIRST_CONTROLLER_ID for node in f.nodes)
     ]
     return any_true(constant(FALSE, len(witnesses)), *parts)
+
+
+def _out_ns(fault: FaultRecord, until_ns: np.ndarray) -> np.ndarray:
+    """Returns for how long the fault may have kept a broker out of reach by then, with what it delayed beyond its end."""
+    out_ns = np.minimum(until_ns, fault.end_ns + BEFORE_NS) - fault.begin_ns
+    return np.asarray(out_ns if fault.kept_ns is None else np.minimum(out_ns, fault.kept_ns))
 
 
 def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -538,6 +550,45 @@ def committed_one_beyond_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     if offsets is None:
         return constant(UNKNOWN, len(witnesses))
     return as_truth((witnesses["log_offset"] != NONE) & np.isin(witnesses["log_offset"], offsets))
+
+
+def an_expired_send_had_gone_there(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Had a send of the record's producer to this partition expired, when the record may have got the memory of its batch,
+    and may a request with that memory still have been written? [KAFKA-19012]
+
+    Times of beginnings are lower bounds, and those of ends upper ones. Unknown where the record's own send was not recorded.
+    The loops run over partitions and clients."""
+    if envelope.sends is None or not len(witnesses):
+        return constant(UNKNOWN, len(witnesses))
+    there = envelope.sends(int(witnesses["partition"][0]), ("client", "completed_ns", "code"))
+    begun_ns, ended_ns, known = _sends_of(envelope.sends, witnesses)
+    found = np.zeros(len(witnesses), dtype=bool)
+    for client in np.unique(witnesses["client"]).tolist():
+        expired_ns = np.sort(there["completed_ns"][(there["client"] == client) & (there["code"] == EXPIRED)])
+        mine = witnesses["client"] == client
+        # Example: sends expired at 3 s and 9 s, and requests last 2 s. What was sent at 4 s and acknowledged at 6 s may have
+        # the memory of the first, which lies between 2 s and 6 s. What was sent at 6 s and acknowledged at 8 s has neither's.
+        first = np.searchsorted(expired_ns, begun_ns[mine] - envelope.request_ns, side="left")
+        found[mine] = np.searchsorted(expired_ns, ended_ns[mine], side="right") > first
+    return doubt_unless(as_truth(found), known=known)
+
+
+def _sends_of(
+    sends: Callable[[int, Sequence[str]], Columns], witnesses: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns when the sends of misplaced records began and ended (FOREVER = never), and bool[k]: was it recorded?"""
+    begun_ns, ended_ns = np.full(len(witnesses), -FOREVER), np.full(len(witnesses), FOREVER)
+    known = np.zeros(len(witnesses), dtype=bool)
+    for partition in np.unique(witnesses["case"]).tolist():
+        rows = sends(partition, ("client", "sequence", "invoked_ns", "completed_ns"))
+        sent, asked = (c["client"].astype(np.int64) << ORIGIN_SEQUENCE_BITS | c["sequence"] for c in (rows, witnesses))
+        order = np.argsort(sent)
+        row = np.append(order, NONE)[np.searchsorted(sent[order], asked)]
+        mine = np.flatnonzero((witnesses["case"] == partition) & (np.append(sent, NONE)[row] == asked))
+        known[mine] = True
+        begun_ns[mine] = rows["invoked_ns"][row[mine]]
+        ended_ns[mine] = or_never(rows["completed_ns"][row[mine]])
+    return begun_ns, ended_ns, known
 
 
 def older_epoch_behind_a_newer(envelope: Envelope, witnesses: np.ndarray) -> Truth:

@@ -49,6 +49,7 @@ from prozess.harness.guarantees.facts.settling import (
 from prozess.harness.guarantees.facts.stale_leaders import (
     a_clock_may_have_been_ahead,
     a_clock_may_have_ended_it,
+    an_expired_send_had_gone_there,
     an_open_one_ended_by_a_late_request,
     behind_its_own_end,
     broker_may_have_been_out,
@@ -192,6 +193,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "sent by two producers": explained_by(KeyCase.TWO_PRODUCERS),
     "topic made anew in between": made_anew_between,
     "topic made anew since the other": made_anew_since_the_other,
+    "its reader uses librdkafka": lambda envelope, witnesses: envelope.of_librdkafka(witnesses["reader"]),
     "led elsewhere below the epochs before": led_elsewhere_below,
     "name stood for several topics": name_stood_for_several,
     "unclean election asked for": unclean_asked_for,
@@ -223,6 +225,7 @@ OF_WITNESSES: Mapping[str, AskedOfWitnesses] = {
     "sent later": sent_later,
     "bumped": bumped,
     "without a producer id": without_producer_id,
+    "an expired send had gone there": an_expired_send_had_gone_there,
     "acknowledged without an offset": lambda _, witnesses: as_truth(
         (witnesses["log_offset"] == NONE) & (witnesses["outcome"] == Outcome.OK)
     ),

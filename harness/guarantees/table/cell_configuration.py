@@ -25,6 +25,8 @@ class CellConfiguration:
     lifo: bool = False
     by_documentation_alone: bool = False
     """Its documentation promises that it is idempotent, and it is not (KAFKA-13598)."""
+    uses_memory_again: bool = False
+    """The producer is of a Java client that uses the memory of an expired batch again (KAFKA-19012)."""
     several_per_batch: bool = False
     refused_by_brokers: bool = False
     """The errors that its records provoke are the brokers'."""
@@ -48,6 +50,8 @@ class CellConfiguration:
     """Members name topics in their commits, not the ids of topics (OffsetCommit before version 10)."""
     ends_are_stored: bool = False
     """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
+    knows_names_alone: bool = False
+    """Members are of a Java client that compares leader epochs, and knows no ids of topics (KAFKA-12257)."""
     forgets_topic_ids: bool = False
     """Members are of a Java client that takes a topic which it saw missing by the epochs of its name (KAFKA-13488)."""
     commits_while_it_collects: bool = False
@@ -83,6 +87,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         acks=producer.acks,
         idempotent=is_idempotent(producer) or promised,
         by_documentation_alone=promised,
+        uses_memory_again=uses_memory_again(producer, parse_version(kafka_version)),
         retries=producer.retries != "0",
         several_in_flight=producer.max_in_flight > 1,
         lifo=producer.client != "command" and producer.properties.get("queuing.strategy", "fifo") == "lifo",
@@ -98,6 +103,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         commits_first=group is not None and commits_first(group),
         commits_by_name=group is not None and commits_by_name(group, parse_version(kafka_version)),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
+        knows_names_alone=group is not None and knows_names_alone(group, parse_version(kafka_version)),
         forgets_topic_ids=group is not None and forgets_topic_ids(group, parse_version(kafka_version)),
         commits_while_it_collects=group is not None and commits_while_it_collects(group, parse_version(kafka_version)),
         crcs_unchecked=group is not None and group.properties.get("check.crcs", "true").lower() == "false",
@@ -144,6 +150,14 @@ def _is_promised_alone(producer: ProducerConfiguration, kafka_version: str | Non
     return unset and lacks and not producer.enable_idempotence and _fits_idempotence(producer)
 
 
+def uses_memory_again(producer: ProducerConfiguration, brokers: Version | None) -> bool:
+    """Does the producer give the memory of an expired batch to another one while its request is being written?
+    [KAFKA-19012, since 2.8.0; fixed in 3.9.2, 4.0.2, 4.1.2 and 4.2.0]"""
+    v = parse_version(producer.client_version) or brokers
+    has = v is not None and ((2, 8) <= v < (3, 9, 2) or (4,) <= v < (4, 0, 2) or (4, 1) <= v < (4, 1, 2))
+    return producer.client == "java" and has
+
+
 _ASSIGNOR = re.compile(
     r"(class )?org\.apache\.kafka\.clients\.consumer\.(Range|RoundRobin|Sticky|CooperativeSticky)Assignor"
     "|range|roundrobin|cooperative-sticky|uniform|"
@@ -176,9 +190,17 @@ def commits_by_name(group: GroupConfiguration, brokers: Version | None) -> bool:
 
 def forgets_topic_ids(group: GroupConfiguration, brokers: Version | None) -> bool:
     """Does the members' client compare leader epochs with those of a topic whose id it has forgotten? [KAFKA-13488, fixed in
-    2.8.2, 3.0.1 and 3.1.0]"""
+    2.8.2, 3.0.1 and 3.1.0; before 2.8.1 it knows no ids]"""
     version = parse_version(group.client_version) or brokers
-    return group.client == "java" and version is not None and (version < (2, 8, 2) or (3,) <= version < (3, 0, 1))
+    forgets = version is not None and ((2, 8, 1) <= version < (2, 8, 2) or (3,) <= version < (3, 0, 1))
+    return group.client == "java" and forgets
+
+
+def knows_names_alone(group: GroupConfiguration, brokers: Version | None) -> bool:
+    """Does the members' client compare leader epochs with those of whichever topic had the name? [KAFKA-12257, since KIP-320
+    in 2.1; fixed in 2.8.1 and 3.0.0]"""
+    version = parse_version(group.client_version) or brokers
+    return group.client == "java" and version is not None and (2, 1) <= version < (2, 8, 1)
 
 
 def commits_while_it_collects(group: GroupConfiguration, brokers: Version | None) -> bool:

@@ -12,6 +12,7 @@ from prozess.harness.guarantees.table.rules import (
     RuleEffect,
     end_taken_for_a_record,
     hard,
+    names_alone,
     several_topics,
     topic_deleted,
 )
@@ -326,6 +327,7 @@ _ORPHANED = Guarantee(
             source="KIP-62, session.timeout.ms; KIP-394: a member that joins without an id gets a new one; "
             "GroupMetadataManager, loading a classic group schedules its members' heartbeats anew",
         ),
+        names_alone("orphaned"),
         Rule(
             id="orphaned/KAFKA-13488",
             effect=RuleEffect.DEFECT,

@@ -65,11 +65,25 @@ DEFECTS: Mapping[str, Defect] = {
             "that was made again with leader epoch 0 after 1, led by another broker",
         ),
         Defect(
+            id="KAFKA-12257",
+            owner="java",
+            fixed="in 2.8.1 and 3.0.0",
+            source="KAFKA-12257; apache/kafka pull requests 10952 and 11004: until then a client compared leader epochs of a "
+            "topic's name (KIP-320), and did not know its id",
+        ),
+        Defect(
             id="KAFKA-13488",
             owner="java",
             fixed="in 2.8.2, 3.0.1 and 3.1.0",
             source="KAFKA-13488; apache/kafka pull request 11552: of a missing topic a client forgets the id, and not "
             "the epochs of its leaders, so it refuses the metadata of the next topic of that name",
+        ),
+        Defect(
+            id="KAFKA-19012",
+            owner="java",
+            fixed="in 3.9.2, 4.0.2, 4.1.2 and 4.2.0",
+            source="KAFKA-19012 (CVE-2026-35554); apache/kafka pull requests 21065 and 21286 to 21288: since 2.8.0 a request "
+            "is written from the memory of its batches, which goes back to the pool when they expire",
         ),
         Defect(
             id="KAFKA-18641",

@@ -12,6 +12,7 @@ from prozess.harness.guarantees.table.rules import (
     epochs_begin_again,
     hard,
     markers_refused,
+    names_alone,
     older_epoch_appended,
     topic_deleted,
 )
@@ -329,6 +330,20 @@ _MISPLACED = Guarantee(
     ),
     nothing="nothing was read",
     source="Kafka protocol, Produce: data is addressed per topic partition",
+    rules=(
+        Rule(
+            id="misplaced/KAFKA-19012",
+            effect=RuleEffect.DEFECT,
+            when=("memory of expired batches is used again", "an expired send had gone there"),
+            perhaps=("memory of expired batches is used again", "an expired send had gone there"),
+            label="KAFKA-19012",
+            reason="a batch expired while its request was being sent, the producer gave its memory to a batch of another "
+            "partition, and that one was written in its place, with a right checksum: no checksum has the partition",
+            source="KAFKA-19012; apache/kafka pull request 21065; seen: 252 records of 3.7.2, none of 3.9.2, trial "
+            "kafka-19012",
+            defect=DEFECTS["KAFKA-19012"].description,
+        ),
+    ),
 )
 _RESURRECTED = Guarantee(
     anomaly="resurrected",
@@ -591,7 +606,8 @@ STALLS = (
                 change="flush.messages=1 for __transaction_state too, or more in-sync replicas of it,",
                 source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
             ),
-            epochs_begin_again("stalled"),
+            epochs_begin_again("stalled", "its reader uses librdkafka"),
+            names_alone("stalled"),
             markers_refused("stalled"),
             Rule(
                 id="stalled/KAFKA-14402",

@@ -191,20 +191,35 @@ def end_taken_for_a_record(anomaly: str, trace: str = "committed one beyond it")
     )
 
 
-def epochs_begin_again(anomaly: str, *clients: str) -> Rule:
-    """Returns the rule for librdkafka#4898: who leads a topic that was made again is not learned. `clients`: facts about
-    whose library it is."""
+def epochs_begin_again(anomaly: str, client: str) -> Rule:
+    """Returns the rule for librdkafka#4898: who leads a topic that was made again is not learned. `client`: the fact that
+    it is of that library."""
     return Rule(
         id=f"{anomaly}/librdkafka#4898",
         effect=RuleEffect.DEFECT,
-        when=(*clients, "led elsewhere below the epochs before"),
-        perhaps=(*clients, "led elsewhere below the epochs before"),
+        when=(client, "led elsewhere below the epochs before"),
+        perhaps=(client, "led elsewhere below the epochs before"),
         label="librdkafka#4898",
         reason="the topic was made again under its name, its leader epochs began at 0 again, and librdkafka takes a leader "
         "with a lower epoch than it has seen for an old one: it goes on to ask the broker that led the deleted topic",
         source="librdkafka#4898; KIP-516: another id is another topic; KAFKA-12257 and KAFKA-13488, the same in Kafka's Java "
         "clients until 3.1",
         defect=DEFECTS["librdkafka#4898"].description,
+    )
+
+
+def names_alone(anomaly: str) -> Rule:
+    """Returns the rule for KAFKA-12257, the like in Kafka's Java members before they knew ids of topics."""
+    return Rule(
+        id=f"{anomaly}/KAFKA-12257",
+        effect=RuleEffect.DEFECT,
+        when=("topics are known by name", "led elsewhere below the epochs before"),
+        perhaps=("topics are known by name", "led elsewhere below the epochs before"),
+        label="KAFKA-12257",
+        reason="the topic was made again under its name, its leader epochs began at 0 again, and members take a leader with "
+        "a lower epoch than they have seen for an old one: they go on to ask the broker that led the deleted topic",
+        source="KAFKA-12257; KIP-320; Metadata.updateLatestMetadata of 2.8.0; seen with 2.8.0, trial kafka-12257",
+        defect=DEFECTS["KAFKA-12257"].description,
     )
 
 

@@ -40,7 +40,7 @@ TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns", "c
 """The columns that show whether a marker was written before anybody had asked for it."""
 COMMIT_COLUMNS = ("client", "partition", "log_offset", "position", "invoked_ns", "completed_ns", "outcome")
 """The columns that show whether an answer was older than what was committed, and a commit beyond its member's position."""
-MESSAGE_COLUMNS = ("time_ns", "step", "opener", "server", "partition", "did")
+MESSAGE_COLUMNS = ("time_ns", "step", "opener", "server", "sender", "partition", "did")
 """The columns that show what was done to which messages."""
 METRIC_COLUMNS = ("time_ns", "value_micro", "client", "metric", "absent")
 """The columns that clients report about themselves."""

@@ -149,7 +149,7 @@ def cell(
                 "processed",
             )
         }
-        | {"clients": table("clients", clients)},
+        | {"clients": table("clients", clients), "asked": table("observations", given.get("asked", ()))},
         clients=(),
     )
 

@@ -202,7 +202,7 @@ class Group:
         return CellHistory(
             cell=self.cell,
             partitions={number: (partition, empty)[number - PARTITION] for number in self.cell.partitions},
-            tables={name: table(name, rows) for name, rows in tables.items()},
+            tables={name: table(name, rows) for name, rows in tables.items()} | {"asked": table("observations", ())},
             clients=(),
         )
 

@@ -95,7 +95,8 @@ def moved(findings: Sequence[Finding], world: int) -> Iterator[Finding]:
     """With the partitions' ids as in the tables."""
     for finding in findings:
         witnesses = finding.result.witnesses.copy()
-        witnesses["partition"] = moved_partition(witnesses["partition"], world)
+        for name in ("partition", *(("case",) if finding.anomaly == "misplaced" else ())):  # its case is a partition
+            witnesses[name] = moved_partition(witnesses[name], world)
         result = replace(finding.result, witnesses=witnesses)
         yield replace(finding, partition=moved_partition(finding.partition, world), result=result)
 

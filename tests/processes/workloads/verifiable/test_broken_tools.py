@@ -12,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.interfaces import ClientSpec
+from prozess.harness.recording.rows import read_segments
+from prozess.harness.recording.verifiable_output import EXPIRED
+from prozess.harness.schema import SENDS, Outcome
 from prozess.workloads.roles import ROLES
 from prozess.workloads.settings import Settings
-from prozess.workloads.verifiable.clients import VerifiableConsumer, VerifiableProducer
+from prozess.workloads.verifiable.clients import UNREPORTED_ERROR, VerifiableConsumer, VerifiableProducer
 from prozess.workloads.verifiable.settings import ConsumerToolOptions, ToolCommand
 from tests.processes.workloads.verifiable.test_clients import plan_of, tools_of
 from tests.support.examples import examples
@@ -157,6 +160,24 @@ class QuietClient:
 
     def log(self, text: str) -> None:
         assert isinstance(text, str)
+
+
+@pytest.mark.parametrize(
+    ("message", "partition", "code"),
+    [
+        ("Expiring 2 record(s) for cell-1:3000 ms has passed since batch creation", 1, EXPIRED),
+        ("The server disconnected before a response was received.", 0, UNREPORTED_ERROR),
+        (None, 0, UNREPORTED_ERROR),
+    ],
+    ids=["expired", "another error", "none"],
+)
+def test_the_error_of_a_send_that_expired_names_its_partition(message, partition, code, tmp_path):
+    work = unstarted(VerifiableProducer)(QuietClient(tmp_path, report_limit_ms=1))
+    event = {"name": "producer_send_error", "topic": "cell", "key": None, "value": "5.7", "exception": "class E"}
+    work._take(HeardTool(), event | {"message": message})
+    work.close()
+    ((row,),) = read_segments(tmp_path, SENDS, 5)[0]
+    assert (row["partition"], row["code"], row["outcome"]) == (partition, code, Outcome.INFO)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces.witnesses import GroupCase
 from prozess.harness.plan.cell_work import GroupSession, group_session
+from prozess.harness.schema import ObservationKind
+from tests.support.cells.evidence import ns
 from tests.support.cells.groups import (
     ASSIGN,
     CLOSE,
@@ -52,6 +54,18 @@ def test_the_dead_and_the_evicted_own_nothing():
     assert two_owners(cell(assignments=zombie)).count == 1
     early = [event(A, ASSIGN, 0.5), event(A, LOST, 9.5), event(B, ASSIGN, 3)]
     assert two_owners(cell(assignments=early, heartbeats=frozen)).count == 1
+
+
+def test_an_idle_owner_keeps_what_it_has_where_rows_say_that_it_polled():
+    idle = {"group": {"max_poll_interval_ms": 4000}}
+    assigned = [event(A, ASSIGN, 1), event(A, LOST, 30), event(B, ASSIGN, 20)]
+
+    def polled(end_s):
+        return {"client": A, "kind": ObservationKind.POLLED, "time_ns": ns(0.5), "value": ns(end_s - 0.5)}
+
+    assert two_owners(cell(assignments=assigned, **idle)).count == 0
+    assert two_owners(cell(assignments=assigned, asked=[polled(40)], **idle)).count == 1
+    assert two_owners(cell(assignments=assigned, asked=[polled(15)], **idle)).count == 0, "it may have stopped"
 
 
 def test_commits_of_a_zombie_and_of_its_successor_are_both_accepted():

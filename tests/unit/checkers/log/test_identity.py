@@ -81,6 +81,7 @@ def test_a_record_that_says_it_was_sent_elsewhere_is_misplaced():
     bad = history([], [(0, PRODUCER, 0, row)], [(READER, 0, PRODUCER, 0, row)])
     assert (misplaced(bad).count, phantom(bad).count) == (1, 0)
     assert misplaced(bad).witnesses[0]["reader"] == READER
+    assert misplaced(bad).witnesses["case"].tolist() == [OTHER_PARTITION]
 
 
 def test_a_record_that_says_it_was_sent_here_is_not_misplaced():

@@ -13,6 +13,7 @@ from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_wi
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.catalogue import NATURES
+from prozess.harness.schema import ObservationKind
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
 from tests.support.cells.groups import ASSIGN, CLOSE, LOST, REVOKE, A, B, C, beats, cell, client, event
 from tests.support.cells.partitions import PARTITION, table
@@ -82,6 +83,41 @@ def test_nobody_who_lives_need_own_what_the_dead_had():
 )
 def test_a_member_that_came_or_went_explains_it(change):
     assert found(*moved(60), **change) == []
+
+
+def polled(member, begin_s, end_s=None):
+    """It asked for records from then on without a pause, until then or until it ended."""
+    value = -1 if end_s is None else ns(end_s - begin_s)
+    return {"client": member, "kind": ObservationKind.POLLED, "time_ns": ns(begin_s), "value": value}
+
+
+IDLE = {"group": {"max_poll_interval_ms": 4000}}
+ASKING = [polled(A, 1), polled(B, 1)]
+
+
+def test_idle_members_of_which_rows_say_that_they_poll_do_not_come_or_go():
+    assert found(*moved(60), **IDLE, asked=ASKING) == [(A, B, 60.0, GroupCase.REASSIGNED)]
+    assert found(*moved(60), **IDLE, asked=[polled(A, 1, 99), polled(B, 1, 62)]) == [(A, B, 60.0, GroupCase.REASSIGNED)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "asleep"),
+    [
+        ([polled(A, 1)], None),
+        ([polled(A, 1), polled(B, 1, 50)], None),
+        ([polled(A, 1), polled(B, 1, 50), polled(B, 54.2)], None),
+        (ASKING, (50, 54.5)),
+    ],
+    ids=[
+        "one of them may not poll",
+        "one of them stopped",
+        "one of them worked for as long",
+        "one of them stood still",
+    ],
+)
+def test_idle_members_that_may_not_have_polled_explain_it(asked, asleep):
+    hearts = {} if asleep is None else {"heartbeats": [*beats(A, 99), *beats(B, 99, without=asleep)]}
+    assert found(*moved(60), **IDLE, asked=asked, **hearts) == []
 
 
 def test_a_killed_member_counts_until_its_session_is_over():

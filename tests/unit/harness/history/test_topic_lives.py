@@ -226,21 +226,57 @@ def test_an_assignment_holds_for_each_topic_of_its_name_until_it_is_taken_away(e
         assert found["done_ns"].tolist() == [S, MADE_S * S]
 
 
+def of_group(reads=(), audited=(), **base):
+    """The lives of a group's topic, and its member: what that one and the audit were given."""
+    steps = [{"name": "gone", "do": {"kind": "delete_topics"}}, {"name": "back", "do": {"kind": "make_topics"}}]
+    trial = {"name": "x", "title": "t", "workload": "group", "topics": {"partitions": 1}, "steps": steps}
+    named = {f"group.{name}": value for name, value in base.items()}
+    plan = make_plan(parse_trial(trial | {"base": named}, source="x"), seed=1)
+    member = next(c.client for c in plan.clients if c.role == "member")
+    audit = next(c.client for c in plan.clients if c.role == "audit")
+    of_reads = [(member, rows("reads", *reads)), (audit, rows("reads", *audited))]
+    recorded = {"metadata": [(RECORDER_CLIENT, METADATA)], "sends": [], "reads": of_reads}
+    return TopicLives(plan, lambda table: recorded[table], error_ns=ERROR_NS), member
+
+
+@pytest.mark.parametrize(
+    ("reached", "end", "event", "reset", "expected"),
+    [
+        (61, 60, 3, "earliest", 1),
+        (60, 60, 3, "earliest", 3),
+        (59, 60, 3, "earliest", 3),
+        (61, 60, 3, "latest", 3),
+        (61, 60, 2, "earliest", 2),
+        (None, 60, 3, "earliest", 3),
+        (61, None, 3, "earliest", 3),
+    ],
+    ids=["beyond it", "at its end", "within it", "to the end", "sought", "nothing was read", "nobody audited"],
+)
+def test_a_member_begins_anew_in_the_next_topic_where_it_was_beyond_all_that_this_one_ever_held(
+    reached, end, event, reset, expected
+):
+    made, member = of_group(
+        reads=[] if reached is None else [read(1, 2, 5), read(2, 9, reached)],
+        audited=[] if end is None else [read(3, 40, 0), read(4, 41, end)],
+        auto_offset_reset=reset,
+    )
+    found = made.rekeyed(TABLES["positions"], member, positions((1, 1), (2, event)))
+    assert found["partition"].tolist() == [FIRST, FIRST, SECOND]
+    assert (found["event"][2], found["log_offset"][2]) == (expected, 0)
+
+
+def test_a_member_that_went_back_in_the_topic_before_is_where_it_read_last():
+    made, member = of_group(reads=[read(1, 2, 90), read(2, 9, 20)], audited=[read(4, 41, 60)])
+    assert made.rekeyed(TABLES["positions"], member, positions((1, 3)))["event"].tolist() == [3, 3]
+
+
 @pytest.mark.parametrize(("revoked_s", "protocol", "expected"), [
     (MADE_S + 1, "consumer", [FIRST, SECOND]),
     (MADE_S + 1, "classic-eager", [FIRST, SECOND, SECOND]),
     (MADE_S + 20, "consumer", [FIRST, SECOND, SECOND]),
 ])  # fmt: skip
 def test_an_assignment_by_id_is_not_of_the_next_topic_if_it_is_taken_back_at_once(revoked_s, protocol, expected):
-    steps = [
-        {"name": "gone", "do": {"kind": "delete_topics"}},
-        {"name": "back", "do": {"kind": "make_topics"}},
-    ]
-    trial = {"name": "x", "title": "t", "workload": "group", "topics": {"partitions": 1}, "steps": steps}
-    plan = make_plan(parse_trial(trial | {"base": {"group.protocol": protocol}}, source="x"), seed=1)
-    member = next(c.client for c in plan.clients if c.role == "member")
-    recorded = {"metadata": [(RECORDER_CLIENT, METADATA)], "sends": [], "reads": []}
-    made = TopicLives(plan, lambda table: recorded[table], error_ns=ERROR_NS)
+    made, member = of_group(protocol=protocol)
     events = [(1, 1), (revoked_s, 2)]
     held = rows("assignments", *({"partition": FIRST, "started_ns": at, "done_ns": at, "event": e} for at, e in events))
     assert made.rekeyed(TABLES["assignments"], member, held)["partition"].tolist() == expected

@@ -13,6 +13,7 @@ from prozess.harness.recording.verifiable_output import (
     EventPartition,
     event_partition,
     event_partitions,
+    expired_partition,
     foreign_identities,
     foreign_identity,
     parse_event,
@@ -130,3 +131,18 @@ def test_only_topics_that_declare_it_carry_foreign_identities():
     assert found.sequence.tolist() == [9, 7, NONE, NONE]
     assert found.sent_partition.tolist() == [4, NONE, NONE, NONE]
     assert found.flags.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Expiring 1 record(s) for cell-000-3:3000 ms has passed since batch creation", EventPartition("cell-000", 3)),
+        ("Expiring 2 record(s) for a.b_c-10:120012 ms has passed since batch creation", EventPartition("a.b_c", 10)),
+        ("Expiring 2 record(s) for t-0:30 ms has passed since last append", None),
+        ("Topic t not present in metadata after 60000 ms.", None),
+        (7, None),
+    ],
+)
+def test_an_error_names_its_partition_where_a_batch_expired(message, expected):
+    assert expired_partition({"message": message}) == expected
+    assert expired_partition({}) is None

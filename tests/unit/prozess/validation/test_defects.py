@@ -49,6 +49,24 @@ def test_with_librdkafka_several_requests_in_flight_may_lose_the_first_batch_of_
     assert (found.get("KAFKA-15591") == {"lost"}) is open_
 
 
+@pytest.mark.parametrize(
+    ("version", "open_"),
+    [
+        ("2.8.0", True),
+        ("3.7.2", True),
+        ("3.9.1", True),
+        ("3.9.2", False),
+        ("4.0.1", True),
+        ("4.1.1", True),
+        ("4.2.0", False),
+    ],
+)
+def test_java_producers_before_3_9_2_may_write_a_batch_into_another_partition(version, open_):
+    for settings in ({}, {"acks": "1"}, IDEMPOTENT):
+        assert (defects(settings, version=version).get("KAFKA-19012") == {"misplaced"}) is open_
+        assert "KAFKA-19012" not in defects(settings, version=version, client="librdkafka")
+
+
 def test_what_is_not_promised_has_no_defect_beside_it():
     assert defects({}, client="librdkafka") == {}, "not idempotent: duplicates are weak, not promised"
     assert defects({"acks": "1"}) == {}

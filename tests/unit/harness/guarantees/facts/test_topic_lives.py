@@ -19,7 +19,7 @@ from prozess.harness.guarantees.facts.retention import (
 )
 from prozess.harness.guarantees.facts.truncation import cutoff
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, forgets_topic_ids
+from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, forgets_topic_ids, knows_names_alone
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces.checking import PartitionHistory
@@ -291,6 +291,42 @@ def test_a_partition_without_an_owner_is_ascribed_to_clients_that_forget_ids_of_
 )  # fmt: skip
 def test_which_clients_forget_ids_of_topics_goes_by_their_version(client, version, brokers, expected):
     assert forgets_topic_ids(GroupConfiguration(client=client, client_version=version), brokers) is expected
+
+
+@pytest.mark.parametrize("anomaly", ["stalled", "orphaned"])
+@pytest.mark.parametrize(
+    ("again", "by_name", "label"),
+    [
+        (MADE_ANEW[2], True, "KAFKA-12257"),
+        (MADE_ANEW[2], False, None),
+        (state(9, 0, 1, 0, (1, 2, 3)) | OTHER, True, None),
+        (state(9, 0, 2, 3, (1, 2, 3)) | OTHER, True, None),
+    ],
+    ids=["another leader below", "a client that knows ids", "the same leader", "an epoch that is not lower"],
+)
+def test_a_member_that_knows_topics_by_name_alone_is_ascribed_what_it_does_not_read(anomaly, again, by_name, label):
+    members = CellConfiguration(
+        acks="all", idempotent=True, retries=True, several_in_flight=True, knows_names_alone=by_name
+    )
+    made = envelope([*MADE_ANEW[:2], again], acks="all")
+    found = evaluate_witnesses(anomaly, members, made, sent(20, 70, client=NONE, case=GroupCase.NO_CAUSE))
+    assert found.judgement.tolist() == [Judgement.FORBIDDEN]
+    rule = int(found.rule[0])
+    assert (TABLE[anomaly].rules[rule].label if rule >= 0 else None) == label
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "brokers", "expected"),
+    [
+        ("java", "2.0.1", (4, 4, 0), False), ("java", "2.1.0", (4, 4, 0), True), ("java", "2.8.0", (4, 4, 0), True),
+        ("java", "2.8.1", (4, 4, 0), False), ("java", "3.0.0", (4, 4, 0), False), ("java", None, (2, 8, 0), True),
+        ("java", None, None, False), ("librdkafka", None, (2, 8, 0), False),
+    ],
+)  # fmt: skip
+def test_which_clients_know_topics_by_name_alone_goes_by_their_version(client, version, brokers, expected):
+    group = GroupConfiguration(client=client, client_version=version)
+    assert knows_names_alone(group, brokers) is expected
+    assert not (knows_names_alone(group, brokers) and forgets_topic_ids(group, brokers)), "one ticket for each version"
 
 
 def test_a_loss_that_consumers_saw_while_the_topic_was_there_is_not_excused_by_its_deletion_afterwards():

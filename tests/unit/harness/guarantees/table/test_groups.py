@@ -19,8 +19,11 @@ BROKER, CLIENT = 2, 10_009
 BEGIN_S = 100
 
 
-def fault(begin_s: float, end_s: float, *, node: int = BROKER, **nature: bool) -> FaultRecord:
+def fault(
+    begin_s: float, end_s: float, *, node: int = BROKER, kept_s: float | None = None, **nature: bool
+) -> FaultRecord:
     return FaultRecord(
+        kept_ns=None if kept_s is None else int(kept_s * NS_PER_S),
         number=0, kind="test", step=0, nodes=(node,), hit=(node,), seen=(node,), begin_ns=int(begin_s * NS_PER_S),
         proven_ns=int(begin_s * NS_PER_S), undone_ns=int(end_s * NS_PER_S), end_ns=int(end_s * NS_PER_S),
         effective=Tristate.YES, nature=FaultNature(**nature),
@@ -33,6 +36,7 @@ def two_owners(
     first_s: float = 0,
     flush: bool = False,
     coordinator: bool = True,
+    session_s: float = 0,
 ) -> Judgement:
     """Of a second owner that began at BEGIN_S, the first at `first_s`; one broker. `flush`: it acknowledges from disk."""
     envelope = Envelope(
@@ -42,6 +46,7 @@ def two_owners(
         broker_ids=frozenset({1}),
         brokers_flush=flush,
         coordinator_steps=frozenset({0} if coordinator else ()),
+        session_ns=int(session_s * NS_PER_S),
     )
     columns = {"begin_ns": BEGIN_S * NS_PER_S, "end_ns": (BEGIN_S + 1) * NS_PER_S, "case": int(case)}
     columns["other_ns"] = int(first_s * NS_PER_S)
@@ -58,6 +63,23 @@ def test_a_member_of_a_coordinator_that_was_out_may_believe_to_own_what_another_
     assert two_owners(fault(80, BEGIN_S - before_s - 1, cuts=True)) is Judgement.FORBIDDEN
     assert two_owners(fault(100.5, 102, cuts=True)) is Judgement.FORBIDDEN
     assert two_owners(fault(90, 101, cuts=True), coordinator=False) is Judgement.UNKNOWN, "who coordinated is not known"
+
+
+def test_a_coordinator_that_was_out_for_less_than_a_session_evicted_nobody():
+    assert two_owners(fault(90, 101, cuts=True), session_s=10) is Judgement.PERMITTED
+    assert two_owners(fault(90, 101, cuts=True), session_s=10.1) is Judgement.FORBIDDEN, (
+        "the second began 10 s after it"
+    )
+    assert two_owners(fault(90, 92, cuts=True), session_s=10) is Judgement.PERMITTED, "members were late to come back"
+    assert two_owners(fault(80, 92, cuts=True), fault(97, 101, cuts=True), session_s=15) is Judgement.PERMITTED
+
+
+def test_messages_that_wait_for_less_than_a_session_evict_nobody_however_long_the_fault_lasts():
+    assert two_owners(fault(60, 101, kept_s=5, cuts=True), session_s=17) is Judgement.FORBIDDEN
+    assert two_owners(fault(60, 101, kept_s=17, cuts=True), session_s=17) is Judgement.PERMITTED
+    assert two_owners(fault(60, 101, kept_s=16.9, cuts=True), session_s=17) is Judgement.FORBIDDEN
+    assert two_owners(fault(60, 101, kept_s=5, cuts=True), coordinator=False, session_s=17) is Judgement.FORBIDDEN
+    assert two_owners(fault(60, 101, kept_s=17, cuts=True), coordinator=False, session_s=17) is Judgement.UNKNOWN
 
 
 def test_a_group_that_every_broker_has_lost_may_be_made_anew_before_all_of_its_members_know():

@@ -12,14 +12,22 @@ from prozess.harness.config.fault_nature import FaultNature
 from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_hold
 from prozess.harness.guarantees.facts.witnessed import OF_WITNESSES
 from prozess.harness.guarantees.table import TABLE, RuleEffect
-from prozess.harness.guarantees.table.cell_configuration import CellConfiguration, is_idempotent, parse_version
+from prozess.harness.guarantees.table.cell_configuration import (
+    CellConfiguration,
+    configuration_of,
+    is_idempotent,
+    parse_version,
+)
 from prozess.harness.guarantees.table.controls import CONTROLS, KINDS
+from prozess.harness.guarantees.table.known_defects import DEFECTS
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES
-from prozess.harness.guarantees.verdict.evaluation import Judgement, condition
+from prozess.harness.guarantees.verdict.evaluation import Judgement, condition, evaluate_witnesses
 from prozess.harness.plan.catalogue import FAULTS, NATURES, RECORDED
 from prozess.harness.plan.workloads import registry as workloads
+from prozess.harness.schema import MetadataKind, Tristate
 from tests.support.abstract_inputs import DIMENSIONS, FAILOVER, STRONGEST, Inputs, configurations_of, decide, events_of
 from tests.support.anomalies import ANOMALIES, OF_CELLS, OF_PARTITIONS
+from tests.support.cells.evidence import evidence, plan, state, witnesses
 from tools.guarantees_page import DOCS, render
 
 
@@ -192,7 +200,7 @@ def test_a_safer_setting_never_permits_more(anomaly):
 
 @pytest.mark.parametrize("anomaly", ["phantom", "misplaced", "resurrected"])
 def test_what_no_configuration_can_cause_is_always_forbidden(anomaly):
-    assert TABLE[anomaly].rules == ()
+    assert {rule.effect for rule in TABLE[anomaly].rules} <= {RuleEffect.DEFECT}
 
 
 def test_every_rule_gives_reason_source_and_way_out():
@@ -238,6 +246,87 @@ def test_idempotence_is_what_the_client_makes_of_it(settings, expected):
 )
 def test_versions_are_parsed_or_unknown(text, expected):
     assert parse_version(text) == expected
+
+
+OF_CLIENT = {
+    "librdkafka": {"librdkafka", "its reader uses librdkafka", "ends of partitions are stored"},
+    "java": {
+        "not librdkafka",
+        "idempotent by documentation alone",
+        "topic ids are forgotten",
+        "topics are known by name",
+        "commits while it collects",
+        "memory of expired batches is used again",
+    },
+}
+"""Whose defect it is → the facts of which each says that a client is of that library."""
+EOF = "group.properties.enable.partition.eof"
+CELLS = {
+    "librdkafka": [
+        ("group", {"group.client_version": "2.3.0", "group.commit": "auto", EOF: True}),
+        ("verifiable", {}),
+    ],
+    "java": [
+        ("group", {"group.client": "java", "group.client_version": version, "group.commit": "auto", **more})
+        for version, more in (("2.8.0", {}), ("3.0.0", {}), ("4.4.0", {"group.protocol": "consumer"}))
+    ]
+    + [
+        ("verifiable", {"producer.client": "java", "producer.client_version": "3.0.0", "producer.defaults": "library"}),
+    ],
+}
+"""Library → cells of its members and of its producers that have what its defects need."""
+
+
+def test_a_defect_of_a_client_is_named_only_where_the_client_is_of_that_library():
+    rules = [rule for guarantee in TABLE.values() for rule in guarantee.rules if rule.effect is RuleEffect.DEFECT]
+    for rule in rules:
+        asked = OF_CLIENT.get(DEFECTS[rule.label].owner)
+        assert asked is None or (asked.intersection(rule.when) and asked.intersection(rule.perhaps)), rule.id
+
+
+def test_what_a_defect_asks_of_a_client_holds_of_one_library_and_of_no_other():
+    holding = {library: set() for library in CELLS}
+    for library, cells in CELLS.items():
+        for workload, base in cells:
+            configuration = configuration_of(plan({}, base=base, workload=workload).cells[0], "4.4.0")
+            for name in set().union(*OF_CLIENT.values()) - {"its reader uses librdkafka"}:
+                given = FACTS[name.removeprefix("not ")].of_configuration
+                wanted = Tristate.NO if name.startswith("not ") else Tristate.YES
+                if given(configuration) is wanted and (workload == "verifiable" or name not in OF_PRODUCERS):
+                    holding[library].add(name)
+    assert holding["librdkafka"] == OF_CLIENT["librdkafka"] - {"its reader uses librdkafka"}
+    assert holding["java"] == OF_CLIENT["java"]
+
+
+OF_PRODUCERS = {"librdkafka", "not librdkafka"}
+"""Facts about producers: those of a group's cell are librdkafka's, whatever its members are."""
+
+
+@pytest.mark.parametrize(
+    ("base", "stranger", "ascribed"),
+    [({}, False, True), ({"group.client": "java"}, False, False), ({}, True, False)],
+    ids=["a member of librdkafka's", "a member of Java's", "nobody knows who"],
+)
+def test_a_reader_that_never_finds_a_topic_made_again_is_ascribed_to_librdkafka_only_where_it_is_that(
+    base, stranger, ascribed
+):
+    made = plan({}, base=base, workload="group")
+    member = next(c.client for c in made.clients if c.role.endswith("member"))
+    led = [
+        state(-10, 0, 1, 3, (1, 2, 3)) | {"topic_id_high": 1, "topic_id_low": 1},
+        state(5, 0, -1, 3, ()) | {"topic_id_high": 1, "topic_id_low": 1, "kind": MetadataKind.DELETED},
+        state(6, 0, 2, 0, (1, 2, 3)) | {"topic_id_high": 2, "topic_id_low": 2},
+    ]
+    envelope = evidence(made, metadata=led).envelope(made, made.cells[0], 0)
+    found = evaluate_witnesses(
+        "stalled",
+        configuration_of(made.cells[0], "4.4.0"),
+        envelope,
+        witnesses(1, begin_s=20, end_s=70, reader=9_999 if stranger else member),
+    )
+    rule = int(found.rule[0])
+    assert Judgement(int(found.judgement[0])) is Judgement.FORBIDDEN
+    assert (rule >= 0 and TABLE["stalled"].rules[rule].label == "librdkafka#4898") is ascribed
 
 
 def test_an_unknown_version_leaves_a_defect_in_doubt():
