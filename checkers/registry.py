@@ -27,8 +27,13 @@ from prozess.checkers.log.losses import lost, unseen
 from prozess.checkers.log.order import offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
-from prozess.checkers.log.replicas import diverged, snapshot_conflict
-from prozess.checkers.log.sequences import out_of_sequence
+from prozess.checkers.log.replicas import (
+    diverged,
+    diverged_of_each,
+    snapshot_conflict,
+    snapshot_conflict_of_each,
+)
+from prozess.checkers.log.sequences import out_of_sequence, out_of_sequence_of_each
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.log.time_lookups import mistimed
@@ -115,13 +120,17 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="skipped", kernel=skipped, judged_when_plain=("consumed",)),
         PartitionChecker(anomaly="rewound", kernel=rewound, judged_when_plain=("reads",)),
         PartitionChecker(anomaly="unreported", kernel=unreported, judged_when_plain=()),
-        PartitionChecker(anomaly="diverged", kernel=diverged),
+        PartitionChecker(anomaly="diverged", kernel=diverged, side_by_side=diverged_of_each),
         PartitionChecker(anomaly="remote-gap", kernel=remote_gap),
         PartitionChecker(anomaly="remote-conflict", kernel=remote_conflict),
         PartitionChecker(anomaly="remote-left", kernel=remote_left),
         PartitionChecker(anomaly="uncopied", kernel=uncopied),
-        PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
-        PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
+        PartitionChecker(
+            anomaly="snapshot-conflict", kernel=snapshot_conflict, side_by_side=snapshot_conflict_of_each
+        ),
+        PartitionChecker(
+            anomaly="out-of-sequence", kernel=out_of_sequence, side_by_side=out_of_sequence_of_each
+        ),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
         PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
