@@ -495,13 +495,12 @@ class PartitionIndex(Indexed):
         """Returns why nothing can be concluded from what the audit did not show. None: the audit is complete."""
         if not self.audited:
             return nobody_audited(self.partition)
-        level = isolation.name.lower()
         if isolation not in self.audit_end:
-            return f"the audit of partition {self.partition} at {level} did not reach its sentinel"
+            return f"the audit of partition {self.partition} at {isolation.name.lower()} did not reach its sentinel"
         if isolation is Isolation.READ_UNCOMMITTED and len(offset := self.passed_over):
             return (
-                f"the audit of partition {self.partition} at {level} passed over {len(offset)} records that are there, the "
-                f"first at offset {offset[0]}"
+                f"the audit of partition {self.partition} at read_uncommitted passed over {len(offset)} records that are "
+                f"there, the first at offset {offset[0]}"
             )
         return None
 

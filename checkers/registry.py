@@ -19,6 +19,7 @@ from prozess.checkers.log.epochs import epoch_regression
 from prozess.checkers.log.leadership import (
     two_controllers,
     unclean,
+    unclean_of_each,
     under_acknowledged,
     watermark_regression,
 )
@@ -125,12 +126,8 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="remote-conflict", kernel=remote_conflict),
         PartitionChecker(anomaly="remote-left", kernel=remote_left),
         PartitionChecker(anomaly="uncopied", kernel=uncopied),
-        PartitionChecker(
-            anomaly="snapshot-conflict", kernel=snapshot_conflict, side_by_side=snapshot_conflict_of_each
-        ),
-        PartitionChecker(
-            anomaly="out-of-sequence", kernel=out_of_sequence, side_by_side=out_of_sequence_of_each
-        ),
+        PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict, side_by_side=snapshot_conflict_of_each),
+        PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence, side_by_side=out_of_sequence_of_each),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
         PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
@@ -139,7 +136,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="mistimed", kernel=mistimed),
         PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
         PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
-        PartitionChecker(anomaly="unclean", kernel=unclean),
+        PartitionChecker(anomaly="unclean", kernel=unclean, side_by_side=unclean_of_each),
         PartitionChecker(anomaly="compacted-away", kernel=compacted_away),
         PartitionChecker(anomaly="tombstone-lost", kernel=tombstone_lost),
         CellChecker(anomaly="stalled", kernel=stalled, traits=_READ_LOGS, by_partition=ByPartition(in_pieces=True)),

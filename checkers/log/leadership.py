@@ -1,18 +1,19 @@
 """These kernels check leaders: enough in-sync replicas, elections from the ISR, one controller at a time, and high
 watermarks that do not fall."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.columns import joined
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.recording.topic_lives import lives_of, made_anew_ns
-from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
+from prozess.harness.schema import METADATA, MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
 
 # What the controllers' own log says. Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says
 # of itself), because samples may come from zombies.
@@ -143,6 +144,27 @@ def unclean(history: PartitionHistory) -> KernelResult:
     }
     first = int(life[-1]) + 1
     return KernelResult(make_witnesses(len(outside), columns), len(outside), judged=len(elected) + first)
+
+
+def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `unclean` finds in each of these small partitions."""
+    table, place = joined([one.metadata for one in histories], METADATA.column_names)
+    rows = ground_truth(table)
+    rows = rows[np.argsort(place[rows], kind="stable")]
+    place, leader = place[rows], table["leader"][rows].astype(np.int64)
+    new = differs_from_previous(place)
+    # Several topics of one name, and whom nobody had named as in sync, are looked at one by one.
+    apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
+    strange = (apart & ~new) | (table["kind"][rows] == MetadataKind.DELETED.value)
+    elected = np.flatnonzero(differs_from_previous(leader) & ~new & (leader != NONE))
+    eligible = table["isr"][rows[elected - 1]] | table["elr"][rows[elected - 1]]
+    strange[elected[eligible >> leader[elected] & 1 == 0]] = True
+    odd = np.bincount(place[strange], minlength=len(histories)) + (np.bincount(place, minlength=len(histories)) == 0)
+    judged = np.bincount(place[elected], minlength=len(histories)) + 1
+    return [
+        unclean(one) if odd[i] else KernelResult(no_witnesses(), 0, judged=int(judged[i]))
+        for i, one in enumerate(histories)
+    ]
 
 
 def two_controllers(history: CellHistory) -> KernelResult:

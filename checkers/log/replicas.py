@@ -352,7 +352,9 @@ def snapshot_conflict_of_each(histories: Sequence[PartitionHistory]) -> list[Ker
     for i in place[seen["kind"] == ObservationKind.REPLICA_SNAPSHOT_DAMAGED].tolist():
         odd[i] += 1
     return [
-        snapshot_conflict(one) if odd[i] or one.compacted else KernelResult(no_witnesses(), 0, judged[i], unread_copies(one))
+        snapshot_conflict(one)
+        if odd[i] or one.compacted
+        else KernelResult(no_witnesses(), 0, judged[i], unread_copies(one))
         for i, one in enumerate(histories)
     ]
 
@@ -377,7 +379,9 @@ def _compare_snapshots(copies: Copies) -> dict[str, np.ndarray]:
     in the order (copy, producer, offset). `case` is 0 where the two agree."""
     entries, noted = copies.rows("snapshots", _SNAPSHOT), copies.rows("observations", ("kind", "value"))
     entries = _chosen(entries, entries["snapshot_offset"] <= copies.log_end[entries["copy"]])
-    chosen = (noted["kind"] == ObservationKind.REPLICA_SNAPSHOT.value) & (noted["value"] <= copies.log_end[noted["copy"]])
+    chosen = (noted["kind"] == ObservationKind.REPLICA_SNAPSHOT.value) & (
+        noted["value"] <= copies.log_end[noted["copy"]]
+    )
     noted = _chosen(noted, chosen)
     if not len(noted["copy"]) and not len(entries["copy"]):
         return {"copy": _NOTHING, "case": _NOTHING}

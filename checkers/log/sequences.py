@@ -19,9 +19,7 @@ _AHEAD = _NUMBERS // 2
 _FEW = 16_384
 """Up to so many batches of copies are looked at together: of a small partition a call costs more than its rows. In a large
 one each copy is looked at by itself, so that memory is that of one."""
-_COLUMNS = (
-    *("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "attributes", "read_ns"),
-)
+_COLUMNS = (*("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "attributes", "read_ns"),)
 Columns = Mapping[str, np.ndarray]
 
 
@@ -78,7 +76,9 @@ def out_of_sequence_of_each(histories: Sequence[PartitionHistory]) -> list[Kerne
     pairs = _pairs(copies)
     judged, found = copies.count(pairs["copy"]), copies.count(pairs["copy"][pairs["case"] > 0])
     return [
-        out_of_sequence(one) if found[i] or one.compacted else KernelResult(no_witnesses(), 0, judged[i], unread_copies(one))
+        out_of_sequence(one)
+        if found[i] or one.compacted
+        else KernelResult(no_witnesses(), 0, judged[i], unread_copies(one))
         for i, one in enumerate(histories)
     ]
 

@@ -533,7 +533,9 @@ def _side_by_side(history: History, units: Sequence[Unit]) -> Iterator[Sequence[
     """Yields these units one by one, and small partitions of one cell together while they have up to TOGETHER_ROWS."""
     some, rows = list[Unit](), 0
     for unit in units:
-        small = unit.partition is not None and unit.rows <= FEW_ROWS and not (unit.looked_at or unit.remainder or unit.part)
+        small = (
+            unit.partition is not None and unit.rows <= FEW_ROWS and not (unit.looked_at or unit.remainder or unit.part)
+        )
         alike = small and some and history.cell_of(unit.partition) is history.cell_of(some[0].partition)
         if some and (not alike or rows + unit.rows > TOGETHER_ROWS or len(some) == TOGETHER):
             yield some
@@ -556,7 +558,9 @@ def _check_small(history: History, units: Sequence[Unit], checkers: CheckerSet) 
             with suppress(Exception):
                 together[name] = checker.side_by_side(ones)
     alone = {name: kernel for name, kernel in checkers.kernels.items() if name not in together}
-    found = [Finding(name, one.partition, r) for name, all_ in together.items() for one, r in zip(ones, all_, strict=True)]
+    found = [
+        Finding(name, one.partition, r) for name, all_ in together.items() for one, r in zip(ones, all_, strict=True)
+    ]
     found += [finding for one in ones for finding in check_partition(one, alone)]
     if cell is None:
         return found
