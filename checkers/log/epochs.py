@@ -37,8 +37,8 @@ def epoch_regression(history: PartitionHistory) -> KernelResult:
 def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
     table = history.metadata
     rows = np.flatnonzero(
-        (table["source"] == MetadataSource.SAMPLE)
-        & (table["kind"] == MetadataKind.PARTITION)
+        (table["source"] == MetadataSource.SAMPLE.value)
+        & (table["kind"] == MetadataKind.PARTITION.value)
         & (table["leader_epoch"] >= 0)
     )
     rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]

@@ -190,7 +190,7 @@ def two_controllers(history: CellHistory) -> KernelResult:
     again = np.flatnonzero(~differs_from_previous(epoch))
     table = history.tables["metadata"]
     log = np.flatnonzero(
-        (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+        (table["kind"] == MetadataKind.CONTROLLER.value) & (table["source"] == MetadataSource.CONTROLLER_LOG.value)
     )
     log = log[np.argsort(table["log_position"][log], kind="stable")]
     fell = np.flatnonzero(table["leader_epoch"][log][1:] < table["leader_epoch"][log][:-1]) + 1
@@ -220,7 +220,7 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     that it became it."""
     table, metrics = history.tables["metadata"], history.tables["metrics"]
     log = np.flatnonzero(
-        (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+        (table["kind"] == MetadataKind.CONTROLLER.value) & (table["source"] == MetadataSource.CONTROLLER_LOG.value)
     )
     present = metrics["absent"] == 0
     leaders = np.flatnonzero(present & (metrics["metric"] == code_of("quorum_leader")))
@@ -255,7 +255,7 @@ def ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
 def broker_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the rows of `metadata` in which the controllers' log registers, fences or unfences a broker, in its order."""
     kinds = (MetadataKind.BROKER_REGISTERED, MetadataKind.BROKER_FENCED, MetadataKind.BROKER_UNFENCED)
-    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(table["kind"], kinds))
+    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG.value) & np.isin(table["kind"], kinds))
     return np.asarray(rows[np.argsort(table["log_position"][rows], kind="stable")])
 
 

@@ -89,7 +89,7 @@ def _watermarks(history: PartitionHistory, asked: Mapping[str, np.ndarray]) -> n
     loop runs over brokers."""
     seen, reached = history.observations, np.full(len(asked["node"]), NONE, dtype=np.int64)
     for node in np.unique(asked["node"]).tolist():
-        rows = np.flatnonzero((seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] == node))
+        rows = np.flatnonzero((seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK.value) & (seen["node"] == node))
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         mine = np.flatnonzero(asked["node"] == node)
         known = np.searchsorted(seen["time_ns"][rows], asked["time_ns"][mine], side="right")
