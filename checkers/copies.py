@@ -36,5 +36,5 @@ class Copies:
         return {"copy": copy[kept], **{column: table[column][kept] for column in columns}}
 
     def count(self, copy: np.ndarray) -> list[int]:
-        """Returns how many of these copies, one named as often as it has something, each partition has."""
-        return np.bincount(self.place[copy], minlength=self._count).tolist()
+        """Returns how many of these rows each partition has. `copy`: the copies that they are of."""
+        return list(map(int, np.bincount(self.place[copy], minlength=self._count)))

@@ -375,8 +375,8 @@ def _offsets(history: PartitionHistory, kind: ObservationKind) -> Iterator[tuple
 
 
 def _compare_snapshots(copies: Copies) -> dict[str, np.ndarray]:
-    """Returns every pair of a snapshot and a producer that the snapshot or the batches of its copy know: arrays of one length,
-    in the order (copy, producer, offset). `case` is 0 where the two agree."""
+    """Returns every pair of a snapshot and a producer that the snapshot or the batches of its copy know: arrays of one
+    length, in the order (copy, producer, offset). `case` is 0 where the two agree."""
     entries, noted = copies.rows("snapshots", _SNAPSHOT), copies.rows("observations", ("kind", "value"))
     entries = _chosen(entries, entries["snapshot_offset"] <= copies.log_end[entries["copy"]])
     chosen = (noted["kind"] == ObservationKind.REPLICA_SNAPSHOT.value) & (

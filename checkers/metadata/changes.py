@@ -77,8 +77,8 @@ def has(mask: NDArray[np.int64], broker: NDArray[np.int64]) -> NDArray[np.bool_]
 def changes_of(
     table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray], place: np.ndarray | None = None
 ) -> PartitionChanges:
-    """Returns the changes of one partition by its rows of `metadata`; `brokers`: the rows that name no partition. `place`: the
-    rows are of several partitions, which are numbered.
+    """Returns the changes of one partition by its rows of `metadata`; `brokers`: the rows that name no partition. `place`:
+    the rows are of several partitions, which are numbered.
 
     Example: rows of leaders 1, 1, 2 of a topic, and 3 of the next topic of its name, are four changes. The first and the
     last follow from nothing."""

@@ -524,24 +524,26 @@ def _checked_by_helpers(
 def check_units(history: History, checkers: CheckerSet, units: Sequence[Unit]) -> list[Finding]:
     """Returns what the checkers find in these units, one after the other, and in small partitions of a cell side by side."""
     found = []
-    for some in _side_by_side(history, units):
+    for some in side_by_side(history, units):
         found += check_unit(history, some[0], checkers) if len(some) == 1 else _check_small(history, some, checkers)
     return found
 
 
-def _side_by_side(history: History, units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+def side_by_side(history: History, units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
     """Yields these units one by one, and small partitions of one cell together while they have up to TOGETHER_ROWS."""
+    its_cell: Cell | None = None
     some, rows = list[Unit](), 0
     for unit in units:
-        small = (
-            unit.partition is not None and unit.rows <= FEW_ROWS and not (unit.looked_at or unit.remainder or unit.part)
-        )
-        alike = small and some and history.cell_of(unit.partition) is history.cell_of(some[0].partition)
-        if some and (not alike or rows + unit.rows > TOGETHER_ROWS or len(some) == TOGETHER):
+        cell = None if unit.partition is None else history.cell_of(unit.partition)
+        small = cell is not None and unit.rows <= FEW_ROWS and not (unit.looked_at or unit.remainder or unit.part)
+        # One behind the other: what is found in them stands together among what is found in their cell.
+        follows = small and some and cell is its_cell and unit.partition == (some[-1].partition or 0) + 1
+        if some and (not follows or rows + unit.rows > TOGETHER_ROWS or len(some) == TOGETHER):
             yield some
             some, rows = [], 0
-        some, rows = [*some, unit] if small else some, rows + unit.rows
-        if not small:
+        if small:
+            some, rows, its_cell = [*some, unit], rows + unit.rows, cell
+        else:
             yield [unit]
     if some:
         yield some
@@ -552,6 +554,7 @@ def _check_small(history: History, units: Sequence[Unit], checkers: CheckerSet) 
     a reason, it does for each, as `check_unit` does."""
     ones = [history.partition_history(unit.partition) for unit in units if unit.partition is not None]
     cell = history.cell_of(ones[0].partition)
+    assert cell is not None, "small partitions of a cell"
     together: dict[str, Sequence[KernelResult]] = {}
     for name, checker in checkers.partition.items():
         if checker.side_by_side is not None:
@@ -562,8 +565,6 @@ def _check_small(history: History, units: Sequence[Unit], checkers: CheckerSet) 
         Finding(name, one.partition, r) for name, all_ in together.items() for one, r in zip(ones, all_, strict=True)
     ]
     found += [finding for one in ones for finding in check_partition(one, alone)]
-    if cell is None:
-        return found
     chosen = dict(checkers_of(units[0], cell, checkers))
     group = history.cell_history(cell.cell, only=ones, known=units[0].known)
     for name in [name for name, checker in chosen.items() if checker.is_side_by_side]:
