@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.checkers.lookup import differs_from_previous
+from prozess.checkers.lookup import distinct
 from prozess.checkers.progress.awake import BEAT_GAP_NS, Span, asked_of, longest_awake, while_asked
 from prozess.harness.columns import joined, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
@@ -133,10 +133,7 @@ def _waited(history: CellHistory) -> tuple[Collection[int], int]:
     waited = np.zeros(len(numbers), dtype=bool)
     waited[place[_waiting(sends, alone, history.bounds.acknowledgement_ns)]] = True
     rows = np.flatnonzero(alone & ~waited[place] & np.isin(sends["client"], list(_lives(history))))
-    new = differs_from_previous(sends["client"][rows]) | differs_from_previous(
-        place[rows]
-    )  # rows are in order of clients
-    return numbers[waited].tolist(), int(np.count_nonzero(new))
+    return numbers[waited].tolist(), len(distinct(place[rows] << 32 | sends["client"][rows]))
 
 
 def stuck_in(history: CellHistory, partition: int, waits: SendWaits) -> KernelResult:
