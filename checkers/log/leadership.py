@@ -42,7 +42,8 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     index, found = PartitionIndex.of(history), short_of_replicas(history)
     if found.unknown:
         return KernelResult(no_witnesses(), count=0, judged=found.judged, incomplete=found.unknown)
-    count = len(found.rows)
+    if not (count := len(found.rows)):
+        return KernelResult(no_witnesses(), 0, found.judged)
     rows, since_ns, in_sync = (a[:WITNESSES_MAX] for a in (found.rows, found.since_ns, found.in_sync))
     columns: dict[str, np.ndarray | int] = {
         "partition": history.partition,

@@ -358,6 +358,8 @@ def _witnesses(
     index: PartitionIndex, sent: SentRecords, recipients: Sequence[Recipient], chosen: np.ndarray, bound: DeliveryBound
 ) -> np.ndarray:
     """Returns one witness for each of these of the records that are `beyond`, which are late or missing."""
+    if not len(chosen):
+        return no_witnesses()
     slot = sent.beyond[chosen]
     rows, state, given_ns, reader = sent.rows[slot], sent.state[slot], sent.given_ns[slot], sent.reader[chosen]
     last = np.array([slot.clients[-1] if len(slot.clients) else NONE for slot in recipients], dtype=np.int64)
