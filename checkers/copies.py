@@ -18,12 +18,12 @@ class Copies:
     def __init__(self, histories: Sequence[PartitionHistory]) -> None:
         self._count, self._held = len(histories), [(i, one) for i, one in enumerate(histories) if one.copies]
         owners = [(i, node, copy) for i, one in enumerate(histories) for node, copy in sorted(one.copies.items())]
-        self.place = np.array([i for i, _, _ in owners], dtype=np.int64)
+        self.owner = np.array([i for i, _, _ in owners], dtype=np.int64)
         """int64[copies]: the index of each copy's partition."""
         self.log_start = np.array([copy.log_start for _, _, copy in owners], dtype=np.int64)
         self.log_end = np.array([copy.log_end for _, _, copy in owners], dtype=np.int64)
         self.node = np.array([node for _, node, _ in owners], dtype=np.int64)
-        self._keys = Lookup((self.place << 32) + self.node)
+        self._keys = Lookup((self.owner << 32) + self.node)
 
     def rows(self, name: str, columns: Sequence[str]) -> dict[str, np.ndarray]:
         """Returns these columns of a table of `PartitionHistory`, only what is of one of the copies and was read at the end;
@@ -37,4 +37,4 @@ class Copies:
 
     def count(self, copy: np.ndarray) -> list[int]:
         """Returns how many of these rows each partition has. `copy`: the copies that they are of."""
-        return list(map(int, np.bincount(self.place[copy], minlength=self._count)))
+        return list(map(int, np.bincount(self.owner[copy], minlength=self._count)))

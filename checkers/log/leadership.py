@@ -149,19 +149,19 @@ def unclean(history: PartitionHistory) -> KernelResult:
 
 def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
     """Returns what `unclean` finds in each of these small partitions."""
-    table, place = joined([one.metadata for one in histories], METADATA.column_names)
+    table, owner = joined([one.metadata for one in histories], METADATA.column_names)
     rows = ground_truth(table)
-    rows = rows[np.argsort(place[rows], kind="stable")]
-    place, leader = place[rows], table["leader"][rows].astype(np.int64)
-    new = differs_from_previous(place)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    owner, leader = owner[rows], table["leader"][rows].astype(np.int64)
+    new = differs_from_previous(owner)
     # Several topics of one name, and whom nobody had named as in sync, are looked at one by one.
     apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
     strange = (apart & ~new) | (table["kind"][rows] == MetadataKind.DELETED.value)
     elected = np.flatnonzero(differs_from_previous(leader) & ~new & (leader != NONE))
     eligible = table["isr"][rows[elected - 1]] | table["elr"][rows[elected - 1]]
     strange[elected[eligible >> leader[elected] & 1 == 0]] = True
-    odd = np.bincount(place[strange], minlength=len(histories)) + (np.bincount(place, minlength=len(histories)) == 0)
-    judged = np.bincount(place[elected], minlength=len(histories)) + 1
+    odd = np.bincount(owner[strange], minlength=len(histories)) + (np.bincount(owner, minlength=len(histories)) == 0)
+    judged = np.bincount(owner[elected], minlength=len(histories)) + 1
     return [
         unclean(one) if odd[i] else KernelResult(no_witnesses(), 0, judged=int(judged[i]))
         for i, one in enumerate(histories)

@@ -86,23 +86,23 @@ def diverged_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult
     """Returns what `diverged` finds in each of these small partitions."""
     copies = Copies(histories)
     low, high = np.full(len(histories), np.iinfo(np.int64).min), np.zeros(len(histories), dtype=np.int64)
-    np.maximum.at(low, copies.place, copies.log_start)
-    for place in set(copies.place.tolist()):
-        high[place] = _watermark(histories[place])
+    np.maximum.at(low, copies.owner, copies.log_start)
+    for owner in set(copies.owner.tolist()):
+        high[owner] = _watermark(histories[owner])
     batches = copies.rows("replicas", _COLUMNS)
-    place = copies.place[batches["copy"]]
-    batches = _chosen(batches, (batches["base_offset"] >= low[place]) & (batches["base_offset"] < high[place]))
+    owner = copies.owner[batches["copy"]]
+    batches = _chosen(batches, (batches["base_offset"] >= low[owner]) & (batches["base_offset"] < high[owner]))
     batches = _chosen(batches, np.lexsort((batches["base_offset"], batches["copy"])))
     # Each batch beside that of its number in the first copy of its partition.
     lengths = np.bincount(batches["copy"], minlength=len(copies.node))
-    begins, first = np.cumsum(lengths) - lengths, np.searchsorted(copies.place, copies.place)
+    begins, first = np.cumsum(lengths) - lengths, np.searchsorted(copies.owner, copies.owner)
     beside = np.arange(len(batches["copy"])) + (begins[first] - begins)[batches["copy"]]
-    odd = set(copies.place[lengths != lengths[first]].tolist())
+    odd = set(copies.owner[lengths != lengths[first]].tolist())
     beside = np.minimum(beside, max(0, len(beside) - 1))  # of copies that are longer: those are odd already
     unlike = np.zeros(len(beside), dtype=bool)
     for name in _COLUMNS:
         unlike |= batches[name] != batches[name][beside]
-    odd.update(copies.place[batches["copy"][unlike]].tolist())
+    odd.update(copies.owner[batches["copy"][unlike]].tolist())
     judged = copies.count(batches["copy"])
     return [
         diverged(one)
@@ -348,8 +348,8 @@ def snapshot_conflict_of_each(histories: Sequence[PartitionHistory]) -> list[Ker
     copies = Copies(histories)
     pairs = _compare_snapshots(copies)
     judged, odd = copies.count(pairs["copy"]), copies.count(pairs["copy"][pairs["case"] > 0])
-    seen, place = joined([one.observations for one in histories], ("kind",))
-    for i in place[seen["kind"] == ObservationKind.REPLICA_SNAPSHOT_DAMAGED].tolist():
+    seen, owner = joined([one.observations for one in histories], ("kind",))
+    for i in owner[seen["kind"] == ObservationKind.REPLICA_SNAPSHOT_DAMAGED].tolist():
         odd[i] += 1
     return [
         snapshot_conflict(one)

@@ -75,9 +75,9 @@ def has(mask: NDArray[np.int64], broker: NDArray[np.int64]) -> NDArray[np.bool_]
 
 
 def changes_of(
-    table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray], place: np.ndarray | None = None
+    table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray], owner: np.ndarray | None = None
 ) -> PartitionChanges:
-    """Returns the changes of one partition by its rows of `metadata`; `brokers`: the rows that name no partition. `place`:
+    """Returns the changes of one partition by its rows of `metadata`; `brokers`: the rows that name no partition. `owner`:
     the rows are of several partitions, which are numbered.
 
     Example: rows of leaders 1, 1, 2 of a topic, and 3 of the next topic of its name, are four changes. The first and the
@@ -86,11 +86,11 @@ def changes_of(
     fences = once(brokers, _Fences, lambda: _Fences.of(brokers))
     time_ns = fences.instants(table["log_position"][rows], table["time_ns"][rows])
     life = (table["topic_id_high"][rows], table["topic_id_low"][rows])
-    place = np.zeros(len(rows), dtype=np.int64) if place is None else place[rows]
-    order = np.lexsort((life[1], life[0], place))
+    owner = np.zeros(len(rows), dtype=np.int64) if owner is None else owner[rows]
+    order = np.lexsort((life[1], life[0], owner))
     rows, time_ns = rows[order], time_ns[order]
     begins = differs_from_previous(life[0][order]) | differs_from_previous(life[1][order])
-    begins |= differs_from_previous(place[order])
+    begins |= differs_from_previous(owner[order])
     state = PartitionStates(
         table["leader"][rows].astype(np.int64),
         table["leader_epoch"][rows].astype(np.int64),

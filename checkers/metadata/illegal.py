@@ -61,15 +61,15 @@ def _not_legal(
     if len(partitions) == 1:
         return partitions.keys(), 0
     numbers = np.array(list(partitions))
-    table, place = joined([one.metadata for one in partitions.values()], METADATA.column_names)
-    changes = changes_of(table, brokers, place)
-    place = place[changes.rows]
+    table, owner = joined([one.metadata for one in partitions.values()], METADATA.column_names)
+    changes = changes_of(table, brokers, owner)
+    owner = owner[changes.rows]
     if not np.array_equal(changes.time_ns, table["time_ns"][changes.rows]):
         return (
             partitions.keys(),
             0,
         )  # clocks go back in the log: times of one partition would depend on the rows of others
-    odd = np.bincount(place, minlength=len(numbers)) == 0
+    odd = np.bincount(owner, minlength=len(numbers)) == 0
     for rule in RULES:
-        odd[place[rule.forbids(changes)]] = True
-    return numbers[odd].tolist(), int(np.count_nonzero(~odd[place]))
+        odd[owner[rule.forbids(changes)]] = True
+    return numbers[odd].tolist(), int(np.count_nonzero(~odd[owner]))

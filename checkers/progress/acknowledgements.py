@@ -128,12 +128,12 @@ def _waited(history: CellHistory) -> tuple[Collection[int], int]:
     if len(numbers) == 1:
         return history.partitions.keys(), 0
     names = ("client", "transaction", "outcome", "invoked_ns", "completed_ns")
-    sends, place = joined([one.sends for one in history.partitions.values()], names)
+    sends, owner = joined([one.sends for one in history.partitions.values()], names)
     alone = sends["transaction"] == NONE
     waited = np.zeros(len(numbers), dtype=bool)
-    waited[place[_waiting(sends, alone, history.bounds.acknowledgement_ns)]] = True
-    rows = np.flatnonzero(alone & ~waited[place] & np.isin(sends["client"], list(_lives(history))))
-    return numbers[waited].tolist(), len(distinct(place[rows] << 32 | sends["client"][rows]))
+    waited[owner[_waiting(sends, alone, history.bounds.acknowledgement_ns)]] = True
+    rows = np.flatnonzero(alone & ~waited[owner] & np.isin(sends["client"], list(_lives(history))))
+    return numbers[waited].tolist(), len(distinct(owner[rows] << 32 | sends["client"][rows]))
 
 
 def stuck_in(history: CellHistory, partition: int, waits: SendWaits) -> KernelResult:

@@ -79,15 +79,15 @@ def _not_led(history: CellHistory) -> tuple[Collection[int], int]:
     numbers = np.array(list(history.partitions))
     if len(numbers) == 1:
         return history.partitions.keys(), 0
-    table, place = joined([one.metadata for one in history.partitions.values()], _NAMED)
+    table, owner = joined([one.metadata for one in history.partitions.values()], _NAMED)
     rows = ground_truth(table)
-    rows = rows[np.argsort(place[rows], kind="stable")]
-    leader, kind, place = table["leader"][rows], table["kind"][rows], place[rows]
-    new = differs_from_previous(place) | differs_from_previous(leader) | differs_from_previous(kind)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    leader, kind, owner = table["leader"][rows], table["kind"][rows], owner[rows]
+    new = differs_from_previous(owner) | differs_from_previous(leader) | differs_from_previous(kind)
     new &= kind != MetadataKind.DELETED.value
-    odd = np.bincount(place, minlength=len(numbers)) == 0
-    odd[place[new & np.isin(leader, [NONE, *history.out])]] = True
-    return numbers[odd].tolist(), int(np.count_nonzero(new & ~odd[place]))
+    odd = np.bincount(owner, minlength=len(numbers)) == 0
+    odd[owner[new & np.isin(leader, [NONE, *history.out])]] = True
+    return numbers[odd].tolist(), int(np.count_nonzero(new & ~odd[owner]))
 
 
 def _beats_and_gaps(time_ns: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:

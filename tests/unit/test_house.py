@@ -30,18 +30,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 13_825,
+    "checkers": 14_065,
     "clusters": 21_500,
-    "harness": 39_930,
+    "harness": 40_055,
     "nemesis": 5_060,
     "prozess": 1_060,
-    "prozess/app": 7_135,
+    "prozess/app": 7_155,
     "prozess/campaigns": 7_300,
     "prozess/exchange": 7_860,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_125,
+    "spark_checkers": 6_160,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""
