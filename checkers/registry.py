@@ -198,10 +198,9 @@ def _accept(name: str, value: object) -> Checker:
         raise plugins.NotAccepted(f"has anomaly = {value.anomaly!r}, and not the name of its entry point, {name!r}")
     if not value.fact:
         raise plugins.NotAccepted("has fact = False, and nothing says what Kafka promises of it. Set fact = True")
-    if value.judged_when_plain is not None:
-        raise plugins.NotAccepted(
-            "has judged_when_plain, which only prozess's own tests can show to be right. Leave it out"
-        )
+    for name in ("judged_when_plain", "side_by_side"):
+        if getattr(value, name) is not None:
+            raise plugins.NotAccepted(f"has {name}, which only prozess's own tests can show to be right. Leave it out")
     if "<" in getattr(value.kernel, "__qualname__", "<"):
         raise plugins.NotAccepted("has a kernel that is no function of a module. Spark's workers are sent its name")
     return value
