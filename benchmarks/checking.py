@@ -360,7 +360,7 @@ def divide(rows: int, numbers: Sequence[int], engines: Sequence[str], workers: i
         for partitions in sorted(numbers):
             with tempfile.TemporaryDirectory(prefix="prozess-bench-") as folder:
                 run = RunDirectory(Path(folder) / "run")
-                options = GenerateOptions(rows=rows, partitions=partitions, planted={}, kinds=["log"], seed=1)
+                options = GenerateOptions(rows=rows, partitions=partitions, planted={"lost": 1}, kinds=["log"], seed=1)
                 made = make(run, options, straight=True)
                 _, cpu, peak_mb = command(engine, run.path, workers)
             least = least or (partitions, cpu)
