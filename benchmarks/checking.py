@@ -4,6 +4,7 @@ plain scan.
     python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
                                   [--workers 1] [--times 0] [--workload group|transactions] [--transaction-records 3]
     python benchmarks/checking.py --growth 100000 1000000 10000000 [--workload log] [--engines local]
+    python benchmarks/checking.py --divide 24 300 3000 10000 [--rows 1000000] [--engines local]
     python benchmarks/checking.py --by-kernel [--rows 20000000] [--partitions 64] [--workload log]
 
 `--straight`: the history as the generator writes it, without the rows that it might have come from: for very many rows.
@@ -13,6 +14,8 @@ many records each, which read, too: 24 M rows have 2 M of three records.
 `--growth`: only the command, for histories of these sizes, one after the other: CPU seconds, the plain scan, and by which
 power of the rows both grow. Partitions grow with the rows, so that what a partition costs is seen, too. The exponent of
 what is beyond the fixed cost is that of the last two sizes, with the smallest history's seconds subtracted.
+
+`--divide`: only the command, for logs of so many rows in these numbers of partitions: what a partition more costs.
 
 `--by-kernel`: the CPU seconds of each kernel, in one thread. What is read and indexed counts for the kernel that first asks
 for it.
@@ -347,6 +350,25 @@ def grow(sizes: Sequence[int], workload: str, engines: Sequence[str], workers: i
             print(f"{text}{exponent:>10}{peak_mb:>7.0f}", flush=True)
 
 
+def divide(rows: int, numbers: Sequence[int], engines: Sequence[str], workers: int) -> None:
+    """Measures the command over logs of so many rows in these numbers of partitions, and prints what a partition more costs
+    than one of the smallest number."""
+    for engine in engines:
+        print(f"\nlog, {engine}, {workers} workers, load {os.getloadavg()[0]:.1f} before")
+        print(f"{'rows':>13}{'partitions':>12}{'check, CPU s':>14}{'ms a partition':>16}{'MB':>7}")
+        least: tuple[int, float] | None = None
+        for partitions in sorted(numbers):
+            with tempfile.TemporaryDirectory(prefix="prozess-bench-") as folder:
+                run = RunDirectory(Path(folder) / "run")
+                options = GenerateOptions(rows=rows, partitions=partitions, planted={"lost": 1}, kinds=["log"], seed=1)
+                made = make(run, options, straight=True)
+                _, cpu, peak_mb = command(engine, run.path, workers)
+            least = least or (partitions, cpu)
+            more = partitions - least[0]
+            text = f"{made:>13,}{partitions:>12}{cpu:>14.2f}"
+            print(f"{text}{(cpu - least[1]) / more * 1e3 if more else 0:>16.2f}{peak_mb:>7.0f}", flush=True)
+
+
 def _line(
     what: str, rows: int, taken: float, floor: float, cpu: float | None = None, peak_mb: float | None = None
 ) -> None:
@@ -370,7 +392,13 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3, help="warm checks; 0: only the cold one, for very many rows")
     parser.add_argument("--by-kernel", action="store_true", help="only the CPU seconds of each kernel")
     parser.add_argument("--growth", nargs="+", type=int, metavar="ROWS", help="only the command, for these sizes")
+    parser.add_argument(
+        "--divide", nargs="+", type=int, metavar="PARTITIONS", help="only the command, for these numbers"
+    )
     arguments = parser.parse_args()
+    if arguments.divide:
+        divide(arguments.rows, arguments.divide, arguments.engines, arguments.workers)
+        return
     if arguments.growth:
         grow(
             arguments.growth,

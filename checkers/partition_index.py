@@ -71,20 +71,21 @@ class Consumed:
         """`rows` are the rows of `reads` of these consumers."""
         self.sends = index.marked(index.send_of_read[rows])
         """bool[sends]: did one of them receive this record?"""
-        self._index, self._rows = index, rows
+        # Not the index, which keeps this: the two would stay until somebody looks for cycles.
+        self._reads, self._rows, self._readers_begin = index.reads, rows, index.readers_begin
         self.furthest = int(index.reads["log_offset"][rows].max(initial=NONE))
         """The greatest offset of a record that one of them received. NONE: they received nothing."""
 
     def beyond(self, offset: np.ndarray) -> np.ndarray:
         """Returns bool[n]: did nobody read past this offset, or does nobody know the offset?"""
-        if self._index.readers_begin == "anywhere":
+        if self._readers_begin == "anywhere":
             return self.not_within(offset)
         return np.asarray((offset == NONE) | (offset > self.furthest))
 
     def not_within(self, offset: np.ndarray) -> np.ndarray:
         """Returns bool[n]: is this offset one that no consumer must have come by, or one that nobody knows? A consumer that
         may have begun anywhere came by what stands between two records of one reach: of 3 and 5 by 4, not by 2."""
-        if self._index.readers_begin == "start":
+        if self._readers_begin == "start":
             return np.asarray((offset == NONE) | (offset > self.furthest))
         first, furthest = self._reach
         slot = np.searchsorted(first, offset) - 1  # the last that begins below it
@@ -97,7 +98,7 @@ class Consumed:
     def _reach(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the first offset of each reach, ascending, and the greatest of all reaches up to it. A reach is a span of
         reading, together with those in which its client went on; NONE = it began at the beginning."""
-        reads, rows = self._index.reads, self._rows
+        reads, rows = self._reads, self._rows
         if not len(rows):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         offset, flags = reads["log_offset"][rows], reads["flags"][rows]
@@ -495,13 +496,12 @@ class PartitionIndex(Indexed):
         """Returns why nothing can be concluded from what the audit did not show. None: the audit is complete."""
         if not self.audited:
             return nobody_audited(self.partition)
-        level = isolation.name.lower()
         if isolation not in self.audit_end:
-            return f"the audit of partition {self.partition} at {level} did not reach its sentinel"
+            return f"the audit of partition {self.partition} at {isolation.name.lower()} did not reach its sentinel"
         if isolation is Isolation.READ_UNCOMMITTED and len(offset := self.passed_over):
             return (
-                f"the audit of partition {self.partition} at {level} passed over {len(offset)} records that are there, the "
-                f"first at offset {offset[0]}"
+                f"the audit of partition {self.partition} at read_uncommitted passed over {len(offset)} records that are "
+                f"there, the first at offset {offset[0]}"
             )
         return None
 

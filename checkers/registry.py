@@ -19,6 +19,7 @@ from prozess.checkers.log.epochs import epoch_regression
 from prozess.checkers.log.leadership import (
     two_controllers,
     unclean,
+    unclean_of_each,
     under_acknowledged,
     watermark_regression,
 )
@@ -27,8 +28,13 @@ from prozess.checkers.log.losses import lost, unseen
 from prozess.checkers.log.order import offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
-from prozess.checkers.log.replicas import diverged, snapshot_conflict
-from prozess.checkers.log.sequences import out_of_sequence
+from prozess.checkers.log.replicas import (
+    diverged,
+    diverged_of_each,
+    snapshot_conflict,
+    snapshot_conflict_of_each,
+)
+from prozess.checkers.log.sequences import out_of_sequence, out_of_sequence_of_each
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.log.time_lookups import mistimed
@@ -117,13 +123,13 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="skipped", kernel=skipped, judged_when_plain=("consumed",)),
         PartitionChecker(anomaly="rewound", kernel=rewound, judged_when_plain=("reads",)),
         PartitionChecker(anomaly="unreported", kernel=unreported, judged_when_plain=()),
-        PartitionChecker(anomaly="diverged", kernel=diverged),
+        PartitionChecker(anomaly="diverged", kernel=diverged, side_by_side=diverged_of_each),
         PartitionChecker(anomaly="remote-gap", kernel=remote_gap),
         PartitionChecker(anomaly="remote-conflict", kernel=remote_conflict),
         PartitionChecker(anomaly="remote-left", kernel=remote_left),
         PartitionChecker(anomaly="uncopied", kernel=uncopied),
-        PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
-        PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence),
+        PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict, side_by_side=snapshot_conflict_of_each),
+        PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence, side_by_side=out_of_sequence_of_each),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
         PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
@@ -132,7 +138,7 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="mistimed", kernel=mistimed),
         PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
         PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
-        PartitionChecker(anomaly="unclean", kernel=unclean),
+        PartitionChecker(anomaly="unclean", kernel=unclean, side_by_side=unclean_of_each),
         PartitionChecker(anomaly="compacted-away", kernel=compacted_away),
         PartitionChecker(anomaly="tombstone-lost", kernel=tombstone_lost),
         CellChecker(anomaly="stalled", kernel=stalled, traits=_READ_LOGS, by_partition=ByPartition(in_pieces=True)),
@@ -196,10 +202,9 @@ def _accept(name: str, value: object) -> Checker:
         raise plugins.NotAccepted(f"has anomaly = {value.anomaly!r}, and not the name of its entry point, {name!r}")
     if not value.fact:
         raise plugins.NotAccepted("has fact = False, and nothing says what Kafka promises of it. Set fact = True")
-    if value.judged_when_plain is not None:
-        raise plugins.NotAccepted(
-            "has judged_when_plain, which only prozess's own tests can show to be right. Leave it out"
-        )
+    for name in ("judged_when_plain", "side_by_side"):
+        if getattr(value, name) is not None:
+            raise plugins.NotAccepted(f"has {name}, which only prozess's own tests can show to be right. Leave it out")
     if "<" in getattr(value.kernel, "__qualname__", "<"):
         raise plugins.NotAccepted("has a kernel that is no function of a module. Spark's workers are sent its name")
     return value

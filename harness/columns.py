@@ -1,7 +1,6 @@
 """Defines the tables of a history as numpy arrays: their dtypes, and the rows of one partition or client."""
 
-import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +21,16 @@ def empty_rows(table: Table) -> dict[str, np.ndarray]:
     """Returns arrays of length 0, in the Parquet form."""
     kinds = {"client": "i4"} | {c.name: c.kind for c in table.columns}
     return {name: np.empty(0, dtype=kind) for name, kind in kinds.items()}
+
+
+def joined(
+    tables: Sequence[Mapping[str, np.ndarray]], names: Iterable[str]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Returns these columns of several tables, one after the other, and the index (int64) of the table of each row."""
+    one = tables[0] if len(tables) == 1 else None  # nothing is copied
+    found = {name: np.concatenate([table[name] for table in tables]) if one is None else one[name] for name in names}
+    lengths = [len(next(iter(table.values()))) for table in tables]
+    return found, np.repeat(np.arange(len(tables)), lengths)
 
 
 class SharedRows(dict[str, np.ndarray]):
@@ -71,8 +80,10 @@ def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.nda
     if not len(table) or not len(client):
         return np.full(len(client), unknown, dtype=np.int64)
     if client.dtype == np.int32 and len(client) <= _TAKEN_AT_ONCE:
-        with contextlib.suppress(IndexError):
+        try:
             return np.asarray(table.take(client.view(np.uint32)))  # without a sign, what is below 0 is above all others
+        except IndexError:
+            pass
     elif int(client.min()) >= 0 and int(client.max()) < len(table):
         return np.asarray(table[client])
     known = (client >= 0) & (client < len(table))

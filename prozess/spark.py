@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prozess.app.run.check import CheckOptions, check_run, large_tables
+from prozess.app.run.check import CheckOptions, check_run, hashing_of, large_tables
 from prozess.app.run.judge import judge_run, judged_tables, write_judged_tables
 from prozess.app.trial_run import checked_run, history_address, history_file, names_in, result_frame
 from prozess.harness.checking.findings import findings_table, nested_file, nested_table
@@ -54,8 +54,9 @@ def check(
         raise BadInput(f"workers={workers}: at least one task must work at a time.")
     with _opened(spark, run, kept=True, out=out) as directory:
         directory.refuse_read_only()
-        condition = condition_of(directory)
-        options = CheckOptions(engine="spark", workers=workers or parallelism_of(spark), session=spark)
+        workers = workers or parallelism_of(spark)
+        condition = condition_of(directory, hashing=hashing_of(directory, spark, workers))
+        options = CheckOptions(engine="spark", workers=workers, session=spark)
         verdict = judge_run(directory, check_run(directory, options, condition), condition)
         if out is not None:
             write_judged_tables(directory, condition)

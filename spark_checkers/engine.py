@@ -24,14 +24,16 @@ from prozess.harness.checking.checker import ROWS_MAX, CheckerSet, Job, Look
 from prozess.harness.checking.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from prozess.harness.checking.kernels import (
     Unit,
-    check_unit,
+    check_units,
     in_order,
     perform,
     shared_out,
+    side_by_side,
     units_of,
     unread,
 )
 from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.history.manifest import Stretch, digests_of
 from prozess.harness.history.reader import History
 from prozess.harness.impact.cost import FaultTime, Impact, groups_of, join_impacts, measure, measure_locally
 from prozess.harness.interfaces.checking import Finding
@@ -88,7 +90,8 @@ def check_with_spark(
             session.stop()
     spread = _Spread(session, history.run, TASKS_PER_WORKER * workers)
     units, found = units_of(history, checkers, partial(spread.perform, checkers), rows_max=rows_max)
-    return in_order([*found, *spread.check(units, checkers), *unread(history, checkers)], checkers, history.plan.cells)
+    found += spread.check(list(side_by_side(history, units)), checkers)
+    return in_order([*found, *unread(history, checkers)], checkers, history.plan.cells)
 
 
 def tasks_of(rows: Sequence[int], *, tasks_max: int) -> list[list[int]]:
@@ -129,6 +132,13 @@ class HistoryLocation:
         return _OPENED[self.check]
 
     def _open_same(self) -> History:
+        self.refuse_other()
+        return History.open(self.run)
+
+    def refuse_other(self) -> None:
+        """Raises HistoryUnreadable if this machine sees no run under this path, or another one."""
+        if self.run.tables is not None:
+            return
         machine = socket.gethostname()
         if not self.run.plan.is_file():
             raise HistoryUnreadable(f"{self.run.path} is not on {machine}. {_SHARE}")
@@ -137,7 +147,6 @@ class HistoryLocation:
                 f"{self.run.path} on {machine} is not the run that this check was started for: plan or tables differ. "
                 f"{_SHARE}"
             )
-        return History.open(self.run)
 
     def _open_elsewhere(self) -> History:
         with tempfile.TemporaryDirectory() as directory:
@@ -204,13 +213,15 @@ class _Spread:
         self._location = HistoryLocation.of(run)
         self._name = run.name if run.tables is None else run.address
 
-    def check(self, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
-        """Returns what the checkers find in these units."""
-        tasks = tasks_of([unit.rows for unit in units], tasks_max=self._tasks_max)
+    def check(self, bundles: Sequence[Sequence[Unit]], checkers: CheckerSet) -> list[Finding]:
+        """Returns what the checkers find in these units, of which some are checked side by side."""
+        units = [unit for bundle in bundles for unit in bundle]
+        rows = [sum(unit.rows + UNIT_COST_ROWS for unit in bundle) - UNIT_COST_ROWS for bundle in bundles]
+        tasks = tasks_of(rows, tasks_max=self._tasks_max)
         if not tasks:
             return []
         tally = _Tally(self._session, ("partitions", "cells", "rows", "bytes", "findings", "witnesses"))
-        work = _checking(self._location, checkers, [[units[number] for number in task] for task in tasks], tally)
+        work = _checking(self._location, checkers, [[bundles[number] for number in task] for task in tasks], tally)
         what = f"checkers: {len(checkers.order)}, {_counted(units)}"
         return findings_from_arrow(self._collect(len(tasks), work, FINDINGS_SCHEMA, what, tally))
 
@@ -299,8 +310,29 @@ def measure_with_spark(
     return join_impacts(parts, faults)
 
 
+def hash_with_spark(
+    stretches: Sequence[Stretch], *, run: RunDirectory, workers: int, session: "SparkSession"
+) -> Sequence[str]:
+    """Returns the SHA-256 of each of these stretches of the run's tables, which tasks read. HistoryUnreadable; HarnessFailed
+    if Spark fails."""
+    sizes = [size for _, _, size in stretches]
+    tasks = shared_out(sizes, min(len(sizes), TASKS_PER_WORKER * workers))
+    location = HistoryLocation.of(run)
+
+    def hash_stretches(numbers: Iterator[int]) -> "Batches":
+        """Runs in Spark's Python worker, which opens no history: nothing of it is proven yet."""
+        location.refuse_other()
+        for task in numbers:
+            digests = digests_of(location.run, [stretches[number] for number in tasks[task]])
+            yield pa.record_batch([pa.array(tasks[task]), pa.array(map(pickle.dumps, digests))], schema=PICKLED)
+
+    what = f"proofs of the history: stretches: {len(sizes)}, bytes: {sum(sizes):,}"
+    with described(session, f"prozess check {run.name if run.tables is None else run.address}: {what}"):
+        return unpickled(collect(session, len(tasks), hash_stretches, PICKLED, what="prove the history"))
+
+
 def _checking(
-    location: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]], tally: _Tally
+    location: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Sequence[Unit]]], tally: _Tally
 ) -> "NumberedWork":
     def check_tasks(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields findings.
@@ -311,11 +343,12 @@ def _checking(
         history = location.open_here()
         history.bytes_since()
         for number in numbers:
-            for unit in tasks[number]:
-                found = check_unit(history, unit, checkers)
+            for some in tasks[number]:
+                found = check_units(history, checkers, some)
                 tally.add("bytes", history.bytes_since())
-                tally.add("cells" if unit.partition is None else "partitions", 1)
-                tally.add("rows", unit.rows)
+                for unit in some:
+                    tally.add("cells" if unit.partition is None else "partitions", 1)
+                tally.add("rows", sum(unit.rows for unit in some))
                 tally.add("findings", len(found))
                 tally.add("witnesses", sum(finding.result.count for finding in found))
                 yield findings_to_arrow(found)

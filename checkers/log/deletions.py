@@ -5,7 +5,7 @@ import numpy as np
 from prozess.checkers.log.leadership import ground_truth
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, OnDisk, UndeletedCase, make_witnesses
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, OnDisk, UndeletedCase, make_witnesses, no_witnesses
 from prozess.harness.schema import NONE, MetadataKind
 
 SERVED_NS = 15 * NS_PER_S
@@ -27,6 +27,8 @@ def undeleted(history: PartitionHistory) -> KernelResult:
     Broker 2 has t-0.0ab…-delete, which may stay for a minute: no finding.
     """
     table = history.metadata
+    if not (table["kind"] == MetadataKind.DELETED.value).any():
+        return KernelResult(no_witnesses(), count=0, judged=0)
     truth = ground_truth(table)
     deletions = truth[table["kind"][truth] == MetadataKind.DELETED.value]
     kept = np.flatnonzero(table["kind"] == MetadataKind.ON_DISK.value)

@@ -11,6 +11,7 @@ from prozess.harness.interfaces.witnesses import (
     EpochCase,
     join_witnesses,
     make_witnesses,
+    no_witnesses,
 )
 from prozess.harness.schema import MetadataKind, MetadataSource, Role
 
@@ -37,8 +38,8 @@ def epoch_regression(history: PartitionHistory) -> KernelResult:
 def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
     table = history.metadata
     rows = np.flatnonzero(
-        (table["source"] == MetadataSource.SAMPLE)
-        & (table["kind"] == MetadataKind.PARTITION)
+        (table["source"] == MetadataSource.SAMPLE.value)
+        & (table["kind"] == MetadataKind.PARTITION.value)
         & (table["leader_epoch"] >= 0)
     )
     rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]
@@ -46,6 +47,8 @@ def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
     # Answers of one broker in the order of time: each but the first has one before it.
     later = np.flatnonzero(~differs_from_previous(node))
     later = later[epoch[later] < epoch[later - 1]]
+    if not len(later):
+        return no_witnesses(), len(rows)
     columns: dict[str, np.ndarray | int] = {
         "partition": history.partition,
         "reader": node[later],
@@ -98,6 +101,8 @@ def _reads(history: PartitionHistory) -> tuple[np.ndarray, int]:
     judged = int(np.count_nonzero(epoch >= 0))
     # Falls are few, so everything else is asked of them alone. An unknown epoch (-1) is less than all others: a fall so far.
     before = rows_where(len(epoch) - 1, lambda rows: epoch[rows.start + 1 : rows.stop + 1] < epoch[rows])
+    if not len(before):
+        return no_witnesses(), judged
     after = before + 1
     unknown = epoch[after] < 0
     if unknown.any():  # the next of which it is known

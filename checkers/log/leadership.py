@@ -1,18 +1,19 @@
 """These kernels check leaders: enough in-sync replicas, elections from the ISR, one controller at a time, and high
 watermarks that do not fall."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.columns import joined
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.recording.topic_lives import lives_of, made_anew_ns
-from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
+from prozess.harness.schema import METADATA, MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
 
 # What the controllers' own log says. Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says
 # of itself), because samples may come from zombies.
@@ -41,7 +42,8 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     index, found = PartitionIndex.of(history), short_of_replicas(history)
     if found.unknown:
         return KernelResult(no_witnesses(), count=0, judged=found.judged, incomplete=found.unknown)
-    count = len(found.rows)
+    if not (count := len(found.rows)):
+        return KernelResult(no_witnesses(), 0, found.judged)
     rows, since_ns, in_sync = (a[:WITNESSES_MAX] for a in (found.rows, found.since_ns, found.in_sync))
     columns: dict[str, np.ndarray | int] = {
         "partition": history.partition,
@@ -145,6 +147,27 @@ def unclean(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(outside), columns), len(outside), judged=len(elected) + first)
 
 
+def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `unclean` finds in each of these small partitions."""
+    table, owner = joined([one.metadata for one in histories], METADATA.column_names)
+    rows = ground_truth(table)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    owner, leader = owner[rows], table["leader"][rows].astype(np.int64)
+    new = differs_from_previous(owner)
+    # Several topics of one name, and whom nobody had named as in sync, are looked at one by one.
+    apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
+    strange = (apart & ~new) | (table["kind"][rows] == MetadataKind.DELETED.value)
+    elected = np.flatnonzero(differs_from_previous(leader) & ~new & (leader != NONE))
+    eligible = table["isr"][rows[elected - 1]] | table["elr"][rows[elected - 1]]
+    strange[elected[eligible >> leader[elected] & 1 == 0]] = True
+    odd = np.bincount(owner[strange], minlength=len(histories)) + (np.bincount(owner, minlength=len(histories)) == 0)
+    judged = np.bincount(owner[elected], minlength=len(histories)) + 1
+    return [
+        unclean(one) if odd[i] else KernelResult(no_witnesses(), 0, judged=int(judged[i]))
+        for i, one in enumerate(histories)
+    ]
+
+
 def two_controllers(history: CellHistory) -> KernelResult:
     """No two nodes are the active controller in one epoch, and epochs of the metadata log only rise.
 
@@ -168,7 +191,7 @@ def two_controllers(history: CellHistory) -> KernelResult:
     again = np.flatnonzero(~differs_from_previous(epoch))
     table = history.tables["metadata"]
     log = np.flatnonzero(
-        (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+        (table["kind"] == MetadataKind.CONTROLLER.value) & (table["source"] == MetadataSource.CONTROLLER_LOG.value)
     )
     log = log[np.argsort(table["log_position"][log], kind="stable")]
     fell = np.flatnonzero(table["leader_epoch"][log][1:] < table["leader_epoch"][log][:-1]) + 1
@@ -198,7 +221,7 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     that it became it."""
     table, metrics = history.tables["metadata"], history.tables["metrics"]
     log = np.flatnonzero(
-        (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+        (table["kind"] == MetadataKind.CONTROLLER.value) & (table["source"] == MetadataSource.CONTROLLER_LOG.value)
     )
     present = metrics["absent"] == 0
     leaders = np.flatnonzero(present & (metrics["metric"] == code_of("quorum_leader")))
@@ -233,7 +256,7 @@ def ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
 def broker_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the rows of `metadata` in which the controllers' log registers, fences or unfences a broker, in its order."""
     kinds = (MetadataKind.BROKER_REGISTERED, MetadataKind.BROKER_FENCED, MetadataKind.BROKER_UNFENCED)
-    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(table["kind"], kinds))
+    rows = np.flatnonzero((table["source"] == MetadataSource.CONTROLLER_LOG.value) & np.isin(table["kind"], kinds))
     return np.asarray(rows[np.argsort(table["log_position"][rows], kind="stable")])
 
 

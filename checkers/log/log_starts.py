@@ -93,9 +93,11 @@ def expired_early(history: PartitionHistory) -> KernelResult:
     old. Another one was sent at 1 s, and may have been 11 s old: no finding.
     """
     rule = history.retention
+    if rule is None:
+        return KernelResult(no_witnesses(), count=0, judged=0)
     starts = history.observations
     rows = np.flatnonzero(np.isin(starts["kind"], _STARTS) & (starts["value"] > 0))
-    if rule is None or not len(rows):
+    if not len(rows):
         return KernelResult(no_witnesses(), count=0, judged=0)
     rows = rows[np.argsort(starts["time_ns"][rows], kind="stable")]
     rows, _ = of_lives(history, rows)

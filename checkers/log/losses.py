@@ -183,6 +183,8 @@ def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tup
     judged = int(np.count_nonzero(ok))
     # Not where it was acknowledged: it may stand elsewhere in the log, and then nothing is lost.
     rows = rows[index.identities.find(index.send_key[rows]) < 0]
+    if not len(rows):
+        return rows, judged, rows
     offset = sends["log_offset"][rows]
     excused = index.beyond.find(index.send_key[rows]) >= 0
     end, sentinel_ns = index.log.end, index.sentinel_ns
@@ -214,6 +216,8 @@ def _lost_proven(
     sends, reads = index.sends, index.reads
     in_log = _in_doubt_in_log(index, by_transaction)
     missing = _reads_missing_from_log(index)
+    if not len(missing):
+        return missing, missing, in_log, 0
     send = index.send_rows(index.keys_of_reads(missing))
     sent = send >= 0
     # Only reads prove these: the send was never recorded, or nobody knows how it ended, or at which offset.
@@ -255,6 +259,8 @@ def _in_doubt_in_log(index: PartitionIndex, by_transaction: np.ndarray) -> int:
 def _reads_missing_from_log(index: PartitionIndex) -> np.ndarray:
     """Returns the rows of `reads` that show a record that was sent here, and that L(p) should have and does not have."""
     unmatched = index.unmatched_reads
+    if not len(unmatched):
+        return unmatched
     key = index.keys_of_reads(unmatched)
     absent = index.concerns_log(unmatched) & (index.identities.find(key) < 0) & (index.beyond.find(key) < 0)
     rows = unmatched[absent]

@@ -184,6 +184,8 @@ class _Readers:
         if not len(newest_ns):
             return _Found()
         rows = reads_before(index, newest_ns, lambda some: self.clock_of(some) == clock)
+        if not len(rows):
+            return _Found()
         at = index.positions_of_reads(rows)
         key = index.keys_of_reads(rows)
         there = index.agrees(at, key) & (key != UNREADABLE)
@@ -198,7 +200,9 @@ class _Readers:
         """Returns the records that were read before they were sent, at offsets where L(p) does not have them."""
         index = self._index
         rows = index.unmatched_reads
-        rows = rows[self._before_its_send(rows)]
+        rows = rows[self._before_its_send(rows)] if len(rows) else rows
+        if not len(rows):
+            return _Found()
         case, nothing = np.full(len(rows), int(RealTimeCase.READ_UNSENT)), np.full(len(rows), -1, dtype=np.intp)
         return _Found(index.reads["log_offset"][rows], index.keys_of_reads(rows), case, rows, nothing)
 

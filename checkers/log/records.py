@@ -180,6 +180,8 @@ def unreported(history: PartitionHistory) -> KernelResult:
     if reason := index.incomplete():
         return KernelResult(no_witnesses(), count=0, judged=len(rows) + failed, incomplete=reason)
     rows = rows[(sends["transaction"][rows] == NONE) & (index.identities.find(index.send_key[rows]) < 0)]
+    if not len(rows):
+        return KernelResult(no_witnesses(), 0, judged=failed)
     # What was completed later may stand behind the sentinel. What never was is MISSING, which is before all times.
     if index.sentinel_ns is not None:
         rows = rows[sends["completed_ns"][rows] < index.sentinel_ns]

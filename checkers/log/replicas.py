@@ -1,13 +1,15 @@
 """These kernels compare the replicas of a partition, and each replica's producer snapshots with its batches."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from prozess.checkers.copies import Copies
 from prozess.checkers.lookup import differs_from_previous, distinct
+from prozess.harness.columns import joined
 from prozess.harness.errors import Contradicted
-from prozess.harness.interfaces.checking import CopyFacts, KernelResult, PartitionHistory
+from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     SnapshotCase,
@@ -78,6 +80,36 @@ def diverged(history: PartitionHistory) -> KernelResult:
     witnesses = join_witnesses(found)
     witnesses = witnesses[np.argsort(witnesses["log_offset"], kind="stable")]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _incomplete(history))
+
+
+def diverged_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `diverged` finds in each of these small partitions."""
+    copies = Copies(histories)
+    low, high = np.full(len(histories), np.iinfo(np.int64).min), np.zeros(len(histories), dtype=np.int64)
+    np.maximum.at(low, copies.owner, copies.log_start)
+    for owner in set(copies.owner.tolist()):
+        high[owner] = _watermark(histories[owner])
+    batches = copies.rows("replicas", _COLUMNS)
+    owner = copies.owner[batches["copy"]]
+    batches = _chosen(batches, (batches["base_offset"] >= low[owner]) & (batches["base_offset"] < high[owner]))
+    batches = _chosen(batches, np.lexsort((batches["base_offset"], batches["copy"])))
+    # Each batch beside that of its number in the first copy of its partition.
+    lengths = np.bincount(batches["copy"], minlength=len(copies.node))
+    begins, first = np.cumsum(lengths) - lengths, np.searchsorted(copies.owner, copies.owner)
+    beside = np.arange(len(batches["copy"])) + (begins[first] - begins)[batches["copy"]]
+    odd = set(copies.owner[lengths != lengths[first]].tolist())
+    beside = np.minimum(beside, max(0, len(beside) - 1))  # of copies that are longer: those are odd already
+    unlike = np.zeros(len(beside), dtype=bool)
+    for name in _COLUMNS:
+        unlike |= batches[name] != batches[name][beside]
+    odd.update(copies.owner[batches["copy"][unlike]].tolist())
+    judged = copies.count(batches["copy"])
+    return [
+        diverged(one)
+        if i in odd or len(one.assignment) < 2
+        else KernelResult(no_witnesses(), 0, judged[i], _incomplete(one))
+        for i, one in enumerate(histories)
+    ]
 
 
 def _incomplete(history: PartitionHistory) -> str | None:
@@ -273,6 +305,10 @@ _COMPARED = (
     ("transaction_offset", SnapshotCase.TRANSACTION),
     ("timestamp_ms", SnapshotCase.TIMESTAMP),
 )
+_BATCH = (
+    *("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "attributes", "max_timestamp_ms"),
+)
+_SNAPSHOT = ("snapshot_offset", "producer_id", *(name for name, _ in _COMPARED))
 Columns = Mapping[str, np.ndarray]
 
 
@@ -298,13 +334,29 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0)
     found, judged = list[np.ndarray](), 0
     for node, copy in sorted(history.copies.items()):
-        pairs = _compare_snapshot(history, node, copy)
-        judged += len(pairs["case"])
-        if len(pairs["case"]):
-            chosen = {name: values[pairs["case"] > 0] for name, values in pairs.items()}
+        pairs = _compare_snapshots(Copies([replace(history, copies={node: copy})]))
+        judged += len(pairs["copy"])
+        if (pairs["case"] > 0).any():
+            chosen = {name: values[pairs["case"] > 0] for name, values in pairs.items() if name != "copy"}
             found.append(_snapshot_witnesses(history, node, chosen))
     witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _snapshots_incomplete(history))
+
+
+def snapshot_conflict_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `snapshot_conflict` finds in each of these small partitions."""
+    copies = Copies(histories)
+    pairs = _compare_snapshots(copies)
+    judged, odd = copies.count(pairs["copy"]), copies.count(pairs["copy"][pairs["case"] > 0])
+    seen, owner = joined([one.observations for one in histories], ("kind",))
+    for i in owner[seen["kind"] == ObservationKind.REPLICA_SNAPSHOT_DAMAGED].tolist():
+        odd[i] += 1
+    return [
+        snapshot_conflict(one)
+        if odd[i] or one.compacted
+        else KernelResult(no_witnesses(), 0, judged[i], unread_copies(one))
+        for i, one in enumerate(histories)
+    ]
 
 
 def _snapshots_incomplete(history: PartitionHistory) -> str | None:
@@ -322,34 +374,44 @@ def _offsets(history: PartitionHistory, kind: ObservationKind) -> Iterator[tuple
     return zip(seen["value"][rows].tolist(), seen["node"][rows].tolist(), strict=True)
 
 
-def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> dict[str, np.ndarray]:
-    """Returns every pair of a snapshot and a producer that the snapshot or the batches know: arrays of one length.
-    `case` is 0 where the two agree."""
-    entries = {name: history.snapshots[name] for name in history.snapshots}
-    below = entries["snapshot_offset"] <= copy.log_end
-    mine = np.flatnonzero((entries["node"] == node) & (entries["step"] == NONE) & below)
-    entries = {name: values[mine] for name, values in entries.items()}
-    noted = _offsets(history, ObservationKind.REPLICA_SNAPSHOT)
-    offsets = np.array(sorted(o for o, n in noted if n == node and o <= copy.log_end), dtype=np.int64)
-    if not len(offsets) and not len(mine):
-        return {"case": np.empty(0, dtype=np.int32)}
-    if not np.isin(entries["snapshot_offset"], offsets).all():
+def _compare_snapshots(copies: Copies) -> dict[str, np.ndarray]:
+    """Returns every pair of a snapshot and a producer that the snapshot or the batches of its copy know: arrays of one
+    length, in the order (copy, producer, offset). `case` is 0 where the two agree."""
+    entries, noted = copies.rows("snapshots", _SNAPSHOT), copies.rows("observations", ("kind", "value"))
+    entries = _chosen(entries, entries["snapshot_offset"] <= copies.log_end[entries["copy"]])
+    chosen = (noted["kind"] == ObservationKind.REPLICA_SNAPSHOT.value) & (
+        noted["value"] <= copies.log_end[noted["copy"]]
+    )
+    noted = _chosen(noted, chosen)
+    if not len(noted["copy"]) and not len(entries["copy"]):
+        return {"copy": _NOTHING, "case": _NOTHING}
+    # Each snapshot and each producer of a copy has a number, in the order (copy, offset) and (copy, producer).
+    count = len(noted["copy"])
+    number, of_copy, offsets = _numbered((noted["copy"], entries["copy"]), (noted["value"], entries["snapshot_offset"]))
+    if len(strange := np.setdiff1d(number[count:], number[:count])):
+        node = copies.node[of_copy[strange[0]]]
         raise Contradicted(f"node {node} has entries of a producer snapshot that it does not have")
-    states = _states(history.replicas, node, copy.log_start)
-    producers = distinct(np.concatenate([states.producer, entries["producer_id"]]))
-    # Every pair there could be, in the order (producer, offset): a key of its own for each.
-    key = np.arange(len(producers) * len(offsets))
-    # Example: producers 7 and 9, snapshots of 10 and 20. The keys 0 1 2 3 are (7, 10), (7, 20), (9, 10), (9, 20).
-    rank, of = key // max(1, len(offsets)), key % max(1, len(offsets))
-    here = states.at(producers[rank], offsets[of])
-    there = np.full(len(key), -1, dtype=np.intp)
-    slot = np.searchsorted(producers, entries["producer_id"]) * len(offsets)
-    assert len(slot) == len(mine), "each entry of a snapshot has its producer"
-    there[slot + np.searchsorted(offsets, entries["snapshot_offset"])] = np.arange(len(mine))
+    snapshot, first = number[count:], np.searchsorted(of_copy, np.arange(len(copies.node) + 1))
+    batches = copies.rows("replicas", _BATCH)
+    kept = (batches["producer_id"] >= 0) & (batches["last_offset"] >= copies.log_start[batches["copy"]])
+    batches, count = _chosen(batches, kept), int(np.count_nonzero(kept))
+    ids = (batches["producer_id"], entries["producer_id"])
+    producer, owner, _ = _numbered((batches["copy"], entries["copy"]), ids)
+    states = _states(batches, producer[:count])
+    # Every pair there could be: each producer with each snapshot of its copy.
+    # Example: producers 7 and 9, snapshots of 10 and 20. The pairs are (7, 10), (7, 20), (9, 10), (9, 20).
+    lengths = np.diff(first)[owner]
+    rank, begins = np.repeat(np.arange(len(owner)), lengths), np.cumsum(lengths) - lengths
+    of = np.arange(len(rank)) + (first[owner] - begins)[rank]
+    here = states.at(rank, offsets[of])
+    there = np.full(len(rank), -1, dtype=np.intp)
+    assert len(snapshot) == len(producer) - count, "each entry of a snapshot has its producer"
+    there[begins[producer[count:]] + snapshot - first[entries["copy"]]] = np.arange(len(snapshot))
     known = np.flatnonzero((here >= 0) | (there >= 0))
-    case = _cases(states, entries, here[known], there[known], log_start=copy.log_start)
+    copy = owner[rank[known]]
     return {
-        "case": case,
+        "copy": copy,
+        "case": _cases(states, entries, here[known], there[known], copies.log_start[copy]),
         "log_offset": offsets[of[known]],
         "other_offset": _or_none(states.columns["end"], here[known]),
         "sequence": _or_none(entries["last_sequence"], there[known]),
@@ -357,9 +419,28 @@ def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> 
     }
 
 
-def _cases(states: "_States", entries: Columns, here: np.ndarray, there: np.ndarray, *, log_start: int) -> np.ndarray:
+def _chosen(columns: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def _numbered(
+    copies: tuple[np.ndarray, np.ndarray], values: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers the different pairs of a copy and a value, ascending: the number of each pair, and of each number its copy and
+    its value. Example: (0, 7), (1, 7), (0, 7) have the numbers 0 1 0."""
+    copy, value = np.concatenate(copies), np.concatenate(values)
+    order = np.lexsort((value, copy))
+    new = differs_from_previous(copy[order]) | differs_from_previous(value[order])
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(new) - 1
+    return number, copy[order[new]], value[order[new]]
+
+
+def _cases(
+    states: "_States", entries: Columns, here: np.ndarray, there: np.ndarray, log_start: np.ndarray
+) -> np.ndarray:
     """Returns int32[k]: the SnapshotCase of each pair, 0 where the two agree or nothing can be stated. `here` and `there`
-    are rows of both, -1 for none."""
+    are rows of both, -1 for none; `log_start` is that of its copy."""
     assert len(here) == len(there), "pairs"
     case = np.zeros(len(here), dtype=np.int32)
     case[there < 0] = SnapshotCase.UNKNOWN_THERE
@@ -369,10 +450,10 @@ def _cases(states: "_States", entries: Columns, here: np.ndarray, there: np.ndar
     both = np.flatnonzero((here >= 0) & (there >= 0))
     for name, what in _COMPARED:
         differ = states.columns[name][here[both]] != entries[name][there[both]]
-        if what is SnapshotCase.LAST_BATCH and log_start:
-            differ &= states.columns["last_batch_known"][here[both]] > 0
-        if what is SnapshotCase.TRANSACTION and log_start:
-            differ &= states.columns["transaction_known"][here[both]] > 0
+        if what is SnapshotCase.LAST_BATCH:
+            differ &= (states.columns["last_batch_known"][here[both]] > 0) | (log_start[both] == 0)
+        if what is SnapshotCase.TRANSACTION:
+            differ &= (states.columns["transaction_known"][here[both]] > 0) | (log_start[both] == 0)
         case[both[differ & (case[both] == 0)]] = what
     return case
 
@@ -382,6 +463,7 @@ class _States:
     """The state of a producer after each of its batches, ascending by (producer, offset)."""
 
     producer: np.ndarray
+    """The number of the producer of a copy."""
     base_offset: np.ndarray
     columns: Columns
     """The columns of `snapshots`, and `end`, the last offset of the batch. `last_batch_known` and `transaction_known`
@@ -410,13 +492,11 @@ class _States:
         return np.asarray(np.where((found >= 0) & (self.producer[found] == producer), found, -1))
 
 
-def _states(replicas: Columns, node: int, log_start: int) -> _States:
-    rows = np.flatnonzero((replicas["node"] == node) & (replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
-    rows = rows[replicas["last_offset"][rows] >= log_start]
-    rows = rows[np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows]))]
-    batch = {name: replicas[name][rows] for name in replicas}
+def _states(batches: Columns, producer: np.ndarray) -> _States:
+    rows = np.lexsort((batches["base_offset"], producer))
+    batch, producer = _chosen(batches, rows), producer[rows]
     count, slot = len(rows), np.arange(len(rows))
-    first = differs_from_previous(batch["producer_id"])
+    first = differs_from_previous(producer)
     # Each line below is a running maximum of indices: it carries the latest index of some kind on to the rows behind it.
     # Example: batches of two producers, [a a b b b], `first` is T F T F F, and `begins` is 0 0 2 2 2.
     begins = np.maximum.accumulate(np.where(first, slot, 0))
@@ -449,7 +529,7 @@ def _states(replicas: Columns, node: int, log_start: int) -> _States:
         "last_batch_known": has_last | (under > begins),
         "transaction_known": marked,
     }
-    return _States(batch["producer_id"], batch["base_offset"], columns)
+    return _States(producer, batch["base_offset"], columns)
 
 
 def _or_none(values: np.ndarray, slot: np.ndarray) -> np.ndarray:

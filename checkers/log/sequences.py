@@ -1,10 +1,12 @@
 """This kernel checks that the batches of each idempotent producer follow one another by their sequence numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from prozess.checkers.batches import CONTROL
+from prozess.checkers.copies import Copies
 from prozess.checkers.log.replicas import unread_copies
 from prozess.checkers.lookup import differs_from_previous
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
@@ -17,6 +19,7 @@ _AHEAD = _NUMBERS // 2
 _FEW = 16_384
 """Up to so many batches of copies are looked at together: of a small partition a call costs more than its rows. In a large
 one each copy is looked at by itself, so that memory is that of one."""
+_COLUMNS = (*("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "attributes", "read_ns"),)
 Columns = Mapping[str, np.ndarray]
 
 
@@ -41,14 +44,15 @@ def out_of_sequence(history: PartitionHistory) -> KernelResult:
     """
     if history.compacted:
         return KernelResult(no_witnesses(), count=0, judged=0)
-    starts = {node: copy.log_start for node, copy in sorted(history.copies.items())}
-    if not starts:
+    if not history.copies:
         return KernelResult(no_witnesses(), 0, 0, unread_copies(history))
-    together = [starts] if len(history.replicas["node"]) <= _FEW else [{node: start} for node, start in starts.items()]
+    nodes = sorted(history.copies)
+    together = [nodes] if len(history.replicas["node"]) <= _FEW else [[node] for node in nodes]
     found, judged = list[Columns](), 0
     for some in together:
-        pairs = _pairs(history.replicas, some)
+        pairs = _pairs(Copies([replace(history, copies={node: history.copies[node] for node in some})]))
         judged += len(pairs["case"])
+        pairs["reader"] = np.array(some)[pairs.pop("copy")]
         found.append({name: values[pairs["case"] > 0] for name, values in pairs.items()})
     if not any(len(one["case"]) for one in found):
         return KernelResult(no_witnesses(), 0, judged, unread_copies(history))
@@ -66,22 +70,30 @@ def out_of_sequence(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(min(count, WITNESSES_MAX), witnesses), count, judged, unread_copies(history))
 
 
-def _pairs(replicas: Columns, log_starts: Mapping[int, int]) -> dict[str, np.ndarray]:
-    """Returns every batch of a copy that follows another one of its producer there. `case` is 0 where it does so in sequence.
+def out_of_sequence_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `out_of_sequence` finds in each of these small partitions."""
+    copies = Copies(histories)
+    pairs = _pairs(copies)
+    judged, found = copies.count(pairs["copy"]), copies.count(pairs["copy"][pairs["case"] > 0])
+    return [
+        out_of_sequence(one)
+        if found[i] or one.compacted
+        else KernelResult(no_witnesses(), 0, judged[i], unread_copies(one))
+        for i, one in enumerate(histories)
+    ]
 
-    `log_starts`: node → where its copy begins; copies of other nodes are left out."""
-    rows = np.flatnonzero((replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
-    node = replicas["node"][rows]
-    starts = np.full(len(rows), np.iinfo(np.int64).max)
-    for owner, log_start in log_starts.items():
-        starts[node == owner] = log_start
-    kept = replicas["last_offset"][rows] >= starts
-    rows, node = rows[kept], node[kept]
+
+def _pairs(copies: Copies) -> dict[str, np.ndarray]:
+    """Returns every batch of a copy that follows another one of its producer there. `case` is 0 where it does so in
+    sequence."""
+    replicas = copies.rows("replicas", _COLUMNS)
+    copy = replicas["copy"]
+    rows = np.flatnonzero((replicas["producer_id"] >= 0) & (replicas["last_offset"] >= copies.log_start[copy]))
     # All batches of one producer in one copy after another, each in the order of the log.
-    order = np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows], node))
-    rows, node = rows[order], node[order]
+    rows = rows[np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows], copy[rows]))]
+    copy = copy[rows]
     producer, epoch = replicas["producer_id"][rows], replicas["producer_epoch"][rows]
-    new = differs_from_previous(producer) | differs_from_previous(node)
+    new = differs_from_previous(producer) | differs_from_previous(copy)
     control = (replicas["attributes"][rows] & CONTROL) != 0
     slot = np.arange(len(rows))
     # A running maximum of indices carries the latest one on: where the producer of each row begins, and below, its last
@@ -115,7 +127,7 @@ def _pairs(replicas: Columns, log_starts: Mapping[int, int]) -> dict[str, np.nda
         "sequence": base,
         "other_sequence": np.where(case == SequenceCase.OLD_EPOCH, NONE, wanted),
         "other_offset": np.where(follows, replicas["last_offset"][other], NONE),
-        "reader": node[chosen],
+        "copy": copy[chosen],
         "end_ns": replicas["read_ns"][one],
     }
 

@@ -69,15 +69,13 @@ def mistimed(history: PartitionHistory) -> KernelResult:
 def _answers(history: PartitionHistory) -> Mapping[str, np.ndarray]:
     """Returns each look-up: when which broker was asked for which time, and what it found. A look-up is two rows."""
     seen = history.observations
-    order = np.lexsort((seen["kind"], seen["time_ns"], seen["node"]))
-    rows = order[np.isin(seen["kind"][order], (ObservationKind.TIME_ASKED, ObservationKind.TIME_FOUND))]
-    wanted = rows[:-1][
-        (seen["kind"][rows[:-1]] == ObservationKind.TIME_ASKED)
-        & (seen["kind"][rows[1:]] == ObservationKind.TIME_FOUND)
-        & (seen["time_ns"][rows[1:]] == seen["time_ns"][rows[:-1]])
-        & (seen["node"][rows[1:]] == seen["node"][rows[:-1]])
-    ]
-    found = rows[1:][np.isin(rows[:-1], wanted)]
+    asked, answered = (seen["kind"] == one.value for one in (ObservationKind.TIME_ASKED, ObservationKind.TIME_FOUND))
+    rows = np.flatnonzero(asked | answered)
+    rows = rows[np.lexsort((seen["kind"][rows], seen["time_ns"][rows], seen["node"][rows]))]
+    wanted, found = rows[:-1], rows[1:]
+    pair = asked[wanted] & answered[found]
+    pair &= (seen["time_ns"][found] == seen["time_ns"][wanted]) & (seen["node"][found] == seen["node"][wanted])
+    wanted, found = wanted[pair], found[pair]
     return {
         "time_ns": seen["time_ns"][wanted],
         "node": seen["node"][wanted],
@@ -91,7 +89,7 @@ def _watermarks(history: PartitionHistory, asked: Mapping[str, np.ndarray]) -> n
     loop runs over brokers."""
     seen, reached = history.observations, np.full(len(asked["node"]), NONE, dtype=np.int64)
     for node in np.unique(asked["node"]).tolist():
-        rows = np.flatnonzero((seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] == node))
+        rows = np.flatnonzero((seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK.value) & (seen["node"] == node))
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         mine = np.flatnonzero(asked["node"] == node)
         known = np.searchsorted(seen["time_ns"][rows], asked["time_ns"][mine], side="right")

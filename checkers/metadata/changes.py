@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prozess.checkers.log.leadership import broker_truth, ground_truth
-from prozess.checkers.lookup import differs_from_next, differs_from_previous
+from prozess.checkers.lookup import differs_from_previous
 from prozess.checkers.progress.leaders import MASK_BITS
 from prozess.harness.columns import once
 from prozess.harness.interfaces.witnesses import TransitionCase
@@ -74,8 +74,11 @@ def has(mask: NDArray[np.int64], broker: NDArray[np.int64]) -> NDArray[np.bool_]
     return np.asarray((broker >= 0) & (mask >> np.maximum(broker, 0) & 1 == 1))
 
 
-def changes_of(table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray]) -> PartitionChanges:
-    """Returns the changes of one partition by its rows of `metadata`; `brokers`: the rows that name no partition.
+def changes_of(
+    table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray], owner: np.ndarray | None = None
+) -> PartitionChanges:
+    """Returns the changes of one partition by its rows of `metadata`; `brokers`: the rows that name no partition. `owner`:
+    the rows are of several partitions, which are numbered.
 
     Example: rows of leaders 1, 1, 2 of a topic, and 3 of the next topic of its name, are four changes. The first and the
     last follow from nothing."""
@@ -83,9 +86,11 @@ def changes_of(table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray
     fences = once(brokers, _Fences, lambda: _Fences.of(brokers))
     time_ns = fences.instants(table["log_position"][rows], table["time_ns"][rows])
     life = (table["topic_id_high"][rows], table["topic_id_low"][rows])
-    order = np.lexsort((np.arange(len(rows)), life[1], life[0]))
+    owner = np.zeros(len(rows), dtype=np.int64) if owner is None else owner[rows]
+    order = np.lexsort((life[1], life[0], owner))
     rows, time_ns = rows[order], time_ns[order]
     begins = differs_from_previous(life[0][order]) | differs_from_previous(life[1][order])
+    begins |= differs_from_previous(owner[order])
     state = PartitionStates(
         table["leader"][rows].astype(np.int64),
         table["leader_epoch"][rows].astype(np.int64),
@@ -96,7 +101,7 @@ def changes_of(table: Mapping[str, np.ndarray], brokers: Mapping[str, np.ndarray
         table["kind"][rows] == MetadataKind.DELETED.value,
     )
     previous = np.arange(len(rows)) - ~begins
-    last = differs_from_next(life[0][order]) | differs_from_next(life[1][order])
+    last = np.append(begins[1:], True)[: len(rows)]
     until_ns = np.where(last, _FOREVER, np.roll(time_ns, -1))
     return PartitionChanges(
         rows=rows,

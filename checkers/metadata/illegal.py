@@ -1,11 +1,13 @@
 """This kernel holds each change of a partition in the controllers' log against the rules of the KIPs."""
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 
 from prozess.checkers.metadata import kip_101, kip_497, kip_516, kip_631, kip_704, kip_841, kip_966
 from prozess.checkers.metadata.changes import changes_of
-from prozess.harness.columns import empty_rows
-from prozess.harness.interfaces.checking import CellHistory, KernelResult
+from prozess.harness.columns import empty_rows, joined
+from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses
 from prozess.harness.schema import METADATA
 
@@ -26,10 +28,11 @@ def illegal_transition(history: CellHistory) -> KernelResult:
     Witness: the record at `log_offset` of the controllers' log, of `begin_ns`: `reader` leads in epoch `sequence`; before,
     `other_client` led in epoch `other_sequence`. O(n log n) for n changes, times brokers of the cluster.
     """
-    found, judged, reasons = list[np.ndarray](), 0, list[str]()
     brokers = history.tables.get("metadata", empty_rows(METADATA))
-    for number, partition in history.partitions.items():
-        table = partition.metadata
+    odd, judged = _not_legal(history.partitions, brokers)
+    found, reasons = list[np.ndarray](), list[str]()
+    for number in odd:
+        table = history.partitions[number].metadata
         changes = changes_of(table, brokers)
         judged += len(changes.rows)
         if not len(changes.rows):
@@ -49,3 +52,24 @@ def illegal_transition(history: CellHistory) -> KernelResult:
             found.append(make_witnesses(len(bad), columns))
     witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
+
+
+def _not_legal(
+    partitions: Mapping[int, PartitionHistory], brokers: Mapping[str, np.ndarray]
+) -> tuple[Collection[int], int]:
+    """Returns the partitions that must be looked at one by one, and how many changes the others have, all of them legal."""
+    if len(partitions) == 1:
+        return partitions.keys(), 0
+    numbers = np.array(list(partitions))
+    table, owner = joined([one.metadata for one in partitions.values()], METADATA.column_names)
+    changes = changes_of(table, brokers, owner)
+    owner = owner[changes.rows]
+    if not np.array_equal(changes.time_ns, table["time_ns"][changes.rows]):
+        return (
+            partitions.keys(),
+            0,
+        )  # clocks go back in the log: times of one partition would depend on the rows of others
+    odd = np.bincount(owner, minlength=len(numbers)) == 0
+    for rule in RULES:
+        odd[owner[rule.forbids(changes)]] = True
+    return numbers[odd].tolist(), int(np.count_nonzero(~odd[owner]))

@@ -1,12 +1,13 @@
 """This kernel checks that a producer with something to send sends: one of its records is acknowledged, now and then."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.lookup import distinct
 from prozess.checkers.progress.awake import BEAT_GAP_NS, Span, asked_of, longest_awake, while_asked
-from prozess.harness.columns import once
+from prozess.harness.columns import joined, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
@@ -44,17 +45,21 @@ def waits_of(sends: Columns, bound_ns: int) -> SendWaits:
     took the bound, so that nearly none of a large partition is kept.
     """
     alone = sends["transaction"] == NONE
-    acknowledged = alone & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
-    assert bound_ns > 0, bound_ns
-    took_ns = sends["completed_ns"] - sends["invoked_ns"]  # of what never ended it overflows, and is not looked at
-    least_ns = np.where(acknowledged, bound_ns, LONG_NS)
-    waiting = np.flatnonzero(alone & ((sends["completed_ns"] == MISSING) | (took_ns >= least_ns)))
-    rows = np.flatnonzero(acknowledged)
+    waiting = _waiting(sends, alone, bound_ns)
+    rows = np.flatnonzero(alone & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING))
     return SendWaits(
         np.unique(sends["client"][alone]),
         _busy(sends["client"][rows], sends["completed_ns"][rows], sends["completed_ns"][rows], bound_ns),
         {name: sends[name][waiting] for name in ("client", "sequence", "invoked_ns", "completed_ns")},
     )
+
+
+def _waiting(sends: Columns, alone: np.ndarray, bound_ns: int) -> np.ndarray:
+    acknowledged = (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
+    assert bound_ns > 0, bound_ns
+    took_ns = sends["completed_ns"] - sends["invoked_ns"]  # of what never ended it overflows, and is not looked at
+    least_ns = np.where(acknowledged, bound_ns, LONG_NS)
+    return np.flatnonzero(alone & ((sends["completed_ns"] == MISSING) | (took_ns >= least_ns)))
 
 
 def join_waits(parts: Sequence[SendWaits], bound_ns: int) -> SendWaits:
@@ -109,14 +114,26 @@ def stuck(history: CellHistory) -> KernelResult:
     where sends waited; loops run over waits of the bound: normally none.
     """
     bound_ns = history.bounds.acknowledgement_ns
-    parts = [
-        stuck_in(history, number, waits_of(partition.sends, bound_ns))
-        for number, partition in history.partitions.items()
-    ]
+    waited, judged = _waited(history)
+    parts = [stuck_in(history, number, waits_of(history.partitions[number].sends, bound_ns)) for number in waited]
     witnesses = join_witnesses(part.witnesses for part in parts)
     return KernelResult(
-        witnesses[:WITNESSES_MAX], sum(part.count for part in parts), sum(part.judged for part in parts)
+        witnesses[:WITNESSES_MAX], sum(part.count for part in parts), judged + sum(part.judged for part in parts)
     )
+
+
+def _waited(history: CellHistory) -> tuple[Collection[int], int]:
+    """Returns the partitions to which a send waited, and how many producers are judged in the others, once in each."""
+    numbers = np.array(list(history.partitions))
+    if len(numbers) == 1:
+        return history.partitions.keys(), 0
+    names = ("client", "transaction", "outcome", "invoked_ns", "completed_ns")
+    sends, owner = joined([one.sends for one in history.partitions.values()], names)
+    alone = sends["transaction"] == NONE
+    waited = np.zeros(len(numbers), dtype=bool)
+    waited[owner[_waiting(sends, alone, history.bounds.acknowledgement_ns)]] = True
+    rows = np.flatnonzero(alone & ~waited[owner] & np.isin(sends["client"], list(_lives(history))))
+    return numbers[waited].tolist(), len(distinct(owner[rows] << 32 | sends["client"][rows]))
 
 
 def stuck_in(history: CellHistory, partition: int, waits: SendWaits) -> KernelResult:

@@ -1,14 +1,14 @@
 """This kernel checks that a partition has a leader within reach, as long as another replica could lead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from prozess.checkers.log.leadership import broker_truth, ground_truth
-from prozess.checkers.lookup import distinct
+from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.checkers.progress.awake import BEAT_GAP_NS
-from prozess.harness.columns import empty_rows, once
+from prozess.harness.columns import empty_rows, joined, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
@@ -20,6 +20,7 @@ from prozess.harness.schema import HEARTBEATS, METADATA, NONE, MetadataKind
 
 MASK_BITS = 63
 Span = tuple[int, int]
+_NAMED = ("leader", "kind", "source", "time_ns", "log_position")
 
 
 def leaderless(history: CellHistory) -> KernelResult:
@@ -39,8 +40,10 @@ def leaderless(history: CellHistory) -> KernelResult:
     table, bound = history.tables.get("metadata", empty_rows(METADATA)), history.bounds.new_leader_ns
     hearts = history.tables.get("heartbeats", empty_rows(HEARTBEATS))
     beats, still = once(hearts, leaderless, lambda: _beats_and_gaps(hearts["time_ns"]))
-    found, judged, reasons = list[np.ndarray](), 0, list[str]()
-    for number, partition in history.partitions.items():
+    odd, judged = _not_led(history)
+    found, reasons = list[np.ndarray](), list[str]()
+    for number in odd:
+        partition = history.partitions[number]
         rows = ground_truth(partition.metadata)
         if not len(rows):
             reasons.append(f"the controllers' log says nothing about leaders of partition {number}")
@@ -69,6 +72,22 @@ def leaderless(history: CellHistory) -> KernelResult:
                 found.append(make_witnesses(1, columns))
     witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
+
+
+def _not_led(history: CellHistory) -> tuple[Collection[int], int]:
+    """Returns the partitions that must be looked at one by one, and how many reigns the others have, all within reach."""
+    numbers = np.array(list(history.partitions))
+    if len(numbers) == 1:
+        return history.partitions.keys(), 0
+    table, owner = joined([one.metadata for one in history.partitions.values()], _NAMED)
+    rows = ground_truth(table)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    leader, kind, owner = table["leader"][rows], table["kind"][rows], owner[rows]
+    new = differs_from_previous(owner) | differs_from_previous(leader) | differs_from_previous(kind)
+    new &= kind != MetadataKind.DELETED.value
+    odd = np.bincount(owner, minlength=len(numbers)) == 0
+    odd[owner[new & np.isin(leader, [NONE, *history.out])]] = True
+    return numbers[odd].tolist(), int(np.count_nonzero(new & ~odd[owner]))
 
 
 def _beats_and_gaps(time_ns: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:

@@ -358,6 +358,8 @@ def _witnesses(
     index: PartitionIndex, sent: SentRecords, recipients: Sequence[Recipient], chosen: np.ndarray, bound: DeliveryBound
 ) -> np.ndarray:
     """Returns one witness for each of these of the records that are `beyond`, which are late or missing."""
+    if not len(chosen):
+        return no_witnesses()
     slot = sent.beyond[chosen]
     rows, state, given_ns, reader = sent.rows[slot], sent.state[slot], sent.given_ns[slot], sent.reader[chosen]
     last = np.array([slot.clients[-1] if len(slot.clients) else NONE for slot in recipients], dtype=np.int64)
@@ -389,6 +391,25 @@ _ORDINARY = 0b11
 """The facts about a record that was owed, and delivered in time."""
 
 
+def _kinds_counted() -> dict[str, np.ndarray]:
+    """Returns the counts of a window, and for each of the 32 kinds of a record whether it is in that count."""
+    owed, delivered, late, is_open, unmeasured = (np.arange(1 << _FACTS) >> slot & 1 == 1 for slot in range(_FACTS))
+    return {
+        "sent": owed | ~owed,
+        "acknowledged": owed,
+        "delivered": owed & delivered,
+        "late": owed & delivered & late,
+        "missing": owed & ~delivered & ~is_open,
+        "open": owed & is_open,
+        "unmeasured": owed & unmeasured,
+        "unacknowledged": ~owed & delivered,
+    }
+
+
+_COUNTED = _kinds_counted()
+_COUNTS = np.stack(list(_COUNTED.values()), axis=1).astype(np.int64)
+
+
 def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.ndarray]:
     """Returns counts for each window, and latencies in bins. A window in which nothing was sent has no row."""
     if not len(sent.rows):
@@ -418,19 +439,8 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
         # Example: a record of window 0 was late. One less is ordinary there, and one more is owed, delivered and late: 0b111.
         np.subtract.at(of_kind[:, _ORDINARY], its_window, 1)
         np.add.at(of_kind, (its_window, _kind(sent, bound, odd_rows)), 1)
-    # For each of the 32 kinds: is this fact one of its bits? A count is then the sum over the kinds that it is about.
-    owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> slot & 1 == 1 for slot in range(_FACTS))
-    counted = {
-        "sent": np.ones(kinds, dtype=bool),
-        "acknowledged": owed,
-        "delivered": owed & delivered,
-        "late": owed & delivered & late,
-        "missing": owed & ~delivered & ~is_open,
-        "open": owed & is_open,
-        "unmeasured": owed & unmeasured,
-        "unacknowledged": ~owed & delivered,
-    }
-    counts = {name: of_kind[:, chosen].sum(axis=1) for name, chosen in counted.items()}
+    # A count is the sum over the kinds that it is about.
+    counts = dict(zip(_COUNTED, (of_kind @ _COUNTS).T, strict=True))
     latency_ns, slot = sent.given_ns - invoked_ns, np.repeat(window, lengths)
     if len(odd_rows):
         # Latencies are of records that were owed and came, late ones included. Stretches are counted anew among those.

@@ -61,6 +61,8 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
     concerned = index.concerns_log(rows)
     judged -= int(np.count_nonzero(~concerned))
     rows = rows[concerned]
+    if not len(rows):
+        return KernelResult(no_witnesses(), count=0, judged=judged)
     position = index.positions_of_reads(rows)
     replaced = position >= 0
     if index.unreadable_positions:  # what stands there cannot be distinguished from what was read

@@ -21,6 +21,7 @@ from prozess.harness.interfaces.checking import (
     CellKernel,
     Finding,
     Kernel,
+    KernelResult,
     PartitionHistory,
     PartitionPartRows,
 )
@@ -105,7 +106,7 @@ class Source:
             one,
             PartitionRows(files["sends"], partition),
             PartitionRows(files["reads"], partition),
-            None if cell is None else partial(history.cell_history, cell.cell, only=one),
+            None if cell is None else partial(history.cell_history, cell.cell, only=[one]),
             None if cell is None else PartitionRows(files["processed"], partition),
         )
 
@@ -272,6 +273,9 @@ class PartitionChecker:
     finds the same in what is left of a partition as in the whole. None: it is given every partition whole."""
     fact: bool = False
     """Its findings are counted and shown, and no guarantee judges them."""
+    side_by_side: Callable[[Sequence[PartitionHistory]], Sequence[KernelResult]] | None = None
+    """Returns what the kernel finds in each of these small partitions: one call for all costs hardly more than one for one.
+    None: the kernel is given one at a time."""
 
     @property
     def in_pieces(self) -> bool:
@@ -333,6 +337,12 @@ class CellChecker:
     def is_cut(self, cell: Cell, known: Known) -> bool:
         """Returns whether the kernel is given the partitions one by one, if this is known of all of them."""
         return self.may_be_cut(cell) is not None and (self.knows is None or self.knows.name in known)
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Returns whether what the kernel finds in several partitions is what it finds in each, in their order."""
+        sharing = self.by_partition
+        return self.knows is None and sharing is not None and not (sharing.by_case or sharing.judges_cell)
 
     def looks_at_rows(self, known: Known) -> bool:
         """Returns whether the kernel looks at sends and reads of a whole cell, if this is known of it."""

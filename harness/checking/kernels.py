@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,8 @@ where each round of looks at partitions costs a tenth of a second or two, howeve
 SMALL_ROWS, FEW_ROWS = 1 << 14, 1 << 12
 """Up to so many rows it does not matter when a unit begins; up to so many it costs about a millisecond, however few they
 are."""
+TOGETHER, TOGETHER_ROWS = 256, 1 << 16
+"""How many small partitions are checked side by side at most, and with how many rows."""
 
 
 def in_order(findings: Iterable[Finding], checkers: CheckerSet, cells: Sequence[Cell]) -> list[Finding]:
@@ -269,7 +271,7 @@ def check_unit(history: History, unit: Unit, checkers: CheckerSet) -> list[Findi
         found += unit.remainder.check_cell(Source.of(history, one.partition), sorted(small))
         chosen = {name: checker for name, checker in chosen.items() if name not in small}
     if cell is not None and chosen:
-        found += check_cell(history.cell_history(cell.cell, only=one, known=unit.known), chosen)
+        found += check_cell(history.cell_history(cell.cell, only=[one], known=unit.known), chosen)
     return found
 
 
@@ -320,9 +322,9 @@ def _cell_with(
 ) -> CellHistory:
     """Returns a cell with one partition, or with a part of it."""
     if part is None:
-        return history.cell_history(cell, only=one, known=known)
+        return history.cell_history(cell, only=[one], known=known)
     few, rows = part.of(Source.of(history, one.partition))
-    return replace(history.cell_history(cell, only=few, known=known), part=rows)
+    return replace(history.cell_history(cell, only=[few], known=known), part=rows)
 
 
 def _check_alone(history: History, unit: Unit, one: PartitionHistory, checkers: CheckerSet) -> list[Finding]:
@@ -520,8 +522,59 @@ def _checked_by_helpers(
 
 
 def check_units(history: History, checkers: CheckerSet, units: Sequence[Unit]) -> list[Finding]:
-    """Returns what the checkers find in these units, one after the other."""
-    return [finding for unit in units for finding in check_unit(history, unit, checkers)]
+    """Returns what the checkers find in these units, one after the other, and in small partitions of a cell side by side."""
+    found = []
+    for some in side_by_side(history, units):
+        found += check_unit(history, some[0], checkers) if len(some) == 1 else _check_small(history, some, checkers)
+    return found
+
+
+def side_by_side(history: History, units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+    """Yields these units one by one, and small partitions of one cell together while they have up to TOGETHER_ROWS."""
+    its_cell: Cell | None = None
+    some, rows = list[Unit](), 0
+    for unit in units:
+        cell = None if unit.partition is None else history.cell_of(unit.partition)
+        small = cell is not None and unit.rows <= FEW_ROWS and not (unit.looked_at or unit.remainder or unit.part)
+        # One behind the other: what is found in them stands together among what is found in their cell.
+        follows = small and some and cell is its_cell and unit.partition == (some[-1].partition or 0) + 1
+        if some and (not follows or rows + unit.rows > TOGETHER_ROWS or len(some) == TOGETHER):
+            yield some
+            some, rows = [], 0
+        if small:
+            some, rows, its_cell = [*some, unit], rows + unit.rows, cell
+        else:
+            yield [unit]
+    if some:
+        yield some
+
+
+def _check_small(history: History, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
+    """Returns what the checkers find in small partitions of one cell. What a kernel cannot do for all of them, or not without
+    a reason, it does for each, as `check_unit` does."""
+    ones = [history.partition_history(unit.partition) for unit in units if unit.partition is not None]
+    cell = history.cell_of(ones[0].partition)
+    assert cell is not None, "small partitions of a cell"
+    together: dict[str, Sequence[KernelResult]] = {}
+    for name, checker in checkers.partition.items():
+        if checker.side_by_side is not None:
+            with suppress(Exception):
+                together[name] = checker.side_by_side(ones)
+    alone = {name: kernel for name, kernel in checkers.kernels.items() if name not in together}
+    found = [
+        Finding(name, one.partition, r) for name, all_ in together.items() for one, r in zip(ones, all_, strict=True)
+    ]
+    found += [finding for one in ones for finding in check_partition(one, alone)]
+    chosen = dict(checkers_of(units[0], cell, checkers))
+    group = history.cell_history(cell.cell, only=ones, known=units[0].known)
+    for name in [name for name, checker in chosen.items() if checker.is_side_by_side]:
+        with suppress(Exception):
+            if (result := chosen[name].kernel(group)).incomplete is None:
+                found.append(Finding(name, min(group.partitions), result))
+                del chosen[name]
+    for one in ones:
+        found += check_cell(history.cell_history(cell.cell, only=[one], known=units[0].known), chosen)
+    return found
 
 
 def unit_checker(run: RunDirectory, checkers: CheckerSet) -> Callable[[Sequence[Unit]], list[Finding]]:

@@ -9,7 +9,7 @@ is missing, or that came later proves nothing any more: `Condition` names it, an
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -162,9 +162,18 @@ def seal_judged(run: RunDirectory) -> None:
     _reseal(run, "judged", _judged(run))
 
 
-def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "history")) -> Condition:
+Stretch = tuple[str, int, int]
+"""Bytes of a table: the name of its file, where they begin, and how many there are."""
+Hashing = Callable[[Sequence[Stretch]], Sequence[str]]
+"""Returns what `digests_of` does, maybe from elsewhere."""
+
+
+def condition_of(
+    run: RunDirectory, parts: Sequence[Part] = ("recorded", "history"), hashing: Hashing | None = None
+) -> Condition:
     """Compares every file of these parts with the manifest. It reads all of them, at the speed of the disk or of
-    SHA-256.
+    SHA-256. `hashing`: hashes the row groups of tables that are clustered by partition, in the place of this process, which
+    reads only what is left of these.
 
     A history that is not in the manifest, because a check was killed while it was made, is no damage: it is made again.
     Either the rows or the history made of them may be removed as a whole: the other one proves as much.
@@ -179,7 +188,7 @@ def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "histor
     wanted = {name: proof for name, proof in manifest.files.items() if proof.part in parts}
     if (spared := _removed_whole(run, manifest)) is not None:
         wanted = {name: proof for name, proof in wanted.items() if not name.startswith(spared)}
-    differing = _compared(run, wanted)
+    differing = _compared(run, wanted, hashing)
     damaged = dict(manifest.damaged) | differing
     there = {"recorded": _recorded(run), "history": _tables(run), "judged": _judged(run)}
     known = {proof.part for proof in manifest.files.values()}
@@ -211,6 +220,30 @@ def _lost(run: RunDirectory, name: str, proof: FileProof, why: str) -> LostRows 
     except OSError:
         return whole
     return LostRows(path.stem, frozenset(damaged), whole=False, why=why)
+
+
+SHARED_BYTES = 2 << 30
+"""From so many bytes of tables on tasks hash them: one process takes some seconds for these."""
+
+
+def is_large(run: RunDirectory) -> bool:
+    """Returns whether the tables are so large, by the manifest, that others should help to hash them."""
+    try:
+        return sum(proof.size for proof in read_manifest(run).files.values() if proof.rest) >= SHARED_BYTES
+    except HistoryUnreadable:
+        return False
+
+
+def digests_of(run: RunDirectory, stretches: Sequence[Stretch]) -> list[str]:
+    """Returns the SHA-256 of each of these stretches; nothing for one that cannot be read."""
+    found = []
+    for name, begin, size in stretches:
+        try:
+            with _opened(run, run.history / name) as file:
+                found.append(_sha256(file, begin, size))
+        except OSError:
+            found.append("")
+    return found
 
 
 def _opened(run: RunDirectory, path: Path) -> pa.NativeFile:
@@ -374,17 +407,31 @@ def _proofs(run: RunDirectory, paths: Iterable[Path]) -> dict[str, FileProof]:
         return {_name(run, path): proof for path, proof in zip(found, pool.map(prove, found), strict=True)}
 
 
-def _compared(run: RunDirectory, wanted: Mapping[str, FileProof]) -> dict[str, str]:
+def _compared(run: RunDirectory, wanted: Mapping[str, FileProof], hashing: Hashing | None = None) -> dict[str, str]:
+    # Row groups and the rest of such a file are all of its bytes.
+    groups = [(name, group) for name, proof in wanted.items() if hashing and proof.rest for group in proof.row_groups]
+    stretches = {(Path(name).name, group.begin, group.size): (name, group.sha256) for name, group in groups}
+    shared = {name for name, _ in groups}
+    found = hashing(list(stretches)) if hashing and stretches else ()
+    differing = {name for (name, sha256), other in zip(stretches.values(), found, strict=True) if sha256 != other}
+
     def wrong(name: str) -> str | None:
         proof, path = wanted[name], run.path / name
         far = run.tables if path.parent == run.history else None
         try:
             if far is None and (size := path.stat().st_size) != proof.size:
                 return f"has {size:,} bytes instead of {proof.size:,}"
-            size, sha256 = _digest(path) if far is None else far.digest(path.name)
-            if size != proof.size:
+            if name in shared:
+                with _opened(run, path) as file:
+                    size = file.size()
+                    whole = size == proof.size and _rest(file, proof.row_groups, size) == proof.rest
+                whole, other = whole and name not in differing, size != proof.size
+            else:
+                size, sha256 = _digest(path) if far is None else far.digest(path.name)
+                whole, other = sha256 == proof.sha256, size != proof.size
+            if other:
                 return f"has {size:,} bytes instead of {proof.size:,}"
-            return None if sha256 == proof.sha256 else "has changed since it was written (its SHA-256 differs)"
+            return None if whole else "has changed since it was written (its SHA-256 differs)"
         except FileNotFoundError:
             return "is missing"
         except OSError as error:

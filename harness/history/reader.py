@@ -240,13 +240,13 @@ class History:
         return file.read(["log_offset", "sender", "client"], near) if near else empty_rows(file.table)
 
     def cell_history(
-        self, cell: int, only: PartitionHistory | None = None, known: Mapping[str, Any] | None = None
+        self, cell: int, only: Sequence[PartitionHistory] = (), known: Mapping[str, Any] | None = None
     ) -> CellHistory:
-        """Returns everything that a kernel over a whole cell may look at. `only` restricts it to one partition, for
+        """Returns everything that a kernel over a whole cell may look at. `only` restricts it to some partitions, for
         kernels that look at one at a time (`prozess.harness.checking.checker.ByPartition`). `known` is that of
         `CellHistory`."""
         planned = self.plan.cells[cell]
-        numbers = planned.partitions if only is None else (only.partition,)
+        numbers = [one.partition for one in only] or planned.partitions
         clients = self._clients_of(cell)
         tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, clients))
         tables["observations"] = self._of_partitions("observations", numbers)
@@ -260,12 +260,10 @@ class History:
         tables["metadata"] = self._of_nodes
         tables["metrics"] = self._quorum
         tables["leader_offsets"] = self._of_partitions("leader_offsets", numbers)
-        assert only is None or self.cell_of(only.partition) is planned, (
-            f"partition {only.partition} is not of cell {cell}"
-        )
+        assert all(self.cell_of(one.partition) is planned for one in only), f"partitions of cell {cell}"
         return CellHistory(
             cell=planned,
-            partitions=self._partitions_of(numbers) if only is None else {only.partition: only},
+            partitions={one.partition: one for one in only} if only else self._partitions_of(numbers),
             tables=tables,
             clients=clients,
             known=known or {},

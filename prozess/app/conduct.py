@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle
+from prozess.app.run.check import CheckOptions, check_run, compare_with_oracle, hashing_of
 from prozess.app.run.judge import judge_run, write_judged_tables
 from prozess.app.run.outside_sandbox import RunResult, follow_run, refuse_plan
 from prozess.app.run.progress import ProgressView
@@ -20,7 +20,7 @@ from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.exit_codes import EXIT_CODES, ExitCode
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
-from prozess.harness.history.manifest import Condition, condition_of, plan_of
+from prozess.harness.history.manifest import WHOLE_HISTORY, Condition, condition_of, is_intact, is_large, plan_of
 from prozess.harness.history.versions import concurrent_runs_note, stamp_versions
 from prozess.harness.plan.plan import Plan
 from prozess.harness.report.reports import report_run
@@ -144,18 +144,32 @@ def recheck(run: RunDirectory, options: RunOptions, *, oracle: bool = False, dec
         refuse_without_spark("The second opinion (--oracle)")
     named = parse_decide(decide)
     seconds = Seconds(SystemClock())
-    condition = seconds.measure("prove", lambda: condition_of(run))
-    refuse_idle(plan_of(run, condition), named)  # before Spark is started for it
+    spark = SparkAhead(options, oracle=oracle)
+    condition = seconds.measure("prove", lambda: _proven(run, options, spark, named))
     import prozess.checkers.registry  # noqa: F401 - it imports every kernel
 
     gc.freeze()  # imported modules stay: the garbage collector need not scan them again and again
     with ProgressView(quiet=options.quiet or options.as_json) as view:
-        spark = SparkAhead(options, oracle=oracle)
         verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)
         if options.out is not None:
             seconds.measure("tables", lambda: write_judged_tables(run, condition))
     _present(run, verdict, options, seconds, condition)
     return int(EXIT_CODES[verdict.verdict])
+
+
+def _proven(run: RunDirectory, options: RunOptions, spark: "SparkAhead", decide: Sequence[str]) -> Condition:
+    """Returns the condition of a run whose plan can be judged. A check by Spark has a large history proven by its tasks."""
+    if options.used_engine == "spark" and is_large(run) and is_intact(run, run.plan):
+        refuse_idle(plan_of(run, WHOLE_HISTORY), decide)  # before Spark is started for it
+        try:
+            hashing = hashing_of(run, spark.session(), options.workers)
+            return condition_of(run, hashing=hashing)
+        except BaseException:
+            spark.stop()
+            raise
+    condition = condition_of(run)
+    refuse_idle(plan_of(run, condition), decide)
+    return condition
 
 
 def heal_runs(path: Path | None, runs: Path, *, trust: bool = False) -> int:

@@ -476,8 +476,8 @@ class Evidence:
         if not len(rows):
             return None
         rows = rows[seen["step"][rows] == NONE]
-        starts = rows[seen["kind"][rows] == ObservationKind.REPLICA_EPOCH_START]
-        ends = rows[seen["kind"][rows] == ObservationKind.REPLICA_LOG_END]
+        starts = rows[seen["kind"][rows] == ObservationKind.REPLICA_EPOCH_START.value]
+        ends = rows[seen["kind"][rows] == ObservationKind.REPLICA_LOG_END.value]
         if not len(starts) or not len(ends):
             return None
         found: dict[int, int] = {2**31: int(seen["value"][ends].max())}
@@ -516,7 +516,9 @@ class Evidence:
         seen, rows = self.observations, self._seen_by_partition.rows_of(partition)
         if not len(rows):
             return seen["time_ns"][:0], seen[what][:0]
-        rows = rows[seen["kind"][rows] == kind]
+        rows = rows[seen["kind"][rows] == kind.value]
+        if not len(rows):
+            return seen["time_ns"][:0], seen[what][:0]
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
 

@@ -9,7 +9,7 @@ from prozess.app.run_options import EngineName
 from prozess.harness.checking.findings import read_findings, write_findings
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.convert import History, LargeTables, ensure_proven_history
-from prozess.harness.history.manifest import Condition, condition_of, naming_unproven
+from prozess.harness.history.manifest import Condition, Hashing, condition_of, is_large, naming_unproven
 from prozess.harness.impact.cost import (
     FaultTime,
     Impact,
@@ -121,6 +121,16 @@ def large_tables(session: "SparkSession | None", workers: int | None = None) -> 
     if workers < WRITTEN_BY_SPARK_WORKERS:
         return None
     return LargeTables(partial(write_clustered, session, workers), WRITTEN_BY_SPARK_ROWS)
+
+
+def hashing_of(run: RunDirectory, session: "SparkSession | None", workers: int) -> Hashing | None:
+    """Returns what has the tables of a large run hashed by tasks of Spark. None: this process does it, faster than a job
+    starts."""
+    if session is None or not is_large(run):
+        return None
+    from prozess.spark_checkers.engine import hash_with_spark
+
+    return partial(hash_with_spark, run=run, workers=workers, session=session)
 
 
 def _impact(history: History, engine: Engine) -> ImpactShown:

@@ -26,6 +26,7 @@ from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import Unit, check_locally
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.history import manifest
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.impact.cost import FaultTime, measure_locally
@@ -38,7 +39,7 @@ from prozess.harness.result_tables import RESULT_TABLES
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
-from prozess.spark_checkers.engine import check_with_spark, collect, measure_with_spark, tasks_of
+from prozess.spark_checkers.engine import check_with_spark, collect, hash_with_spark, measure_with_spark, tasks_of
 from prozess.spark_checkers.session import send_modules, start_session
 
 pytestmark = pytest.mark.spark
@@ -442,6 +443,22 @@ def test_of_a_run_whose_damage_may_concern_everything_a_session_gets_nothing(ses
     for asked in (in_session.findings, in_session.witnesses, partial(in_session.history, table="sends")):
         with pytest.raises(HistoryUnreadable, match=r"is damaged: .*clients\.parquet"):
             asked(session, tmp_path / "run")
+
+
+def test_tasks_prove_a_history_as_this_process_does(session, tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path / "run")
+    generate_history(run.path, rows=20_000, partitions=3, plant="", workloads=["log"], seed=5)
+    hashing = partial(hash_with_spark, run=run, workers=2, session=session)
+    assert condition_of(run, hashing=hashing).whole
+    monkeypatch.setattr(manifest, "SHARED_BYTES", 0)  # as if it were large
+    assert in_session.check(session, run.path).verdict is Verdict.HELD
+    path = run.history / "sends.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    condition = condition_of(run, hashing=hashing)
+    assert condition == condition_of(run)
+    assert condition.bounded
+    assert in_session.check(session, run.path).verdict is Verdict.UNKNOWN
 
 
 def test_what_a_session_is_asked_for_that_is_not_there_is_refused_in_a_sentence(session, run, tmp_path):

@@ -120,6 +120,7 @@ def test_what_is_as_it_must_be_is_taken_by_its_name(offer, group, value):
         ),
         ("prozess.checkers", fact(fact=False), "has fact = False, and nothing says what Kafka promises of it"),
         ("prozess.checkers", fact(judged_when_plain=()), "has judged_when_plain"),
+        ("prozess.checkers", fact(side_by_side=list), "has side_by_side"),
         ("prozess.checkers", fact(kernel=lambda history: None), "has a kernel that is no function of a module"),
         ("prozess.workloads", plan_log_clients, "is not a prozess.extend.WorkloadKind"),
     ],

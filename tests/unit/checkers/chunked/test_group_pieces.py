@@ -152,7 +152,7 @@ def test_an_engine_finds_the_same_of_a_group_in_pieces_read_from_files(run, piec
 
 def test_copies_that_stand_in_pieces_far_apart_are_found(run):
     history = History.open(run)
-    cell = history.cell_history(0, only=history.partition_history(0))
+    cell = history.cell_history(0, only=[history.partition_history(0)])
     one, tables = cell.partitions[0], dict(cell.tables)
     tables["processed"] = spoiled_steps(tables["processed"])
     cell = replace(cell, tables=tables)

@@ -1,11 +1,13 @@
 """What a manifest proves of a table whose file differs: which partitions that concerns."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from prozess.harness.history.manifest import condition_of, read_manifest
+from prozess.harness.history.manifest import condition_of, digests_of, read_manifest
 from prozess.harness.history.reader import History, unreadable_cells
 from prozess.harness.history.store import StoredRun
 from prozess.harness.run_directory import RunDirectory
@@ -40,6 +42,9 @@ def test_a_flipped_bit_concerns_the_partition_whose_row_group_has_it_and_elsewhe
         assert lost.whole == (not within)
         here = StoredRun(fs.LocalFileSystem(), str(run.path), "there").tables
         assert condition_of(RunDirectory(run.path, here)).lost == condition.lost, "and so it is at a URI"
+        assert condition_of(run, hashing=partial(digests_of, run)) == condition, (
+            "and so it is if others hash the row groups"
+        )
     finally:
         path.write_bytes(whole)
 
@@ -64,12 +69,30 @@ def test_a_file_of_another_size_concerns_all_that_have_rows_in_it(run, size):
     whole = path.read_bytes()
     try:
         path.write_bytes((whole * 2)[: int(size * len(whole)) if isinstance(size, float) else size])
-        (lost,) = condition_of(run).lost
+        condition = condition_of(run)
+        assert condition_of(run, hashing=partial(digests_of, run)) == condition
     finally:
         path.write_bytes(whole)
+    (lost,) = condition.lost
     assert (lost.whole, lost.partitions) == (True, {group.partition for group in proof.row_groups})
     plan = History.open(run).plan
     assert [plan.cells[cell].workload for cell in unreadable_cells(plan, [lost])] == ["group"]
+
+
+def test_who_hashes_row_groups_elsewhere_is_given_each_once_and_believed(run):
+    asked = []
+
+    def hashing(stretches):
+        asked.extend(stretches)
+        return digests_of(run, stretches)
+
+    assert condition_of(run, hashing=hashing).whole
+    tables = {name: of_table(run, name) for name, table in TABLES.items() if table.partitioned}
+    assert sorted(asked) == sorted(
+        {(f"{name}.parquet", g.begin, g.size) for name, proof in tables.items() for g in proof.row_groups}
+    )
+    condition = condition_of(run, hashing=lambda stretches: [""] * len(stretches))
+    assert condition.damaged.keys() == {f"history/{name}" for name, _, _ in asked}
 
 
 def test_damage_that_may_concern_everything_is_not_bounded_whatever_else_is_damaged(run):
