@@ -40,6 +40,7 @@ from prozess.checkers.log.tiers import remote_conflict, remote_gap
 from prozess.checkers.log.time_lookups import mistimed
 from prozess.checkers.metadata.illegal import illegal_transition
 from prozess.checkers.metadata.illegal_group_state import illegal_group_state
+from prozess.checkers.metadata.illegal_share_state import illegal_share_state
 from prozess.checkers.metadata.illegal_transaction_state import illegal_transaction_state
 from prozess.checkers.progress.acknowledgements import stuck
 from prozess.checkers.progress.admin_calls import unanswered
@@ -177,6 +178,7 @@ _OWN: dict[str, Checker] = {
         CellChecker(anomaly="leaderless", kernel=leaderless, by_partition=_ALONE),
         CellChecker(anomaly="illegal-transition", kernel=illegal_transition, by_partition=_ALONE),
         _of_group(anomaly="illegal-group-state", kernel=illegal_group_state, reads_rows=False),
+        _of_shares(anomaly="illegal-share-state", kernel=illegal_share_state, reads_rows=False),
         _of_transactions(anomaly="illegal-transaction-state", kernel=illegal_transaction_state, reads_rows=False),
         CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
         _of_transactions(anomaly="hanging", kernel=hanging, reads_rows=False),

@@ -395,6 +395,23 @@ GROUP_STATES = table(
         "NONE: of a member or group, or a partition of a topic that is not there at the end",
     ),
 )
+SHARE_STATES = table(
+    "share_states",
+    "What `__share_group_state` states of share groups (KIP-932): of each partition the copy that would lead.",
+    ("time_ns", "i8", "ns", "of the record, by the coordinator's clock"),
+    ("log_offset", "i8", "offset", "in its partition"),
+    ("first_offset", "i8", "offset", "of a range; of a snapshot or update the start offset, NONE: as before"),
+    ("last_offset", "i8", "offset", "of a range; NONE"),
+    ("number", "i4", "partition number", "of `__share_group_state`"),
+    ("leader_epoch", "i4", "epoch", "of the leader that appended it, which is the coordinator"),
+    ("group", "i4", "cell number", "of the cell whose members have the group.id; NONE: of no cell"),
+    ("partition", "i4", "partition id", "NONE: of a topic that is not there at the end"),
+    ("kind", "i4", "ShareRecord", ""),
+    ("state_epoch", "i4", "epoch", "of a snapshot; NONE"),
+    ("partition_epoch", "i4", "epoch", "of the partition's leader that wrote it; NONE: gone"),
+    ("state", "i4", "ShareState", "of a range; NONE"),
+    ("delivery_count", "i4", "count", "of a range; NONE"),
+)
 ADMIN_OPERATIONS = table(
     "admin_operations",
     "What administrators of the trial set and found, beside its clients: one row per topic, setting and call.",
@@ -501,6 +518,7 @@ __all__ = [
     "REPLICAS",
     "SENDING",
     "SENDS",
+    "SHARE_STATES",
     "SNAPSHOTS",
     "STEPS",
     "TABLES",
@@ -521,6 +539,8 @@ __all__ = [
     "ReadFlag",
     "RemoteState",
     "Role",
+    "ShareRecord",
+    "ShareState",
     "StepOutcome",
     "Table",
     "TransactionState",
@@ -809,6 +829,30 @@ class GroupRecord(IntEnum):
 
 
 @unique
+class ShareRecord(IntEnum):
+    """Says what a row of `share_states` states."""
+
+    SNAPSHOT = 1
+    """All that is known of the partition follows, in rows of the same offset."""
+    UPDATE = 2
+    RANGE = 3
+    """These offsets have this state and delivery count."""
+    GONE = 4
+
+
+@unique
+class ShareState(IntEnum):
+    """The states of a record in a share group, with the numbers that they have in its log (KIP-932, KIP-1191)."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """It is on its way to the dead-letter queue."""
+    ARCHIVED = 4
+
+
+@unique
 class MetadataSource(IntEnum):
     """Says who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is
     weaker evidence, used where the controllers' log cannot be read
@@ -862,6 +906,6 @@ TABLES: dict[str, Table] = {
     for t in (
         SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
         FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, TRANSACTION_STATES, GROUP_STATES,
-        ADMIN_OPERATIONS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
+        SHARE_STATES, ADMIN_OPERATIONS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

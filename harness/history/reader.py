@@ -255,6 +255,7 @@ class History:
         tables["admin_operations"] = self._small("admin_operations")
         tables["transaction_states"] = self._transaction_states
         tables["group_states"] = self._small("group_states")
+        tables["share_states"] = self._small("share_states")
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
         tables["metadata"] = self._of_nodes

@@ -342,6 +342,22 @@ class GroupStateCase(IntEnum):
     """A member was assigned a partition that another member has not given up."""
 
 
+@unique
+class ShareStateCase(IntEnum):
+    """Says which rule of KIP-932 a record of a share coordinator breaks, as the `case` of witnesses of `illegal-share-state`.
+    No case is 1."""
+
+    FINAL_TAKEN_BACK = 2
+    """A record was acknowledged or archived, and has another state then."""
+    COUNT_FELL = 3
+    """The delivery count of a record is below the one before."""
+    START_FELL = 4
+    """The start offset is below the one before, in the same state epoch."""
+    STATE_EPOCH_FELL = 5
+    LEADER_EPOCH_FELL = 6
+    """A leader wrote that had been replaced."""
+
+
 GIVEN_UP_NS = 1_000_000_000
 """An append to the transaction log that failed stays there, and its coordinator goes on from what it had decided before. It
 fails when the transaction's own timeout is over, or when too few replicas are in sync any more; then nothing can be appended

@@ -463,6 +463,7 @@ _OF_BROKERS = (
     "epoch-regression", "expired-early", "undeleted", "mistimed",
     "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered", "not-linearizable",
     "illegal-transition", "illegal-transaction-state", "illegal-group-state",
+    "illegal-share-state",
 )  # fmt: skip
 NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_OF_PRODUCERS, frozenset({PRODUCER})),

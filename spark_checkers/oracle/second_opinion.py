@@ -56,6 +56,7 @@ AUDITED = texts_of(
         "transitions",
         "transaction_states",
         "group_states",
+        "share_states",
         "snapshots",
         "tiers",
         "delivery",
@@ -136,6 +137,7 @@ WORLDLY = (
     "admin_operations",
     "transaction_states",
     "group_states",
+    "share_states",
 )
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 _SHOWN = 3

@@ -42,6 +42,8 @@ from prozess.harness.schema import (
     ReadFlag,
     RemoteState,
     Role,
+    ShareRecord,
+    ShareState,
     TransactionState,
 )
 
@@ -138,6 +140,8 @@ _CASES: Mapping[str, type[IntEnum]] = {
         RemoteState,
         TransactionState,
         GroupRecord,
+        ShareRecord,
+        ShareState,
     )
 }
 
@@ -168,7 +172,7 @@ _FILES = (
     "shares",
     "tiers",
     "keys",
-    *("progress", "time_lookups", "transitions", "transaction_states", "group_states"),
+    *("progress", "time_lookups", "transitions", "transaction_states", "group_states", "share_states"),
 )
 
 

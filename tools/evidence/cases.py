@@ -61,7 +61,7 @@ class Bench:
             whose = "transactional_id" if name == "transaction_states" else "client"
             ids = columns["partition"] if "partition" in columns else columns.get("cell", columns[whose])
             know = of_partition.get if "partition" in columns else None
-            if name in ("cells", "group_states"):
+            if name in ("cells", "group_states", "share_states"):
                 cells = columns["cell" if name == "cells" else "group"].tolist()
             elif know is not None:
                 cells = [know(p, NONE) for p in ids.tolist()]

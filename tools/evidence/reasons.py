@@ -443,6 +443,22 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason("group_states", ("epoch",), ("none",), "Without an epoch a row says that something is gone."),
     Reason("group_states", ("partition",), ("greater",), "A partition that nobody else has accuses nobody."),
+    Reason("share_states", ("client",), ("greater",), _RECORDER),
+    Reason(
+        "share_states", ("time_ns", "number", "leader_epoch"), ALL, "When and where a record was written is for people."
+    ),
+    Reason(
+        "share_states",
+        ("first_offset", "last_offset", "state", "delivery_count", "state_epoch", "partition_epoch"),
+        ALL,
+        "A clean history has one state for each record, and one epoch: nothing stands behind it that could contradict it.",
+    ),
+    Reason(
+        "share_states",
+        ("kind", "partition"),
+        ALL,
+        "A record that says nothing, and a range of another partition, accuse nobody.",
+    ),
     Reason("admin_operations", ("client",), ("greater",), _RECORDER),
     Reason(
         "admin_operations",

@@ -42,5 +42,18 @@ _ILLEGAL_GROUP_STATE = Guarantee(
     source="KIP-848",
     workloads=("group",),
 )
-CONTROLLERS_LOG = (_ILLEGAL_TRANSITION, _ILLEGAL_GROUP_STATE, _ILLEGAL_TRANSACTION_STATE)
+_ILLEGAL_SHARE_STATE = Guarantee(
+    anomaly="illegal-share-state",
+    meaning="A record of a share group in `__share_group_state` does not follow from those before it.",
+    promise="What `__share_group_state` states of a partition follows from what it stated before, by the rules of KIP-932: "
+    "what was accepted or given up stays so, and neither delivery counts nor the start offset fall.",
+    found=(
+        "1 record of a share coordinator breaks a rule of KIP-932",
+        "{n} records of share coordinators break a rule of KIP-932",
+    ),
+    nothing="no share coordinator kept anything of the group",
+    source="KIP-932, KIP-1191",
+    workloads=("share",),
+)
+CONTROLLERS_LOG = (_ILLEGAL_TRANSITION, _ILLEGAL_GROUP_STATE, _ILLEGAL_SHARE_STATE, _ILLEGAL_TRANSACTION_STATE)
 """These guarantees, in the order in which reports list them."""

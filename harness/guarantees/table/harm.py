@@ -38,6 +38,7 @@ HARM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "a server did what makes loss possible, and no client was harmed by that alone": (
             *("unclean", "under-acknowledged", "watermark-regression", "epoch-regression", "two-controllers"),
             *("illegal-transition", "illegal-transaction-state", "illegal-group-state"),
+            "illegal-share-state",
             *("stale-controller", "not-linearizable", "log-start-regression", "undeleted", "remote-left", "miscounted"),
         ),
         "something waits longer than it should: all of it is still there": (

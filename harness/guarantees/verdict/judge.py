@@ -531,6 +531,7 @@ _OF_CONTROLLERS = (
 NEEDS_NODES = (
     *(*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "remote-left", "uncopied"),
     *("snapshot-conflict", "out-of-sequence", "illegal-transaction-state", "illegal-group-state"),
+    "illegal-share-state",
 )
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (

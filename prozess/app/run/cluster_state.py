@@ -16,6 +16,7 @@ from prozess.clusters.files.log_directories import log_directories
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
+from prozess.clusters.files.share_log import read_share_log
 from prozess.clusters.files.transaction_log import read_transaction_log
 from prozess.clusters.files.zookeeper_log import columns_of_id
 from prozess.clusters.machine.tiered import store_beside
@@ -79,13 +80,15 @@ def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_min
 def keep_coordinators_logs(
     plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int, emit: Callable[..., None]
 ) -> None:
-    """Writes what coordinators wrote down of transactional.ids and of consumer groups as rows of `transaction_states` and
-    `group_states`. An event reports what could not be read. Brokers must have ended."""
+    """Writes what coordinators wrote down of transactional.ids, consumer groups and share groups as rows of
+    `transaction_states`, `group_states` and `share_states`. An event reports what could not be read. Brokers must
+    have ended."""
     problems: list[str] = []
     directories = {node.node_id: node.data_directory for node in cluster.nodes if "broker" in node.roles}
     made = {
         "transaction_states": _transaction_states(plan, directories, problems.append),
         "group_states": _group_states(plan, directories, problems.append),
+        "share_states": _share_states(plan, directories, problems.append),
     }
     rows = dict.fromkeys(made, 0)
     for table, parts in made.items():
@@ -113,13 +116,7 @@ def _transaction_states(
 def _group_states(
     plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
 ) -> Iterator[dict[str, np.ndarray]]:
-    cells = {client.group_id: client.cell for client in plan.clients if client.group_id and client.cell is not None}
-    served = {
-        (log.topic_id, log.number): plan.recorded[log.topic, log.number]
-        for directory in directories.values()
-        for log in log_directories(directory, {topic for topic, _ in plan.recorded})
-        if log.state is OnDisk.SERVED and (log.topic, log.number) in plan.recorded
-    }
+    cells, served = _cells_of_groups(plan), _served(plan, directories)
     members: dict[str, int] = {"": NONE}
     for log in read_group_log(directories, on_problem=on_problem):
         numbers = {
@@ -129,6 +126,32 @@ def _group_states(
         }
         own = {name: np.array(values, dtype=np.int64) for name, values in numbers.items()}
         yield {**log.columns, **own, "number": np.full(len(log.groups), log.number)}
+
+
+def _share_states(
+    plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
+) -> Iterator[dict[str, np.ndarray]]:
+    cells, served = _cells_of_groups(plan), _served(plan, directories)
+    for log in read_share_log(directories, on_problem=on_problem):
+        own = {
+            "group": np.array([cells.get(group, NONE) for group in log.groups], dtype=np.int64),
+            "partition": np.array([served.get(one, NONE) for one in log.partitions], dtype=np.int64),
+        }
+        yield {**log.columns, **own, "number": np.full(len(log.groups), log.number)}
+
+
+def _cells_of_groups(plan: Plan) -> dict[str, int]:
+    return {client.group_id: client.cell for client in plan.clients if client.group_id and client.cell is not None}
+
+
+def _served(plan: Plan, directories: Mapping[int, Path]) -> dict[tuple[UUID, int], int]:
+    """Returns (topic id, number) → partition id, of topics that are there at the end."""
+    return {
+        (log.topic_id, log.number): plan.recorded[log.topic, log.number]
+        for directory in directories.values()
+        for log in log_directories(directory, {topic for topic, _ in plan.recorded})
+        if log.state is OnDisk.SERVED and (log.topic, log.number) in plan.recorded
+    }
 
 
 def measure_wall_offset(clock: Clock, *, tries: int = 50) -> tuple[int, int]:

@@ -480,7 +480,7 @@ _COUNTED = (
 """Anomalies that are counted by partition, and have no position."""
 _OF_CELLS = (
     *("two-controllers", "stale-controller", "unanswered", "not-linearizable", "hanging", "orphaned", "unstable"),
-    *("illegal-transaction-state", "illegal-group-state"),
+    *("illegal-transaction-state", "illegal-group-state", "illegal-share-state"),
     *("starved", "stalled", "snapshot-conflict", "unreported"),
 )
 _UNPLACED = frozenset((*_COUNTED, *_OF_CELLS))

@@ -7,7 +7,7 @@ import numpy as np
 from prozess.exchange.synthetic.cells import COMMIT, GeneratedCell, owner_of
 from prozess.exchange.synthetic.log import STEP_NS
 from prozess.harness.interfaces.witnesses import make_witnesses
-from prozess.harness.schema import NONE, GroupRecord, TransactionState
+from prozess.harness.schema import NONE, GroupRecord, ShareRecord, ShareState, TransactionState
 
 _INITIALISED_NS = -1_000_000
 _EPOCH, _GROUP_EPOCH = 0, 1
@@ -115,3 +115,53 @@ def illegal_group_states(cell: GeneratedCell) -> np.ndarray:
     columns: dict[str, np.ndarray | int] = {name: rows[name][bad] for name in ("log_offset",)}
     columns |= {"partition": cell.partitions[0].partition, "sequence": _GROUP_EPOCH, "begin_ns": rows["time_ns"][bad]}
     return make_witnesses(planted, columns)
+
+
+def share_states(cell: GeneratedCell) -> Iterator[Mapping[str, np.ndarray]]:
+    """Rows of `share_states`: each record was accepted. Where that was planted, one of the first partition is available
+    again."""
+    for partition in cell.partitions:
+        taken = np.arange(_taken_back(cell) if partition is cell.partitions[0] else 0)
+        # A snapshot, the range of all records, and then an update for each record that is taken back.
+        kind = [ShareRecord.SNAPSHOT, ShareRecord.RANGE, *[ShareRecord.UPDATE, ShareRecord.RANGE] * len(taken)]
+        is_range = np.array(kind) == ShareRecord.RANGE
+        offset = np.cumsum(~is_range) - 1
+        state = [ShareState.ACKNOWLEDGED, *[ShareState.AVAILABLE] * len(taken)]
+        ranges = {
+            "first_offset": [0, *taken],
+            "last_offset": [partition.length - 1, *taken],
+            "state": state,
+            "delivery_count": [1] * len(state),
+        }
+        columns = {name: np.full(len(kind), NONE) for name in ranges}
+        for name, values in ranges.items():
+            columns[name][is_range] = values
+        columns["first_offset"][0] = 0
+        yield {
+            **columns,
+            "client": np.full(len(kind), NONE),
+            "time_ns": _INITIALISED_NS + offset * STEP_NS,
+            "log_offset": offset,
+            "number": np.full(len(kind), partition.partition),
+            "leader_epoch": np.zeros(len(kind)),
+            "group": np.full(len(kind), cell.cell),
+            "partition": np.full(len(kind), partition.partition),
+            "kind": np.array(kind, dtype=np.int64),
+            "state_epoch": np.append(1, np.full(len(kind) - 1, NONE)),
+            "partition_epoch": np.zeros(len(kind)),
+        }
+
+
+def _taken_back(cell: GeneratedCell) -> int:
+    return cell.planted.get("illegal-share-state", 0)
+
+
+def illegal_share_states(cell: GeneratedCell) -> np.ndarray:
+    """Returns the witnesses of `illegal-share-state`: an accepted record that is available again."""
+    offset = np.arange(_taken_back(cell))
+    columns: dict[str, np.ndarray | int] = {
+        "partition": cell.partitions[0].partition,
+        "log_offset": offset,
+        "sequence": 1,
+    }
+    return make_witnesses(len(offset), columns | {"begin_ns": _INITIALISED_NS + (1 + offset) * STEP_NS})

@@ -396,6 +396,9 @@ def _write_others(
     )
     _write_all(run, "transaction_states", (c for cell in transacting for c in coordinators.transaction_states(cell)))
     _write_all(run, "group_states", (coordinators.group_states(cell) for cell in cells if cell.kind == "group"))
+    _write_all(
+        run, "share_states", (c for cell in cells if cell.kind == "share" for c in coordinators.share_states(cell))
+    )
     shared = [c for pair in pairs if pair[0].kind == "share" for c in shares.group_offsets(*pair)]
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
     two, stale, late = (options.planted.get(n, 0) for n in ("two-controllers", "stale-controller", "unanswered"))

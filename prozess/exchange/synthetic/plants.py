@@ -104,6 +104,7 @@ PLANTS: Mapping[str, Plantable] = {
     "dead-letter-missing": Plantable("share"),
     "dead-letter-extra": Plantable("share"),
     "share-start-regression": Plantable("share"),
+    "illegal-share-state": Plantable("share"),
     "remote-gap": Plantable("tiered"),
     "remote-conflict": Plantable("tiered"),
     "remote-left": Plantable("tiered"),

@@ -92,6 +92,8 @@ def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], planted: Ma
         if cell.kind == "transactions":
             found["hanging"].append(waits.hung(cell))
             found["illegal-transaction-state"].append(coordinators.illegal_transaction_states(cell))
+        if cell.kind == "share":
+            found["illegal-share-state"].append(coordinators.illegal_share_states(cell))
         if cell.kind == "group":
             found["illegal-group-state"].append(coordinators.illegal_group_states(cell))
         for partition in cell.partitions:

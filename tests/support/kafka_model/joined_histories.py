@@ -48,7 +48,7 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
                     continue
                 if name == "observations":  # the partitions' own, once
                     found[name] = found[name][: -len(partitions)]
-                if name == "group_states":
+                if name in ("group_states", "share_states"):
                     rows = rows | {"group": np.where(rows["group"] == cell.cell.cell, world, NONE)}
                 found[_TABLES.get(name, name)].append(_moved(rows, world))
     return to_arrow(facts) | {name: _table(name, parts) for name, parts in found.items()}

@@ -255,7 +255,14 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
         "stale-controller",
         "illegal-transition",
     }
-    fixed |= {"snapshot-conflict", "stalled", "unreported", "not-linearizable", "illegal-group-state"}
+    fixed |= {
+        "snapshot-conflict",
+        "stalled",
+        "unreported",
+        "not-linearizable",
+        "illegal-group-state",
+        "illegal-share-state",
+    }
     fixed |= {"unanswered", "leaderless", "stuck", "orphaned", "unstable", "starved", "share-start-regression"}
     fixed |= {name for name, plant in PLANTS.items() if plant.kind == "tiered"}
     for side in differences(run, planted_in=other):
