@@ -455,9 +455,9 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "share_states",
-        ("kind", "partition"),
+        ("kind",),
         ALL,
-        "A record that says nothing, and a range of another partition, accuse nobody.",
+        "A record that is no snapshot and no update says nothing, and accuses nobody.",
     ),
     Reason("admin_operations", ("client",), ("greater",), _RECORDER),
     Reason(
