@@ -405,7 +405,12 @@ SHARE_STATES = table(
     ("number", "i4", "partition number", "of `__share_group_state`"),
     ("leader_epoch", "i4", "epoch", "of the leader that appended it, which is the coordinator"),
     ("group", "i4", "cell number", "of the cell whose members have the group.id; NONE: of no cell"),
-    ("partition", "i4", "partition id", "NONE: of a topic that is not there at the end"),
+    (
+        "partition",
+        "i4",
+        "id",
+        "partition id; below NONE: each partition of a topic that is not there at the end; NONE: none",
+    ),
     ("kind", "i4", "ShareRecord", ""),
     ("state_epoch", "i4", "epoch", "of a snapshot; NONE"),
     ("partition_epoch", "i4", "epoch", "of the partition's leader that wrote it; NONE: gone"),

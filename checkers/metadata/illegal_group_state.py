@@ -17,8 +17,8 @@ def illegal_group_state(history: CellHistory) -> KernelResult:
 
     Source: the words of each rule (`prozess.checkers.metadata.kip_848`). Counts records that break a rule, and rows of
     partitions that two members have, once for each rule (`case`, GroupStateCase). A coordinator goes on from what it has
-    written, whoever acknowledged it. Incomplete for a group of this protocol of which the log says nothing, or which has
-    partitions of topics that are gone. A group of the classic protocols has no such records.
+    written, whoever acknowledged it. Incomplete for a group of this protocol of which the log says nothing. A group of the
+    classic protocols has no such records.
 
     Example: the log says that a owns p in epoch 5, then that b owns p in epoch 6, and a was not asked for p: OWNED_TWICE.
     Where the log is sound, and both clients report p (`two-owners`), it is the clients' fault.
@@ -36,7 +36,7 @@ def illegal_group_state(history: CellHistory) -> KernelResult:
         bad, before = rule.broken(rows)
         partition = rows["partition"][bad]
         columns: dict[str, np.ndarray | int] = {
-            "partition": np.where(partition == NONE, first, partition),
+            "partition": np.where(partition < 0, first, partition),
             "case": int(rule.case),
             "log_offset": rows["log_offset"][bad],
             "other_client": rows["number"][bad],
@@ -51,13 +51,12 @@ def illegal_group_state(history: CellHistory) -> KernelResult:
     if _has_protocol(history) and not len(mine):
         reasons.append("no coordinator's log says anything about the group")
     held = rows_of_kind(rows, GroupRecord.OWNED, GroupRecord.RELEASING)
-    if strange := int((rows["partition"][held] == NONE).sum()):
-        reasons.append(f"{strange} partitions in assignments are of topics that are not there at the end")
     own = rows_of_kind(rows, GroupRecord.MEMBER)
     # A record has one row for its member, and those of its partitions have the same offset.
     keys = [np.stack([rows["log_offset"][some], rows["member"][some]], axis=1) for some in (own, held)]
     records, count = np.unique(keys[0], axis=0, return_counts=True)
-    if (count > 1).any() or len(np.unique(np.concatenate([records, keys[1]]), axis=0)) > len(records):
+    strange = (count > 1).any() or (rows["partition"][held] == NONE).any()
+    if strange or len(np.unique(np.concatenate([records, keys[1]]), axis=0)) > len(records):
         reasons.append("rows of its records are missing, or say what no record does")
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), len(mine), incomplete="; ".join(reasons) or None)
 

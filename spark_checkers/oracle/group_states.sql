@@ -62,7 +62,7 @@ found as (
           and b.turn < a.turn and b.until_turn > a.turn
     )
 )
-select if(f.partition = {NONE}, c.first, f.partition) as partition, f.number as other_client, f.member as reader,
+select if(f.partition < 0, c.first, f.partition) as partition, f.number as other_client, f.member as reader,
        f.log_offset, f.epoch as sequence, f.`case`
 from found f
 join (select world, cell, min(partition) as first from fact_partitions group by world, cell) c

@@ -442,7 +442,12 @@ REASONS: tuple[Reason, ...] = (
         "A row of a group has no member. Where a member's row was changed, the record is not whole, and the cell unknown.",
     ),
     Reason("group_states", ("epoch",), ("none",), "Without an epoch a row says that something is gone."),
-    Reason("group_states", ("partition",), ("greater",), "A partition that nobody else has accuses nobody."),
+    Reason(
+        "group_states",
+        ("partition",),
+        ("greater", "another's", "none"),
+        "A partition that nobody else has accuses nobody, and a row of a group has none.",
+    ),
     Reason("share_states", ("client",), ("greater",), _RECORDER),
     Reason(
         "share_states", ("time_ns", "number", "leader_epoch"), ALL, "When and where a record was written is for people."

@@ -118,14 +118,20 @@ def _group_states(
 ) -> Iterator[dict[str, np.ndarray]]:
     cells, served = _cells_of_groups(plan), _served(plan, directories)
     members: dict[str, int] = {"": NONE}
+    gone: dict[tuple[UUID, int], int] = {}
     for log in read_group_log(directories, on_problem=on_problem):
         numbers = {
             "group": [cells.get(group, NONE) for group in log.groups],
             "member": [members.setdefault(member, len(members) - 1) for member in log.members],
-            "partition": [NONE if one is None else served.get(one, NONE) for one in log.partitions],
+            "partition": [NONE if one is None else _numbered(one, served, gone) for one in log.partitions],
         }
         own = {name: np.array(values, dtype=np.int64) for name, values in numbers.items()}
         yield {**log.columns, **own, "number": np.full(len(log.groups), log.number)}
+
+
+def _numbered(one: tuple[UUID, int], served: Mapping[tuple[UUID, int], int], gone: dict[tuple[UUID, int], int]) -> int:
+    """Returns the id of a partition; below NONE a number of its own, if its topic is not there at the end."""
+    return served[one] if one in served else gone.setdefault(one, NONE - 1 - len(gone))
 
 
 def _share_states(

@@ -113,14 +113,16 @@ def test_what_other_groups_do_is_nothing_to_this_one():
     assert broken(*BEGUN, member(A, 5, P), others, group(5)) == []
 
 
-def test_partitions_of_topics_that_are_gone_are_not_compared_and_named():
-    rows = [one | {"log_offset": n} for n in (A, B) for one in member(n, 5, NONE)]
-    result = judged(rows)
-    assert result.count == 0
-    assert result.incomplete == "2 partitions in assignments are of topics that are not there at the end"
+def test_a_partition_of_a_topic_that_is_gone_has_one_owner_too():
+    gone, another = NONE - 1, NONE - 2
+    assert broken(*BEGUN, member(A, 5, gone), member(B, 5, another)) == []
+    found = judged([one | {"log_offset": n} for n in (A, B) for one in member(n, 5, gone)]).witnesses
+    assert [(int(w["case"]), int(w["partition"])) for w in found] == [(Case.OWNED_TWICE, P)]
 
 
-@pytest.mark.parametrize("change", [{"member": B}, {"log_offset": 3}, {"kind": int(GroupRecord.MEMBER)}])
+@pytest.mark.parametrize(
+    "change", [{"member": B}, {"log_offset": 3}, {"kind": int(GroupRecord.MEMBER)}, {"partition": NONE}]
+)
 def test_rows_that_belong_to_no_record_make_it_incomplete(change):
     rows = [one | {"log_offset": 0} for one in member(A, 5, P)]
     assert judged(rows).incomplete is None
