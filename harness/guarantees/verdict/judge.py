@@ -528,10 +528,10 @@ _OF_CONTROLLERS = (
     *("under-acknowledged", "unclean", "two-controllers", "stale-controller", "leaderless", "unanswered"),
     *("not-linearizable", "illegal-transition"),
 )
+_OF_COORDINATORS = ("illegal-transaction-state", "illegal-group-state", "illegal-share-state")
 NEEDS_NODES = (
     *(*_OF_CONTROLLERS, "diverged", "remote-gap", "remote-conflict", "remote-left", "uncopied"),
-    *("snapshot-conflict", "out-of-sequence", "illegal-transaction-state", "illegal-group-state"),
-    "illegal-share-state",
+    *("snapshot-conflict", "out-of-sequence", *_OF_COORDINATORS),
 )
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 WITHOUT_AUDIT = (
@@ -551,6 +551,7 @@ NEEDS_HEARTBEATS = ("hanging", "stuck")
 """Anomalies of clients that wait. A client that only slept looks the same, unless its heartbeats show that it was awake."""
 NOT_CHOSEN = "it was not chosen to decide"
 _NODES_UNREAD = "neither the nodes' files nor the controllers' log can be read on this cluster"
+_NOT_FETCHED = "the logs of coordinators are not fetched from other machines, because they have what others commit"
 _NOT_IMPORTED = "an imported history has neither the nodes' files nor the controllers' log"
 _NO_AUDIT = "there was no audit"
 _ENDED = "its topic was deleted before the audit"
@@ -594,6 +595,8 @@ def why_not_judged(plan: Plan, anomaly: str, *, ended: bool = False) -> str | No
     was deleted before the audit."""
     if ended and anomaly not in OF_ENDED_TOPICS:
         return _ENDED
+    if anomaly in _OF_COORDINATORS and plan.ssh is not None:
+        return _NOT_FETCHED
     if anomaly in NEEDS_NODES and plan.audited:
         return _NODES_UNREAD if plan.nodes_unread else None
     if plan.audited or anomaly in WITHOUT_AUDIT:

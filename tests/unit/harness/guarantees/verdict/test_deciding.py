@@ -68,6 +68,15 @@ def test_a_name_that_is_none_is_refused_with_the_names_there_are(named, said):
     assert said in str(refused.value)
 
 
+def test_what_coordinators_keep_is_not_fetched_from_other_machines():
+    node = SshNodeOptions(id=1, host="h", listener="h:9092", data_directory="/data")
+    made = plan({}).model_copy(update={"ssh": SshOptions(nodes=(node,))})
+    assert why_not_judged(made, "unclean") is None
+    for anomaly in ("illegal-transaction-state", "illegal-group-state", "illegal-share-state"):
+        assert "are not fetched from other machines" in (why_not_judged(made, anomaly) or "")
+        assert why_not_judged(plan({}), anomaly) is None
+
+
 def test_what_no_cell_is_judged_by_cannot_be_chosen():
     refuse_idle(smoke(), ["lost", "unclean"])
     with pytest.raises(
