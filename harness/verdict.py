@@ -40,6 +40,10 @@ class AnomalyOutcome(StrEnum):
 _ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD)
 
 
+SERVER_ERRORS = "server-errors"
+"""What `--decide` may name beside guarantees: what servers complain of with no fault near, and clean runs do not."""
+
+
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Returns the worst of these verdicts: violated, then unknown, then held. What is not judged does not count. If
     nothing is judged at all, the result is unknown."""

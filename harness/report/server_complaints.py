@@ -13,10 +13,9 @@ from functools import cache
 from importlib.resources import files
 
 from prozess.harness.config.configuration import version_numbers
-from prozess.harness.guarantees.verdict.judge import SERVER_ERRORS
 from prozess.harness.report.server_logs import Complaint, TrialTime, complaints_in
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.verdict import TrialVerdict, Verdict, worst
+from prozess.harness.verdict import SERVER_ERRORS, TrialVerdict, Verdict, worst
 
 NEAR_S = 15.0
 """How long after the end of a fault what servers complain of may still come from it: sessions and elections are over."""

@@ -59,6 +59,7 @@ from prozess.harness.printable import first_of_many, number_of
 from prozess.harness.schema import NONE, Tristate
 from prozess.harness.suggestions import did_you_mean
 from prozess.harness.verdict import (
+    SERVER_ERRORS,
     AnomalyOutcome,
     CellAnomaly,
     CellVerdict,
@@ -556,10 +557,6 @@ _NOT_IMPORTED = "an imported history has neither the nodes' files nor the contro
 _NO_AUDIT = "there was no audit"
 _ENDED = "its topic was deleted before the audit"
 _NO_HEARTBEATS = "an imported history does not say when its clients were awake"
-
-
-SERVER_ERRORS = "server-errors"
-"""What `--decide` may name beside guarantees: what servers complain of with no fault near, and clean runs do not."""
 
 
 def parse_decide(texts: Sequence[str]) -> tuple[str, ...]:

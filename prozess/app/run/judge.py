@@ -13,7 +13,7 @@ from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.trial import EVIDENCE_TABLES, Evidence
 from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.guarantees.verdict.inputs import tables_of
-from prozess.harness.guarantees.verdict.judge import SERVER_ERRORS, judge
+from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of, seal_judged
 from prozess.harness.impact.alerts import judge_alerts, with_alerts
@@ -28,6 +28,7 @@ from prozess.harness.result_tables import FACTS, VERDICT_INPUTS
 from prozess.harness.run_directory import RunDirectory, read_document
 from prozess.harness.schema import MISSING, StepOutcome
 from prozess.harness.verdict import (
+    SERVER_ERRORS,
     AlertResult,
     AnomalyOutcome,
     ApplicationVerdict,

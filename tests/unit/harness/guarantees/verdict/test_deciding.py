@@ -9,14 +9,13 @@ from prozess.harness.errors import BadInput
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.judge import (
     NEEDS_NODES,
-    SERVER_ERRORS,
     WITHOUT_AUDIT,
     judge,
     parse_decide,
     refuse_idle,
     why_not_judged,
 )
-from prozess.harness.verdict import AnomalyOutcome, Verdict
+from prozess.harness.verdict import SERVER_ERRORS, AnomalyOutcome, Verdict
 from tests.support.cells.evidence import (
     ACKS_1,
     ACKS_ALL,
