@@ -33,7 +33,7 @@ def illegal_share_state(history: CellHistory) -> KernelResult:
     table = history.tables.get("share_states", empty_rows(SHARE_STATES))
     parts, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number in history.partitions:
-        mine = np.flatnonzero((table["partition"] == number) & (table["group"] == history.cell.cell))
+        mine = np.flatnonzero((table["partition"] == number) & (table["group"] != NONE))
         mine = mine[np.lexsort((mine, table["log_offset"][mine]))]
         rows = {name: values[mine] for name, values in table.items()}
         judged += len(mine)

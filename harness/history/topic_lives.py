@@ -38,11 +38,13 @@ TAKEN_BACK_NS = 10_000_000_000
 """How long after a topic was made a member may learn that it has lost the one before: by a heartbeat, or the one after."""
 FOREVER = np.iinfo(np.int64).max
 TIME_OF = {
-    "processed": "started_ns", "commits": "invoked_ns", "assignments": "started_ns", "positions": "time_ns",
-    "observations": "time_ns", "withheld": "begun_ns", "messages": "time_ns", "metrics": "time_ns",
+    "processed": "started_ns", "deliveries": "acquired_ns", "commits": "invoked_ns", "assignments": "started_ns",
+    "positions": "time_ns", "observations": "time_ns", "withheld": "begun_ns", "messages": "time_ns", "metrics": "time_ns",
     "metadata": "time_ns", "replicas": "read_ns", "snapshots": "read_ns", "remote_segments": "read_ns",
 }  # fmt: skip
 """Table → the time by which its rows belong to a topic. `sends` and `reads` have rules of their own."""
+OF_THE_LAST = ("group_states", "share_states")
+"""Tables whose rows were made from ids of topics: what they name is there at the end."""
 CARRIED = {"assignments": (1, 2, 3, 4), "positions": (1, 2, 3)}
 """Table → the events after which a client has a partition, by its name, or has it no more (`prozess.harness.schema`)."""
 ASSIGNED, RESET = 1, 3
@@ -171,6 +173,8 @@ class TopicLives:
             changed["sent_partition"][chosen[own]] = topics.dense[sent[own]]
         elif table == "metadata":
             life = _life_of_metadata(mine, topics)
+        elif table in OF_THE_LAST:
+            life = np.full(len(mine), len(topics.dense) - 1)
         else:
             life = topics.at(mine[TIME_OF[table]])
         changed["partition"][chosen] = topics.dense[life]

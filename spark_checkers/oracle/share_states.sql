@@ -4,7 +4,8 @@
 -- Each row of a partition of the cell's group, numbered in the order of the log, with the state epoch that it belongs to.
 with turned as (
     select s.*, row_number() over (partition by s.partition order by s.log_offset, s.row) as turn
-    from share_states s join fact_partitions f on f.partition = s.partition and f.cell = s.`group` and f.world = s.world
+    from share_states s join fact_partitions f on f.partition = s.partition and f.world = s.world
+    where s.`group` != {NONE}
 ),
 stated as (
     select *, last_value(if(kind = {ShareRecord.SNAPSHOT}, state_epoch, null), true) over (

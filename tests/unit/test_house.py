@@ -33,7 +33,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 LINES_MAX = {
     "checkers": 14_870,
     "clusters": 21_840,
-    "harness": 40_635,
+    "harness": 40_640,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_260,
@@ -42,7 +42,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_405,
+    "spark_checkers": 6_410,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

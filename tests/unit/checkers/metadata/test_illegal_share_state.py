@@ -103,7 +103,7 @@ def test_without_the_log_nothing_was_looked_at(monkeypatch):
     result = judged([])
     assert (result.count, result.judged) == (0, 0)
     assert result.incomplete == f"no share coordinator's log says anything about partition {PARTITION}"
-    others = [one | {"group": CELL.cell + 1} for one in rows_of([snapshot()])]
+    others = [one | {"group": NONE} for one in rows_of([snapshot()])]
     assert judged(others).judged == 0
     monkeypatch.setattr(kernel, "OFFSETS_MAX", 4)
     assert "more than 4 states of records" in (judged(rows_of([update((1, 5, State.AVAILABLE, 1))])).incomplete or "")

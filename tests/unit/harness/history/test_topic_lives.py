@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.columns import row_dtype
-from prozess.harness.history.topic_lives import TopicLives
+from prozess.harness.history.topic_lives import OF_THE_LAST, TIME_OF, TopicLives
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import MISSING, NONE, RECORDER_CLIENT, TABLES, MetadataKind, MetadataSource, Outcome
@@ -280,3 +280,9 @@ def test_an_assignment_by_id_is_not_of_the_next_topic_if_it_is_taken_back_at_onc
     events = [(1, 1), (revoked_s, 2)]
     held = rows("assignments", *({"partition": FIRST, "started_ns": at, "done_ns": at, "event": e} for at, e in events))
     assert made.rekeyed(TABLES["assignments"], member, held)["partition"].tolist() == expected
+
+
+def test_of_every_table_it_is_known_which_topic_of_a_name_its_rows_are_of():
+    named = {table.name for table in TABLES.values() if "partition" in table.column_names}
+    planned = {"partitions"}
+    assert named - planned == {"sends", "reads", *TIME_OF, *OF_THE_LAST}
