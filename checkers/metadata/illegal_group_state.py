@@ -18,7 +18,7 @@ def illegal_group_state(history: CellHistory) -> KernelResult:
     Source: the words of each rule (`prozess.checkers.metadata.kip_848`). Counts records that break a rule, and rows of
     partitions that two members have, once for each rule (`case`, GroupStateCase). A coordinator goes on from what it has
     written, whoever acknowledged it. Incomplete for a group of this protocol of which the log says nothing. A group of the
-    classic protocols has no such records. A group whose topic was made again is judged in the cell of the first one.
+    classic protocols has no such records. A group whose topic was made again is judged in the cell of the last one.
 
     Example: the log says that a owns p in epoch 5, then that b owns p in epoch 6, and a was not asked for p: OWNED_TWICE.
     Where the log is sound, and both clients report p (`two-owners`), it is the clients' fault.

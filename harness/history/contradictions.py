@@ -332,8 +332,8 @@ class _Sought:
         planned = among(of, np.array(sorted(self._cell_of), dtype=np.int64))
         if not table.partitioned and table.name not in ("commits", "positions", "withheld", "snapshots"):
             planned |= of == NONE
-        if table.name == "metadata":
-            planned |= of < NONE  # of __consumer_offsets
+        if table.name in ("metadata", "group_states"):
+            planned |= of < NONE  # of __consumer_offsets; of topics that are not there at the end
         self._report_runs(table, rows, starts, ~planned, "the plan does not have the partition")
 
     def _times(self, table: Table, rows: Columns) -> None:

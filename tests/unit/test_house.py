@@ -36,7 +36,7 @@ LINES_MAX = {
     "harness": 40_640,
     "nemesis": 5_060,
     "prozess": 1_060,
-    "prozess/app": 7_260,
+    "prozess/app": 7_265,
     "prozess/campaigns": 7_300,
     "prozess/exchange": 8_000,
     "prozess/testing": 7_240,

@@ -147,7 +147,13 @@ def _share_states(
 
 
 def _cells_of_groups(plan: Plan) -> dict[str, int]:
-    return {client.group_id: client.cell for client in plan.clients if client.group_id and client.cell is not None}
+    """Returns group.id → its cell: of a topic that is made again that of the last one, which is there at the end."""
+    last = {cell.topic_name: cell.cell for cell in sorted(plan.cells, key=lambda cell: cell.life)}
+    return {
+        client.group_id: last[plan.cells[client.cell].topic_name]
+        for client in plan.clients
+        if client.group_id and client.cell is not None
+    }
 
 
 def _served(plan: Plan, directories: Mapping[int, Path]) -> dict[tuple[UUID, int], int]:
