@@ -5,7 +5,6 @@ Layout: KIP-848, and `ConsumerGroupMetadata`, `ConsumerGroupTargetAssignmentMeta
 have other records, which are passed over.
 """
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,9 @@ from uuid import UUID
 
 import numpy as np
 
-from prozess.clusters.files.internal_logs import Segments, batches_of, best_copies, is_whole
-from prozess.clusters.files.segments import BatchRecord, read_records
+from prozess.clusters.files.internal_logs import decoded_logs
+from prozess.clusters.files.segments import BatchRecord
 from prozess.clusters.protocol.client import Cursor, Malformed
-from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.recording.codes import OFFSETS_TOPIC
 from prozess.harness.schema import NONE, GroupRecord
 
@@ -44,47 +42,31 @@ class GroupLog:
 
 def read_group_log(data_directories: Mapping[int, Path], *, on_problem: Callable[[str], None]) -> Iterator[GroupLog]:
     """Reads each partition of `__consumer_offsets`. One that cannot be read or understood, or was compacted, is left out,
-    and `on_problem` learns why (`best_copies`)."""
-    for number, segments in best_copies(data_directories, OFFSETS_TOPIC, on_problem=on_problem):
-        try:
-            if not is_whole(segments):
-                raise HistoryUnreadable(f"{segments[0][0].parent} was compacted: it does not say what came before.")
-            yield _decoded(number, segments)
-        except (HistoryUnreadable, OSError) as error:
-            on_problem(str(error))
+    and `on_problem` learns why (`decoded_logs`)."""
+    logs = decoded_logs(
+        data_directories, OFFSETS_TOPIC, COLUMNS, _rows, on_problem=on_problem, without_holes="was compacted"
+    )
+    for log in logs:
+        groups, members, partitions = zip(*log.named, strict=True) if log.named else ((), (), ())
+        yield GroupLog(log.number, log.columns, groups, members, partitions)
 
 
-def _decoded(number: int, segments: Segments) -> GroupLog:
-    columns = {name: array("q") for name in COLUMNS}
-    groups, members, partitions = list[str](), list[str](), list[tuple[UUID, int] | None]()
-    for path, headers in segments:
-        try:
-            for batch in batches_of(path.read_bytes(), headers):
-                for record in read_records(batch):
-                    if (read := _read(record)) is None:
-                        continue
-                    group, member, rows = read
-                    for kind, epoch, partition in rows:
-                        values = (record.log_offset, record.timestamp_ms, batch.leader_epoch, int(kind), epoch)
-                        for column, value in zip(columns.values(), values, strict=True):
-                            column.append(value)
-                        groups.append(group)
-                        members.append(member)
-                        partitions.append(partition)
-        except Malformed as error:
-            raise HistoryUnreadable(f"{path} {error}.") from error
-    made = {name: np.frombuffer(values, dtype=np.int64) for name, values in columns.items()}
-    return GroupLog(number, made, tuple(groups), tuple(members), tuple(partitions))
+def _rows(
+    record: BatchRecord, leader_epoch: int
+) -> Iterator[tuple[tuple[str, str, tuple[UUID, int] | None], tuple[int, ...]]]:
+    group, member, rows = _read(record)
+    for kind, epoch, partition in rows:
+        yield (group, member, partition), (leader_epoch, int(kind), epoch)
 
 
-def _read(record: BatchRecord) -> tuple[str, str, list[_Row]] | None:
-    """Reads a record: group.id, member, and its rows. None: it is of another kind."""
+def _read(record: BatchRecord) -> tuple[str, str, list[_Row]]:
+    """Reads a record: group.id, member, and its rows. One of another kind has none."""
     if record.key is None:
         raise Malformed("has a record without a key")
     key = Cursor(record.key)
     kind = key.int16()
     if kind not in (_GROUP, _TARGET, _CURRENT):
-        return None
+        return "", "", []
     group, member = key.string() or "", (key.string() or "") if kind == _CURRENT else ""
     if record.value is None:
         gone = {_GROUP: [GroupRecord.GROUP_GONE], _TARGET: [], _CURRENT: [GroupRecord.MEMBER_GONE]}[kind]

@@ -1,12 +1,24 @@
 """Reads topics in which coordinators keep what they decide, from the brokers' files: of each partition the best copy."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from prozess.clusters.files.segments import HEADER, LENGTH_FROM, Batch, batch_starts, read_headers, segments_of
+from prozess.clusters.files.segments import (
+    HEADER,
+    LENGTH_FROM,
+    Batch,
+    BatchRecord,
+    batch_starts,
+    read_headers,
+    read_records,
+    segments_of,
+)
 from prozess.clusters.protocol.client import Malformed
 from prozess.harness.errors import HistoryUnreadable
 
@@ -37,7 +49,67 @@ def best_copies(
             on_problem(str(error))
 
 
-def batches_of(data: bytes, headers: np.ndarray) -> Iterator[Batch]:
+@dataclass(frozen=True, slots=True)
+class DecodedLog:
+    """What the best copy of one partition of a topic says, in the order of the log."""
+
+    number: int
+    """The number of the partition within its topic."""
+    columns: Mapping[str, np.ndarray]
+    """Column → int64[n]."""
+    named: tuple[tuple[Any, ...], ...]
+    """What each row names: groups, members and so on, as `read` returned them."""
+
+
+def decoded_logs(
+    data_directories: Mapping[int, Path],
+    topic: str,
+    columns: Sequence[str],
+    read: Callable[[BatchRecord, int], Iterable[tuple[tuple[Any, ...], tuple[int, ...]]]],
+    *,
+    on_problem: Callable[[str], None],
+    without_holes: str | None = None,
+) -> Iterator[DecodedLog]:
+    """Yields each partition of a topic, decoded. A partition that cannot be read, or is not understood, is left out, and
+    `on_problem` learns why.
+
+    `columns`: the record's offset, its time in ms, and what `read` returns of it. `read`: a record and its leader epoch → for
+    each row what it names, and its numbers; Malformed if it is not understood. `without_holes`: what a log does that lacks
+    records, in words for people, where such a log is left out.
+    """
+    for number, segments in best_copies(data_directories, topic, on_problem=on_problem):
+        try:
+            if without_holes is not None and not _is_whole(segments):
+                raise HistoryUnreadable(f"{segments[0][0].parent} {without_holes}: it does not say what came before.")
+            yield _decoded(number, segments, columns, read)
+        except (HistoryUnreadable, OSError) as error:
+            on_problem(str(error))
+
+
+def _decoded(
+    number: int,
+    segments: Segments,
+    columns: Sequence[str],
+    read: Callable[[BatchRecord, int], Iterable[tuple[tuple[Any, ...], tuple[int, ...]]]],
+) -> DecodedLog:
+    numbers, named = [array("q") for _ in columns], list[tuple[Any, ...]]()
+    for path, headers in segments:
+        try:
+            for batch in _batches_of(path.read_bytes(), headers):
+                for record in read_records(batch):
+                    for names, values in read(record, batch.leader_epoch):
+                        named.append(names)
+                        for column, value in zip(
+                            numbers, (record.log_offset, record.timestamp_ms, *values), strict=True
+                        ):
+                            column.append(value)
+        except Malformed as error:
+            raise HistoryUnreadable(f"{path} {error}.") from error
+    made = {name: np.frombuffer(values, dtype=np.int64) for name, values in zip(columns, numbers, strict=True)}
+    return DecodedLog(number, made, tuple(named))
+
+
+def _batches_of(data: bytes, headers: np.ndarray) -> Iterator[Batch]:
     """Yields the batches of records in a segment, without those of markers. Malformed: one is compressed."""
     for begin, header in zip(batch_starts(headers).tolist(), headers, strict=True):
         if header["attributes"] & _COMPRESSED:
@@ -56,7 +128,7 @@ def batches_of(data: bytes, headers: np.ndarray) -> Iterator[Batch]:
         )
 
 
-def is_whole(segments: Segments) -> bool:
+def _is_whole(segments: Segments) -> bool:
     """Returns whether a log has every record from the offset 0 on: nothing was compacted, deleted or left out."""
     parts = [headers for _, headers in segments if len(headers)]
     if not parts:

@@ -4,7 +4,6 @@ Layout: KIP-932, and `ShareSnapshot`, `ShareUpdate` of Kafka, keys and values. A
 changed.
 """
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,9 @@ from uuid import UUID
 
 import numpy as np
 
-from prozess.clusters.files.internal_logs import Segments, batches_of, best_copies, is_whole
-from prozess.clusters.files.segments import BatchRecord, read_records
+from prozess.clusters.files.internal_logs import decoded_logs
+from prozess.clusters.files.segments import BatchRecord
 from prozess.clusters.protocol.client import Cursor, Malformed
-from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.schema import NONE, ShareRecord
 
 TOPIC = "__share_group_state"
@@ -44,34 +42,17 @@ class ShareLog:
 
 def read_share_log(data_directories: Mapping[int, Path], *, on_problem: Callable[[str], None]) -> Iterator[ShareLog]:
     """Reads each partition of `__share_group_state`. One that cannot be read or understood, or lacks records, is left out,
-    and `on_problem` learns why (`best_copies`)."""
-    for number, segments in best_copies(data_directories, TOPIC, on_problem=on_problem):
-        try:
-            if not is_whole(segments):
-                raise HistoryUnreadable(f"{segments[0][0].parent} lacks records: it does not say what came before.")
-            yield _decoded(number, segments)
-        except (HistoryUnreadable, OSError) as error:
-            on_problem(str(error))
+    and `on_problem` learns why (`decoded_logs`)."""
+    logs = decoded_logs(data_directories, TOPIC, COLUMNS, _rows, on_problem=on_problem, without_holes="lacks records")
+    for log in logs:
+        groups, partitions = zip(*log.named, strict=True) if log.named else ((), ())
+        yield ShareLog(log.number, log.columns, groups, partitions)
 
 
-def _decoded(number: int, segments: Segments) -> ShareLog:
-    columns = {name: array("q") for name in COLUMNS}
-    groups, partitions = list[str](), list[tuple[UUID, int]]()
-    for path, headers in segments:
-        try:
-            for batch in batches_of(path.read_bytes(), headers):
-                for record in read_records(batch):
-                    group, partition, rows = _read(record)
-                    for row in rows:
-                        values = (record.log_offset, record.timestamp_ms, batch.leader_epoch, *row)
-                        for column, value in zip(columns.values(), values, strict=True):
-                            column.append(value)
-                        groups.append(group)
-                        partitions.append(partition)
-        except Malformed as error:
-            raise HistoryUnreadable(f"{path} {error}.") from error
-    made = {name: np.frombuffer(values, dtype=np.int64) for name, values in columns.items()}
-    return ShareLog(number, made, tuple(groups), tuple(partitions))
+def _rows(record: BatchRecord, leader_epoch: int) -> Iterator[tuple[tuple[str, tuple[UUID, int]], tuple[int, ...]]]:
+    group, partition, rows = _read(record)
+    for row in rows:
+        yield (group, partition), (leader_epoch, *row)
 
 
 def _read(record: BatchRecord) -> tuple[str, tuple[UUID, int], list[_Row]]:

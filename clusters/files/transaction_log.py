@@ -4,17 +4,15 @@ Layout: KIP-98, and `TransactionLogKey.json`, `TransactionLogValue.json` of Kafk
 compact fields and tags (KIP-890); a version beyond it would not be backward compatible (KIP-915).
 """
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from prozess.clusters.files.internal_logs import Segments, batches_of, best_copies
-from prozess.clusters.files.segments import read_records
+from prozess.clusters.files.internal_logs import decoded_logs
+from prozess.clusters.files.segments import BatchRecord
 from prozess.clusters.protocol.client import Cursor, Malformed
-from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.recording.codes import TRANSACTIONS_TOPIC
 from prozess.harness.schema import TransactionState
 
@@ -42,34 +40,15 @@ def read_transaction_log(
     data_directories: Mapping[int, Path], *, on_problem: Callable[[str], None]
 ) -> Iterator[TransactionLog]:
     """Reads each partition of the transaction log. A partition that cannot be read, or is not understood, is left out, and
-    `on_problem` learns why (`best_copies`)."""
-    for number, segments in best_copies(data_directories, TRANSACTIONS_TOPIC, on_problem=on_problem):
-        try:
-            yield _decoded(number, segments)
-        except (HistoryUnreadable, OSError) as error:
-            on_problem(str(error))
+    `on_problem` learns why (`decoded_logs`)."""
+    for log in decoded_logs(data_directories, TRANSACTIONS_TOPIC, COLUMNS, _read, on_problem=on_problem):
+        yield TransactionLog(log.number, log.columns, tuple(name for (name,) in log.named))
 
 
-def _decoded(number: int, segments: Segments) -> TransactionLog:
-    columns = {name: array("q") for name in COLUMNS}
-    ids: list[str] = []
-    for path, headers in segments:
-        data = path.read_bytes()
-        try:
-            for batch in batches_of(data, headers):
-                for record in read_records(batch):
-                    name = _key(record.key)
-                    if name is None:
-                        continue
-                    ids.append(name)
-                    values = (record.log_offset, record.timestamp_ms, *_value(record.value, batch.leader_epoch))
-                    for column, value in zip(columns.values(), values, strict=True):
-                        column.append(value)
-        except Malformed as error:
-            raise HistoryUnreadable(f"{path} {error}.") from error
-    return TransactionLog(
-        number, {name: np.frombuffer(values, dtype=np.int64) for name, values in columns.items()}, tuple(ids)
-    )
+def _read(record: BatchRecord, leader_epoch: int) -> Iterator[tuple[tuple[str], tuple[int, ...]]]:
+    name = _key(record.key)
+    if name is not None:
+        yield (name,), _value(record.value, leader_epoch)
 
 
 def _key(key: bytes | None) -> str | None:
