@@ -3,7 +3,7 @@
 import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous
-from prozess.harness.columns import empty_rows
+from prozess.harness.columns import empty_rows, rows_of
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, ShareStateCase, join_witnesses, make_witnesses
 from prozess.harness.schema import NONE, SHARE_STATES, ShareRecord, ShareState
@@ -33,7 +33,8 @@ def illegal_share_state(history: CellHistory) -> KernelResult:
     table = history.tables.get("share_states", empty_rows(SHARE_STATES))
     parts, judged, reasons = list[np.ndarray](), 0, list[str]()
     for number in history.partitions:
-        mine = np.flatnonzero((table["partition"] == number) & (table["group"] != NONE))
+        mine = rows_of(table, number)
+        mine = mine[table["group"][mine] != NONE]
         mine = mine[np.lexsort((mine, table["log_offset"][mine]))]
         rows = {name: values[mine] for name, values in table.items()}
         judged += len(mine)

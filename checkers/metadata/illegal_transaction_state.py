@@ -35,9 +35,10 @@ def illegal_transaction_state(history: CellHistory) -> KernelResult:
     mine = np.flatnonzero(np.isin(records.client, own))
     found = []
     changes = records.changes(mine, records.previous[mine])
-    unexplained = records.seen[mine] & ~_follows(records, mine, changes)
-    for rule in RULES:
-        bad = np.flatnonzero(unexplained & rule.forbids(changes))
+    forbids = [rule.forbids(changes) for rule in RULES]
+    unexplained = records.seen[mine] & ~_follows(records, mine, ~np.any(forbids, axis=0))
+    for rule, forbidden_by_it in zip(RULES, forbids, strict=True):
+        bad = np.flatnonzero(unexplained & forbidden_by_it)
         rows = records.rows[mine[bad]]
         columns: dict[str, np.ndarray | int] = {
             "partition": history.cell.partitions[0],
@@ -59,9 +60,10 @@ def illegal_transaction_state(history: CellHistory) -> KernelResult:
     )
 
 
-def _follows(records: TransactionRecords, mine: np.ndarray, changes: TransactionChanges) -> np.ndarray:
-    """Returns whether each entry follows from the record before it, or from one in front of appends that may have failed."""
-    follows = ~forbidden(changes)
+def _follows(records: TransactionRecords, mine: np.ndarray, at_once: np.ndarray) -> np.ndarray:
+    """Returns whether each entry follows from the record before it (`at_once`), or from one in front of appends that may have
+    failed."""
+    follows = at_once.copy()
     left = np.flatnonzero(~follows)
     before = records.previous[mine[left]]
     while len(left):

@@ -21,7 +21,7 @@ from prozess.harness.schema import NONE, GroupRecord
 _GROUP, _TARGET, _CURRENT = 3, 6, 8
 """The kinds of keys that are read."""
 COLUMNS = ("log_offset", "timestamp_ms", "leader_epoch", "kind", "epoch")
-_Row = tuple[GroupRecord, int, tuple[UUID, int] | None]
+_Named = tuple[str, str, tuple[UUID, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,48 +44,43 @@ def read_group_log(data_directories: Mapping[int, Path], *, on_problem: Callable
     """Reads each partition of `__consumer_offsets`. One that cannot be read or understood, or was compacted, is left out,
     and `on_problem` learns why (`decoded_logs`)."""
     logs = decoded_logs(
-        data_directories, OFFSETS_TOPIC, COLUMNS, _rows, on_problem=on_problem, without_holes="was compacted"
+        data_directories, OFFSETS_TOPIC, COLUMNS, _read, on_problem=on_problem, without_holes="was compacted"
     )
     for log in logs:
         groups, members, partitions = zip(*log.named, strict=True) if log.named else ((), (), ())
         yield GroupLog(log.number, log.columns, groups, members, partitions)
 
 
-def _rows(
-    record: BatchRecord, leader_epoch: int
-) -> Iterator[tuple[tuple[str, str, tuple[UUID, int] | None], tuple[int, ...]]]:
-    group, member, rows = _read(record)
-    for kind, epoch, partition in rows:
-        yield (group, member, partition), (leader_epoch, int(kind), epoch)
-
-
-def _read(record: BatchRecord) -> tuple[str, str, list[_Row]]:
-    """Reads a record: group.id, member, and its rows. One of another kind has none."""
+def _read(record: BatchRecord, leader_epoch: int) -> Iterator[tuple[_Named, tuple[int, ...]]]:
+    """Reads a record: for each row what it names, and the columns from `leader_epoch` on. One of another kind has no rows."""
     if record.key is None:
         raise Malformed("has a record without a key")
     key = Cursor(record.key)
     kind = key.int16()
     if kind not in (_GROUP, _TARGET, _CURRENT):
-        return "", "", []
+        return
     group, member = key.string() or "", (key.string() or "") if kind == _CURRENT else ""
     if record.value is None:
-        gone = {_GROUP: [GroupRecord.GROUP_GONE], _TARGET: [], _CURRENT: [GroupRecord.MEMBER_GONE]}[kind]
-        return group, member, [(one, NONE, None) for one in gone]
+        if kind != _TARGET:
+            gone = GroupRecord.GROUP_GONE if kind == _GROUP else GroupRecord.MEMBER_GONE
+            yield (group, member, None), (leader_epoch, gone, NONE)
+        return
     value = Cursor(record.value)
     if (version := value.int16()) != 0:
         raise Malformed(f"has a value of version {version} of the key {kind}, while 0 is known")
     epoch = value.int32()
-    if kind != _CURRENT:
-        value.position = len(record.value)  # what else it says is of no interest
-        return group, member, [(GroupRecord.GROUP_EPOCH if kind == _GROUP else GroupRecord.TARGET_EPOCH, epoch, None)]
+    if kind != _CURRENT:  # what else it says is of no interest
+        what = GroupRecord.GROUP_EPOCH if kind == _GROUP else GroupRecord.TARGET_EPOCH
+        yield (group, member, None), (leader_epoch, what, epoch)
+        return
     value.int32(), value.int8()  # the epoch before, and the state of the member
-    rows: list[_Row] = [(GroupRecord.MEMBER, epoch, None)]
+    yield (group, member, None), (leader_epoch, GroupRecord.MEMBER, epoch)
     for what in (GroupRecord.OWNED, GroupRecord.RELEASING):
-        rows += [(what, epoch, partition) for partition in _partitions(value)]
+        for partition in _partitions(value):
+            yield (group, member, partition), (leader_epoch, what, epoch)
     value.tagged_fields()
     if value.position != len(record.value):
         raise Malformed(f"has an assignment of {len(record.value)} bytes, of which {value.position} are explained")
-    return group, member, rows
 
 
 def _partitions(value: Cursor) -> Iterator[tuple[UUID, int]]:

@@ -25,6 +25,8 @@ from prozess.harness.errors import HistoryUnreadable
 _COMPRESSED, _CONTROL = 0x07, 0x20
 Segments = list[tuple[Path, np.ndarray]]
 """The segments of a log in order, each with the headers of its batches (HEADER[n])."""
+ReadRecord = Callable[[BatchRecord, int], Iterable[tuple[tuple[Any, ...], tuple[int, ...]]]]
+"""A record and its leader epoch → for each row what it names, and its numbers. Malformed if it is not understood."""
 
 
 def best_copies(
@@ -65,7 +67,7 @@ def decoded_logs(
     data_directories: Mapping[int, Path],
     topic: str,
     columns: Sequence[str],
-    read: Callable[[BatchRecord, int], Iterable[tuple[tuple[Any, ...], tuple[int, ...]]]],
+    read: ReadRecord,
     *,
     on_problem: Callable[[str], None],
     without_holes: str | None = None,
@@ -73,9 +75,8 @@ def decoded_logs(
     """Yields each partition of a topic, decoded. A partition that cannot be read, or is not understood, is left out, and
     `on_problem` learns why.
 
-    `columns`: the record's offset, its time in ms, and what `read` returns of it. `read`: a record and its leader epoch → for
-    each row what it names, and its numbers; Malformed if it is not understood. `without_holes`: what a log does that lacks
-    records, in words for people, where such a log is left out.
+    `columns`: the record's offset, its time in ms, and the numbers that `read` returns. `without_holes`: what is wrong with a
+    log that lacks records, where such a log is left out.
     """
     for number, segments in best_copies(data_directories, topic, on_problem=on_problem):
         try:
@@ -90,7 +91,7 @@ def _decoded(
     number: int,
     segments: Segments,
     columns: Sequence[str],
-    read: Callable[[BatchRecord, int], Iterable[tuple[tuple[Any, ...], tuple[int, ...]]]],
+    read: ReadRecord,
 ) -> DecodedLog:
     numbers, named = [array("q") for _ in columns], list[tuple[Any, ...]]()
     for path, headers in segments:

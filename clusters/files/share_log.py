@@ -23,7 +23,6 @@ COLUMNS = (
     *("log_offset", "timestamp_ms", "leader_epoch", "kind", "state_epoch", "partition_epoch"),
     *("first_offset", "last_offset", "state", "delivery_count"),
 )
-_Row = tuple[int, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +42,24 @@ class ShareLog:
 def read_share_log(data_directories: Mapping[int, Path], *, on_problem: Callable[[str], None]) -> Iterator[ShareLog]:
     """Reads each partition of `__share_group_state`. One that cannot be read or understood, or lacks records, is left out,
     and `on_problem` learns why (`decoded_logs`)."""
-    logs = decoded_logs(data_directories, TOPIC, COLUMNS, _rows, on_problem=on_problem, without_holes="lacks records")
+    logs = decoded_logs(data_directories, TOPIC, COLUMNS, _read, on_problem=on_problem, without_holes="lacks records")
     for log in logs:
         groups, partitions = zip(*log.named, strict=True) if log.named else ((), ())
         yield ShareLog(log.number, log.columns, groups, partitions)
 
 
-def _rows(record: BatchRecord, leader_epoch: int) -> Iterator[tuple[tuple[str, tuple[UUID, int]], tuple[int, ...]]]:
-    group, partition, rows = _read(record)
-    for row in rows:
-        yield (group, partition), (leader_epoch, *row)
-
-
-def _read(record: BatchRecord) -> tuple[str, tuple[UUID, int], list[_Row]]:
-    """Reads a record: group.id, partition, and its rows (the columns from `kind` on)."""
+def _read(record: BatchRecord, leader_epoch: int) -> Iterator[tuple[tuple[str, tuple[UUID, int]], tuple[int, ...]]]:
+    """Reads a record: for each row its group.id and partition, and the columns from `leader_epoch` on."""
     if record.key is None:
         raise Malformed("has a record without a key")
     key = Cursor(record.key)
     kind = key.int16()
     if kind not in (_SNAPSHOT, _UPDATE):
         raise Malformed(f"has a key of the kind {kind}, while 0 and 1 are known")
-    group, partition = key.string() or "", (key.uuid(), key.int32())
+    names = (key.string() or "", (key.uuid(), key.int32()))
     if record.value is None:
-        return group, partition, [(ShareRecord.GONE, NONE, NONE, NONE, NONE, NONE, NONE)]
+        yield names, (leader_epoch, ShareRecord.GONE, NONE, NONE, NONE, NONE, NONE, NONE)
+        return
     value = Cursor(record.value)
     if (version := value.int16()) != 0:
         raise Malformed(f"has a value of version {version} of the key {kind}, while 0 is known")
@@ -75,12 +69,11 @@ def _read(record: BatchRecord) -> tuple[str, tuple[UUID, int], list[_Row]]:
     if kind == _SNAPSHOT:
         value.int64(), value.int64()  # when it was made, and written
     what = ShareRecord.SNAPSHOT if kind == _SNAPSHOT else ShareRecord.UPDATE
-    rows: list[_Row] = [(what, state_epoch, partition_epoch, start, NONE, NONE, NONE)]
+    yield names, (leader_epoch, what, state_epoch, partition_epoch, start, NONE, NONE, NONE)
     for _ in range(value.unsigned_varint() - 1):
         first, last, state, count = value.int64(), value.int64(), value.int8(), value.int16()
         value.tagged_fields()
-        rows.append((ShareRecord.RANGE, NONE, partition_epoch, first, last, state, count))
+        yield names, (leader_epoch, ShareRecord.RANGE, NONE, partition_epoch, first, last, state, count)
     value.tagged_fields()
     if value.position != len(record.value):
         raise Malformed(f"has a value of {len(record.value)} bytes, of which {value.position} are explained")
-    return group, partition, rows

@@ -46,8 +46,7 @@ def read_transaction_log(
 
 
 def _read(record: BatchRecord, leader_epoch: int) -> Iterator[tuple[tuple[str], tuple[int, ...]]]:
-    name = _key(record.key)
-    if name is not None:
+    if (name := _key(record.key)) is not None:
         yield (name,), _value(record.value, leader_epoch)
 
 

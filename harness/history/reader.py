@@ -253,9 +253,7 @@ class History:
         tables["asked"] = self._asked
         tables["calls"], tables["own_heartbeats"] = self._calls, self._own_heartbeats
         tables["admin_operations"] = self._small("admin_operations")
-        tables["transaction_states"] = self._transaction_states
-        tables["group_states"] = self._small("group_states")
-        tables["share_states"] = self._small("share_states")
+        tables |= self._of_coordinators
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
         tables["metadata"] = self._of_nodes
@@ -277,8 +275,8 @@ class History:
         return SharedRows(self._of_partition("metadata", NONE))
 
     @cached_property
-    def _transaction_states(self) -> SharedRows:
-        return SharedRows(self._small("transaction_states"))
+    def _of_coordinators(self) -> dict[str, Mapping[str, np.ndarray]]:
+        return {name: SharedRows(self._small(name)) for name in ("transaction_states", "group_states", "share_states")}
 
     @cached_property
     def _asked(self) -> dict[str, np.ndarray]:

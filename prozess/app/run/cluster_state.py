@@ -2,7 +2,7 @@
 hold."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -11,13 +11,13 @@ from uuid import UUID
 
 import numpy as np
 
-from prozess.clusters.files.group_log import read_group_log
+from prozess.clusters.files.group_log import GroupLog, read_group_log
 from prozess.clusters.files.log_directories import log_directories
 from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
-from prozess.clusters.files.share_log import read_share_log
-from prozess.clusters.files.transaction_log import read_transaction_log
+from prozess.clusters.files.share_log import ShareLog, read_share_log
+from prozess.clusters.files.transaction_log import TransactionLog, read_transaction_log
 from prozess.clusters.files.zookeeper_log import columns_of_id
 from prozess.clusters.machine.tiered import store_beside
 from prozess.clusters.protocol.admin import Admin
@@ -85,10 +85,11 @@ def keep_coordinators_logs(
     have ended."""
     problems: list[str] = []
     directories = {node.node_id: node.data_directory for node in cluster.nodes if "broker" in node.roles}
+    cells, served = _cells_of_groups(plan), _served(plan, directories)
     made = {
-        "transaction_states": _transaction_states(plan, directories, problems.append),
-        "group_states": _group_states(plan, directories, problems.append),
-        "share_states": _share_states(plan, directories, problems.append),
+        "transaction_states": _transaction_states(plan, read_transaction_log(directories, on_problem=problems.append)),
+        "group_states": _group_states(cells, served, read_group_log(directories, on_problem=problems.append)),
+        "share_states": _share_states(cells, served, read_share_log(directories, on_problem=problems.append)),
     }
     rows = dict.fromkeys(made, 0)
     for table, parts in made.items():
@@ -101,25 +102,22 @@ def keep_coordinators_logs(
         emit("coordinators-logs", rows=rows, problems=problems)
 
 
-def _transaction_states(
-    plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
-) -> Iterator[dict[str, np.ndarray]]:
+def _transaction_states(plan: Plan, logs: Iterable[TransactionLog]) -> Iterator[dict[str, np.ndarray]]:
     clients: dict[str, int] = {}
     for client in plan.clients:
         if client.transactional_id is not None:
             clients.setdefault(client.transactional_id, client.client)
-    for log in read_transaction_log(directories, on_problem=on_problem):
+    for log in logs:
         own = np.array([clients.get(name, NONE) for name in log.ids], dtype=np.int64)
         yield {**log.columns, "transactional_id": own, "number": np.full(len(own), log.number)}
 
 
 def _group_states(
-    plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
+    cells: Mapping[str, int], served: Mapping[tuple[UUID, int], int], logs: Iterable[GroupLog]
 ) -> Iterator[dict[str, np.ndarray]]:
-    cells, served = _cells_of_groups(plan), _served(plan, directories)
     members: dict[str, int] = {"": NONE}
     gone: dict[tuple[UUID, int], int] = {}
-    for log in read_group_log(directories, on_problem=on_problem):
+    for log in logs:
         numbers = {
             "group": [cells.get(group, NONE) for group in log.groups],
             "member": [members.setdefault(member, len(members) - 1) for member in log.members],
@@ -135,10 +133,9 @@ def _numbered(one: tuple[UUID, int], served: Mapping[tuple[UUID, int], int], gon
 
 
 def _share_states(
-    plan: Plan, directories: Mapping[int, Path], on_problem: Callable[[str], None]
+    cells: Mapping[str, int], served: Mapping[tuple[UUID, int], int], logs: Iterable[ShareLog]
 ) -> Iterator[dict[str, np.ndarray]]:
-    cells, served = _cells_of_groups(plan), _served(plan, directories)
-    for log in read_share_log(directories, on_problem=on_problem):
+    for log in logs:
         own = {
             "group": np.array([cells.get(group, NONE) for group in log.groups], dtype=np.int64),
             "partition": np.array([served.get(one, NONE) for one in log.partitions], dtype=np.int64),
