@@ -24,7 +24,7 @@ events.jsonl       progress of the run stage, one JSON object per line
 recovery.json      list of what the cluster did not reach in time when it was healed; missing = the run did not get
                    so far
 hanging.json       list of the transactions that were still open when the audit began, and what became of them
-                   (prozess/app/run/administration.py); missing = nobody looked
+                   (prozess/app/run/hanging_transactions.py); missing = nobody looked
 limits.json        list of what a stage of the run awaited for longer than its limit; missing = nothing
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table; partitioned tables have one row group per partition

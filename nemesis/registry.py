@@ -11,7 +11,7 @@ from prozess.harness.interfaces import AnyFault, Fault, UndoAction
 from prozess.harness.plan.catalogue import named
 from prozess.harness.values import Frozen
 from prozess.nemesis import clients, disk, healing, links, messages, methods, partition, process, remote
-from prozess.nemesis.kafka import changes, elections, rollout
+from prozess.nemesis.kafka import configurations, elections, reassignments, rollout
 
 _FAULTS: dict[str, type[AnyFault]] = {
     kind.name: kind
@@ -30,8 +30,8 @@ _FAULTS: dict[str, type[AnyFault]] = {
         links.HalfOpen,
         elections.ElectPreferred,
         elections.ElectUnclean,
-        changes.Reassign,
-        changes.Configure,
+        reassignments.Reassign,
+        configurations.Configure,
         elections.MoveController,
         rollout.RollingRestart,
         rollout.Upgrade,
@@ -60,8 +60,8 @@ _UNDO_ACTIONS: dict[str, type[UndoAction]] = {
     "repair": healing.Repair,
     "drop-checkpoint": healing.WithoutCheckpoint,
     "nothing": healing.Nothing,
-    "reassign": changes.ReassignBack,
-    "configure": changes.ConfigureBack,
+    "reassign": reassignments.ReassignBack,
+    "configure": configurations.ConfigureBack,
 }
 
 

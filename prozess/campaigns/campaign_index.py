@@ -12,12 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prozess.app.run_tables import Read, Row, by_run, opened_tables
-from prozess.campaigns.campaign_plan import (
-    BegunCampaign,
-    CampaignDirectory,
-    trials_in_all,
-)
-from prozess.campaigns.engine import TrialAttempt, size_of
+from prozess.campaigns.campaign_plan import BegunCampaign, CampaignDirectory, trials_in_all
+from prozess.campaigns.engine import TrialAttempt
+from prozess.campaigns.kept_runs import size_of
 from prozess.harness.plan import catalogue
 from prozess.harness.printable import printable
 from prozess.harness.report.html import environment

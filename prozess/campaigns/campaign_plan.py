@@ -13,15 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from prozess.campaigns.engine import (
-    TRIAL_TIMEOUT_S,
-    JobDirectory,
-    Keep,
-    TrialAttempt,
-    TrialJob,
-    Value,
-    read_begun,
-)
+from prozess.campaigns.engine import TRIAL_TIMEOUT_S, JobDirectory, TrialAttempt, TrialJob, Value, read_begun
+from prozess.campaigns.kept_runs import Keep
 from prozess.harness import inputs, machine_record
 from prozess.harness.errors import BadInput
 from prozess.harness.run_directory import RunDirectory, write_json

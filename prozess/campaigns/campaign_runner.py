@@ -32,15 +32,8 @@ from prozess.campaigns.campaign_plan import (
     with_settings,
 )
 from prozess.campaigns.comparing import RunSummary
-from prozess.campaigns.engine import (
-    TrialAttempt,
-    TrialJob,
-    engine_in,
-    exit_code_of,
-    make_room,
-    refuse_strangers,
-    tidy,
-)
+from prozess.campaigns.engine import TrialAttempt, TrialJob, engine_in, exit_code_of, refuse_strangers
+from prozess.campaigns.kept_runs import make_room, tidy
 from prozess.campaigns.on_spark import SparkCluster, SparkTrials, opened_results, run_on_spark, runs_of
 from prozess.campaigns.shared_results import SharedResults
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, parse_duration
@@ -340,14 +333,14 @@ def find_campaign(name: str) -> Campaign:
 
 def _wanted_campaign(asked: CampaignRequest) -> Campaign:
     """Returns the campaign with the options of the command line. Raises BadInput before the first trial starts if any trial
-    cannot be loaded with a combination of its values."""
+    cannot be planned with a combination of its values."""
     found = find_campaign(asked.name)
     if asked.rounds is not None:
         found = found.model_copy(update={"rounds": asked.rounds})
     found = with_settings(found, asked.each.settings)
     for entry in found.entries:
         for laid_over in combinations(entry):
-            load_trial(entry.trial, laid_over)
+            make_plan(load_trial(entry.trial, laid_over), seed=asked.seed)
     return found
 
 

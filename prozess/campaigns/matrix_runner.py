@@ -31,7 +31,8 @@ from prozess.campaigns.campaign_plan import (
     parse_shard,
 )
 from prozess.campaigns.campaign_runner import begin_shared, print_known, run_campaign, run_shared
-from prozess.campaigns.engine import Keep, TrialJob, refuse_strangers
+from prozess.campaigns.engine import TrialJob, refuse_strangers
+from prozess.campaigns.kept_runs import Keep
 from prozess.campaigns.matrix_layout import (
     MATRIX_FILE,
     BegunMatrix,

@@ -36,7 +36,8 @@ from pydantic import ValidationError
 from prozess.app.run_options import refuse_without_spark
 from prozess.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
 from prozess.campaigns.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
-from prozess.campaigns.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
+from prozess.campaigns.engine import JobDirectory, RunningJob, TrialAttempt, TrialEngine, TrialJob
+from prozess.campaigns.kept_runs import Keep, tidy
 from prozess.campaigns.shared_results import SharedResults, owned
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.code_identity import code_identity, refuse_other_code, trials_identity

@@ -12,16 +12,8 @@ from pathlib import Path
 
 from prozess.app.run_tables import Row, by_run, opened_tables
 from prozess.campaigns.comparing.measured import MedianAndWorst, markdown_table, write_between
-from prozess.campaigns.engine import (
-    JobDirectory,
-    Keep,
-    TrialAttempt,
-    TrialEngine,
-    TrialJob,
-    engine_in,
-    exit_code_of,
-    tidy,
-)
+from prozess.campaigns.engine import JobDirectory, TrialAttempt, TrialEngine, TrialJob, engine_in, exit_code_of
+from prozess.campaigns.kept_runs import Keep, tidy
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput
 from prozess.harness.exit_codes import ExitCode

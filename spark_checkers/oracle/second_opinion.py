@@ -27,7 +27,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES, Role
 from prozess.spark_checkers.oracle.circles import CYCLES, circles_in
 from prozess.spark_checkers.oracle.facts import facts_of
-from prozess.spark_checkers.oracle.texts import SqlTexts, texts_of
+from prozess.spark_checkers.oracle.texts import FILES, SqlTexts, texts_of
 from prozess.spark_checkers.session import Batches, failure_named, local_master, map_numbers, start_session, to_arrow
 
 if TYPE_CHECKING:
@@ -35,35 +35,9 @@ if TYPE_CHECKING:
 
     from prozess.harness.run_directory import TableStore
 
-AUDITED = texts_of(
-    *(
-        "views",
-        "log",
-        "keys",
-        "errors",
-        "reading",
-        "stalls",
-        "transactions",
-        "cycles",
-        "ownership",
-        "commits",
-        "processing",
-        "shares",
-        "copies",
-    ),
-    *(
-        "leaders",
-        "transitions",
-        "transaction_states",
-        "group_states",
-        "share_states",
-        "snapshots",
-        "tiers",
-        "delivery",
-        "progress",
-        "time_lookups",
-    ),
-)
+_INSTEAD = ("recorded", "revealed", *(name for name in FILES if name.startswith("unaudited_")))
+"""The files that have texts in place of others."""
+AUDITED = texts_of(*(name for name in FILES if name not in _INSTEAD))
 """The texts for a history that was audited."""
 QUERIES = AUDITED.queries
 AS_AUDITED = (
@@ -76,7 +50,8 @@ _UNAUDITED = texts_of("unaudited_log", "unaudited_reading", "unaudited_transacti
 UNAUDITED = SqlTexts(
     {**{name: QUERIES[name] for name in AS_AUDITED}, **_UNAUDITED.queries},
     texts_of(
-        *("revealed", "views", "log", "unaudited_log", "reading", "transactions", "cycles", "unaudited_transactions")
+        *("revealed", "views", "log", "unaudited_log", "reading", "compaction", "replicas", "deletions", "leadership"),
+        *("transactions", "cycles", "unaudited_transactions"),
     ).views,
 )
 """The texts for a history that nobody audited: what can be judged all the same."""

@@ -165,15 +165,26 @@ class _Text:
 
 _HEADING = re.compile(r"^--- (view|anomaly|fragment) ([\w-]+)(?:\(([\w; ]+)\))?$", re.MULTILINE)
 _NAMED = re.compile(r"\{([\w.]+)(?:\(([^{}]*)\))?\}")
-_FILES = (
-    *("recorded", "views", "revealed", "log", "unaudited_log", "errors", "snapshots", "transactions", "cycles"),
-    "unaudited_transactions",
-    *("copies", "reading", "unaudited_reading", "stalls", "delivery", "ownership", "commits", "processing", "leaders"),
-    "shares",
-    "tiers",
-    "keys",
-    *("progress", "time_lookups", "transitions", "transaction_states", "group_states", "share_states"),
+
+
+FILES = (
+    *("recorded", "views", "revealed", "log", "unaudited_log", "keys", "errors", "snapshots", "transactions", "cycles"),
+    *("unaudited_transactions", "copies", "reading", "unaudited_reading", "compaction", "replicas", "deletions"),
+    *(
+        "leadership",
+        "leaders",
+        "stalls",
+        "ownership",
+        "commits",
+        "processing",
+        "delivery",
+        "shares",
+        "tiers",
+        "progress",
+    ),
+    *("time_lookups", "transitions", "transaction_states", "group_states", "share_states"),
 )
+"""All files with texts. A view stands behind those that it is made of."""
 
 
 def texts_of(*names: str) -> SqlTexts:
@@ -213,7 +224,7 @@ def _value(named: re.Match[str]) -> str:
 
 @cache
 def _fragments() -> Mapping[str, _Text]:
-    found = [text for name in _FILES for text in _read(name) if text.kind == "fragment"]
+    found = [text for name in FILES for text in _read(name) if text.kind == "fragment"]
     assert len({text.name for text in found}) == len(found), "two fragments have one name"
     return {text.name: text for text in found}
 

@@ -23,7 +23,7 @@ from prozess.workloads.group.member import (
     member_properties,
     outputs_of,
 )
-from prozess.workloads.group.positions import next_offsets
+from prozess.workloads.group.retries import next_offsets
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import POLL_S
 from prozess.workloads.record.identity import copy_encoder

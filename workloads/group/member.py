@@ -23,11 +23,10 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
 from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
+from prozess.workloads.group.commits import MemberCommits
 from prozess.workloads.group.observer import Answerers
-from prozess.workloads.group.positions import (
-    LOOK_UP_S,
-    MemberCommits,
-    MemberPositions,
+from prozess.workloads.group.positions import LOOK_UP_S, MemberPositions
+from prozess.workloads.group.retries import (
     Retries,
     RetryOptions,
     RetryTopic,

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from prozess.app.run.admin_calls import AdminCalls
 from prozess.app.run.admin_register import AdminRegister
-from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.app.run.cluster_state import (
     Inspector,
@@ -28,6 +27,7 @@ from prozess.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
+from prozess.app.run.hanging_transactions import end_hanging
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
 from prozess.app.run.message_rows import MessageRows
 from prozess.app.run.metrics_sampler import MetricsSampler

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from prozess.app.run.admin_calls import AdminCalls
-from prozess.app.run.administration import end_hanging
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.app.run.cluster_state import (
     Inspector,
@@ -31,6 +30,7 @@ from prozess.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
+from prozess.app.run.hanging_transactions import end_hanging
 from prozess.app.run.kill_rows import rows_from_json, write_rows
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
 from prozess.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole

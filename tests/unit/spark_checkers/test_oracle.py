@@ -1,5 +1,6 @@
 """How a second opinion is compared with what the kernels found: numbers per cell, and witnesses where all are there."""
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -13,7 +14,14 @@ from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.schema import TABLES
 from prozess.spark_checkers.oracle import second_opinion
 from prozess.spark_checkers.oracle.facts import FACTS
-from prozess.spark_checkers.oracle.second_opinion import QUERIES, Opinion, disagreements, needed_views
+from prozess.spark_checkers.oracle.second_opinion import (
+    AUDITED,
+    QUERIES,
+    UNAUDITED,
+    Opinion,
+    disagreements,
+    needed_views,
+)
 from tests.support.anomalies import ANOMALIES
 from tests.support.small_runs import make_small
 
@@ -91,3 +99,15 @@ def test_only_the_views_that_a_text_needs_are_made_and_each_after_those_that_it_
     assert set(views) >= {"given", "log", "first_copy", "sent"}
     assert views.index("given") < views.index("log") < views.index("first_copy")
     assert "owned" not in views
+
+
+@pytest.mark.parametrize("texts", [AUDITED, UNAUDITED], ids=["audited", "unaudited"])
+def test_every_view_that_a_text_reads_from_is_made_before_it(texts):
+    def read_by(text):
+        own = set(re.findall(r"\b(\w+) as \(", text))
+        return set(re.findall(r"\b(?:from|join) (\w+)", text)) & texts.views.keys() - own
+
+    for index, (name, text) in enumerate(texts.views.items()):
+        assert read_by(text) <= set(list(texts.views)[:index]), name
+    for name, text in texts.queries.items():
+        assert read_by(text) <= set(needed_views([name], texts)), name

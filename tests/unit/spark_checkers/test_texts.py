@@ -44,7 +44,7 @@ def test_a_text_that_names_what_there_is_not_is_refused(text):
 
 
 def test_every_file_says_what_it_is_about_and_is_read_and_every_fragment_is_used():
-    assert {f"{name}.sql" for name in texts._FILES} == set(STORED)
+    assert {f"{name}.sql" for name in texts.FILES} == set(STORED)
     assert all(content.startswith("-- ") for content in STORED.values())
     everything = "".join(STORED.values())
     for name in re.findall(r"^--- fragment (\w+)", everything, re.MULTILINE):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.harness.schema import MISSING, NONE, ObservationKind
-from prozess.workloads.group.positions import Retries, chosen_records, joined_records, next_offsets
+from prozess.workloads.group.retries import Retries, chosen_records, joined_records, next_offsets
 from tests.processes.workloads.group.test_member import carry_out, group_plan, members, processed
 from tests.support.log_workload import LIMIT_S, RESUME, bench, on_client
 

@@ -22,7 +22,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import write_json
 from prozess.harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome
-from prozess.workloads.group.positions import Retries, fails_at_first
+from prozess.workloads.group.retries import Retries, fails_at_first
 from tests.support.cells.groups import RETRY, REVOKE, A, B, Row, S, cases, cell, client, commit, event, span, step
 from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, history
 from tests.support.log_workload import LIMIT_S, RESUME, bench

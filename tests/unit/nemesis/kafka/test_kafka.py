@@ -10,7 +10,7 @@ from prozess.harness.plan.checks import check_parameters
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.schema import Tristate
 from prozess.nemesis.journal import read_journal
-from prozess.nemesis.kafka.changes import reassigned
+from prozess.nemesis.kafka.reassignments import reassigned
 from prozess.nemesis.roles import TargetMissing
 from tests.unit.nemesis.process.test_rolling_restart import Bench as RollingBench
 

@@ -19,17 +19,19 @@ from prozess.campaigns.campaign_plan import (
     Campaign,
     CampaignDirectory,
     Entry,
+    combinations,
     draw,
     load_campaign,
     next_number,
     parse_campaign,
     trials_in_all,
 )
-from prozess.campaigns.campaign_runner import exit_code, find_campaign, progress, summary
+from prozess.campaigns.campaign_runner import CampaignRequest, campaign, exit_code, find_campaign, progress, summary
 from prozess.campaigns.engine import TrialAttempt, TrialJob
 from prozess.harness.clock import parse_duration
 from prozess.harness.errors import BadInput, StorageFull
 from prozess.harness.exit_codes import ExitCode
+from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, load_trial
 from tests.support.campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged, store
 
@@ -110,13 +112,23 @@ def test_a_bad_campaign_file_is_refused_by_name(change, what):
 
 
 @pytest.mark.parametrize("name", known_campaigns())
-def test_the_campaigns_that_come_with_prozess_name_trials_and_settings_that_exist(name):
+def test_every_trial_of_the_campaigns_that_come_with_prozess_can_be_planned(name):
     found = find_campaign(name)
     assert found.name == name
     for entry in found.entries:
-        for key, values in (entry.set or {"settle_s": (1.0,)}).items():
-            for value in values:
-                load_trial(entry.trial, {key: value})
+        for settings in combinations(entry):
+            assert make_plan(load_trial(entry.trial, settings), seed=1).cells
+
+
+def test_a_campaign_with_a_trial_that_cannot_be_planned_is_refused_before_the_first_one_begins(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text(
+        'name = "c"\ntitle = "t"\n[[entries]]\ntrial = "smoke"\n[[entries]]\ntrial = "share-groups"\n'
+        'set = { "variant.kafka_version" = ["4.4.0", "4.0.2"] }\n'
+    )
+    with pytest.raises(BadInput, match="has no valid cell"):
+        campaign(CampaignRequest(str(path), rounds=1, runs=str(tmp_path / "runs")))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_trial_is_a_campaign_of_itself_and_an_unknown_name_is_refused(tmp_path):

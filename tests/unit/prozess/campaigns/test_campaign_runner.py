@@ -6,15 +6,9 @@ import sys
 import pytest
 
 from prozess import command
-from prozess.campaigns.campaign_plan import (
-    BegunCampaign,
-    CampaignDirectory,
-    TrialOverrides,
-    draw,
-    with_settings,
-)
+from prozess.campaigns.campaign_plan import BegunCampaign, CampaignDirectory, TrialOverrides, draw, with_settings
 from prozess.campaigns.campaign_runner import CampaignRequest, campaign, run_campaign
-from prozess.campaigns.engine import Keep, make_room, size_of, tidy
+from prozess.campaigns.kept_runs import Keep, make_room, size_of, tidy
 from prozess.harness.clock import SystemClock
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.exit_codes import ExitCode

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.app.run.administration import LIMIT_S, NOT_EXCUSED, end_hanging, state_was_destroyed
+from prozess.app.run.hanging_transactions import LIMIT_S, NOT_EXCUSED, end_hanging, state_was_destroyed
 from prozess.clusters.protocol.client import Cursor, compact_string
 from prozess.clusters.protocol.requests import abort_marker_request
 from prozess.harness.clock import NS_PER_S
