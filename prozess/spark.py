@@ -18,13 +18,12 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prozess.app.run.check import CheckOptions, check_run, hashing_of, large_tables
+from prozess.app.run.check import CheckOptions, check_run, hashing_of
 from prozess.app.run.judge import judge_run, judged_tables, write_judged_tables
-from prozess.app.trial_run import checked_run, history_address, history_file, names_in, result_frame
+from prozess.app.trial_run import checked_run, history_frame, result_frame
 from prozess.harness.checking.findings import findings_table, nested_file, nested_table
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import Condition, condition_of
-from prozess.harness.history.readable import readable_columns
 from prozess.harness.history.store import Setting, location_of, opened_run
 from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory
@@ -129,13 +128,7 @@ def history(spark: "SparkSession", run: Path | str, table: str, *, readable: boo
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
-    with _opened(spark, run) as directory, history_file(directory, run, table, large_tables(spark)):
-        raw = spark.read.parquet(history_address(directory, run, table))
-        if not readable:
-            return raw
-        from prozess.spark_checkers.run_tables import readable_frame
-
-        return readable_frame(raw, readable_columns(TABLES[table].stored_columns, named=True), names_in(directory))
+    return history_frame(spark, _opened(spark, run), run, table, readable=readable)
 
 
 def tables(

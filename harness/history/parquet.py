@@ -97,7 +97,7 @@ class TableFile:
         try:
             self.metadata = pq.read_metadata(self._file, filesystem=self._filesystem)
         except FileNotFoundError as error:
-            if not _of_an_earlier_version(run, table):
+            if not of_an_earlier_version(run, table):
                 raise self._unreadable("is missing") from error
             self.metadata, self.rows = _without_rows(table), 0
             return
@@ -469,7 +469,7 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
         return len(self._file.table.column_names)
 
 
-def _of_an_earlier_version(run: RunDirectory, table: Table) -> bool:
+def of_an_earlier_version(run: RunDirectory, table: Table) -> bool:
     """Returns whether a version of prozess that knew no such table proved this history: its manifest names others, and not
     this one. Nothing is known of what is recorded there. A table that the manifest names and that is gone is damage."""
     if not run.manifest.is_file():
@@ -480,10 +480,15 @@ def _of_an_earlier_version(run: RunDirectory, table: Table) -> bool:
 
 def _without_rows(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types
     """Returns the footer of a file of this table without rows."""
+    return pq.read_metadata(file_without_rows(table))
+
+
+def file_without_rows(table: Table) -> pa.BufferReader:
+    """Returns a Parquet file of this table without rows, in memory."""
     written = pa.BufferOutputStream()
     with writer_to(written, table) as writer:
         writer.add_key_value_metadata(key_value_metadata(table.name, rows=0, torn_rows=0, start_monotonic_ns=0))
-    return pq.read_metadata(pa.BufferReader(written.getvalue()))
+    return pa.BufferReader(written.getvalue())
 
 
 def _joined(parts: Sequence[np.ndarray], nothing: np.ndarray) -> np.ndarray:

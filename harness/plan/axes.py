@@ -170,8 +170,8 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
     chosen, cells = choose_cells(trial, workload)
     if not cells:
         raise BadInput(
-            f"Trial {trial.name!r} has no valid cell: all {len(chosen.excluded)} combinations are excluded, the first "
-            f"because {chosen.excluded[0][1]}. Change `base` or `axes`."
+            f"Trial {trial.name!r} has no valid {workload.kind} cell. Combinations are excluded: {chosen.why_none()}. "
+            "Change `base` or `axes`."
         )
     return _shared(cells, workload), exclusions_of(chosen, workload)
 

@@ -242,6 +242,11 @@ class ChosenRows:
         else:
             yield from (why for _, why in self.excluded)
 
+    def why_none(self) -> str:
+        """Returns how many rows each reason excludes, the most frequent reason first; for a table without a valid row."""
+        reasons = Counter(why for _, why in self.excluded).most_common()
+        return "; ".join(f"{count} because {why}" for why, count in reasons)
+
     def beyond(self) -> tuple[int, int]:
         """Returns how many combinations of one value more the rows have, and how many there are, valid or not."""
         size = self.size + 1

@@ -22,7 +22,7 @@ from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, I
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
 from prozess.harness.history.convert import LargeTables, ensure_proven_history
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
-from prozess.harness.history.parquet import table_path
+from prozess.harness.history.parquet import file_without_rows, of_an_earlier_version, parquet_schema, table_path
 from prozess.harness.history.readable import RunNames, readable_columns
 from prozess.harness.history.readable import readable as made_readable
 from prozess.harness.history.reader import unreadable_cells
@@ -169,14 +169,7 @@ class TrialRun:
                 return _chosen(table, made_readable(raw, own, names_in(directory)), columns)
 
         def frame(session: "SparkSession") -> "DataFrame":
-            large = large_tables(session)
-            with opened_run(self.location) as directory, history_file(directory, self.location, table, large):
-                raw = session.read.parquet(history_address(directory, self.location, table))
-                if not readable:
-                    return raw
-                from prozess.spark_checkers.run_tables import readable_frame
-
-                return readable_frame(raw, own, names_in(directory))
+            return history_frame(session, opened_run(self.location), self.location, table, readable=readable)
 
         own = readable_columns(TABLES[table].stored_columns, named=True)
         return RunTable(table, read, frame)
@@ -392,7 +385,9 @@ def history_file(
     if any(lost.table == table for lost in condition.lost):
         raise _damaged(run, condition)
     ensure_proven_history(directory, condition, large)
-    if directory.tables is None:
+    if of_an_earlier_version(directory, TABLES[table]):
+        yield file_without_rows(TABLES[table])
+    elif directory.tables is None:
         yield table_path(directory, table)
     else:
         with directory.tables.open(f"{table}.parquet") as file:
@@ -411,7 +406,30 @@ def result_frame(session: "SparkSession", table: ResultTable, rows: pa.Table) ->
     return session.createDataFrame(rows, schema=fields_of(table))
 
 
-def history_address(directory: RunDirectory, run: Path | str, table: str) -> str:
+def history_frame(
+    session: "SparkSession",
+    opened: AbstractContextManager[RunDirectory],
+    run: Path | str,
+    table: str,
+    *,
+    readable: bool,
+) -> "DataFrame":
+    """Returns a table of what was recorded, as `prozess.spark.history` does. `opened`: the run at `run`."""
+    with opened as directory, history_file(directory, run, table, large_tables(session)):
+        if of_an_earlier_version(directory, TABLES[table]):
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            raw = session.createDataFrame([], from_arrow_schema(parquet_schema(TABLES[table])))
+        else:
+            raw = session.read.parquet(_history_address(directory, run, table))
+        if not readable:
+            return raw
+        from prozess.spark_checkers.run_tables import readable_frame
+
+        return readable_frame(raw, readable_columns(TABLES[table].stored_columns, named=True), names_in(directory))
+
+
+def _history_address(directory: RunDirectory, run: Path | str, table: str) -> str:
     """Returns the URI of a table's file, as Spark reads it."""
     if directory.tables is not None:
         return f"{run}/history/{table}.parquet"

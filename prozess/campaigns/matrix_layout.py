@@ -270,8 +270,8 @@ class MatrixLayout:
         found = choose(values, strength, self._why_not, seed=self.matrix.name)
         if not found.rows:
             raise BadInput(
-                f"{self.matrix.source} has no valid trial: all {len(found.excluded)} choices are excluded, the first because "
-                f"{found.excluded[0][1]}. Change matrix.axes or matrix.schedules."
+                f"{self.matrix.source} has no valid trial. Choices are excluded: {found.why_none()}. "
+                "Change matrix.axes or matrix.schedules."
             )
         lost = [name for name in values[SCHEDULE] if not any(row[SCHEDULE] == name for row in found.rows)]
         if lost:
@@ -327,8 +327,8 @@ class MatrixLayout:
         if not cells:
             raise BadInput(
                 f"{self.matrix.source} has no valid {workload.kind} cell with {trial.variant.metadata_mode} "
-                f"{trial.variant.kafka_version}: all {len(choice.excluded)} combinations are excluded, the first because "
-                f"{choice.excluded[0][1]}. Change its `base` or `axes`."
+                f"{trial.variant.kafka_version}. Combinations are excluded: {choice.why_none()}. "
+                "Change its `base` or `axes`."
             )
         return CellCount(
             kind=workload.kind,

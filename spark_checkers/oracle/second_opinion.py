@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prozess.harness.history.parquet import parquet_schema, table_path
+from prozess.harness.history.parquet import of_an_earlier_version, parquet_schema, table_path
 from prozess.harness.history.participants import REVEALED
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import Finding
@@ -434,7 +434,9 @@ def _table_of_run(session: "SparkSession", run: RunDirectory, name: str) -> "Dat
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(parquet_schema(TABLES[name]))
-    if run.tables is None:
+    if of_an_earlier_version(run, TABLES[name]):
+        frame = session.createDataFrame([], schema).selectExpr("*", "0L as row")
+    elif run.tables is None:
         frame = session.read.schema(schema).parquet(str(table_path(run, name)))
         frame = frame.selectExpr("*", "_metadata.row_index as row")
     else:

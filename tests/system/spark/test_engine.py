@@ -28,7 +28,7 @@ from prozess.harness.checking.kernels import Unit, check_locally
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history import manifest
 from prozess.harness.history.convert import History, write_history
-from prozess.harness.history.manifest import condition_of, read_manifest
+from prozess.harness.history.manifest import condition_of, read_manifest, seal_recorded
 from prozess.harness.impact.cost import FaultTime, measure_locally
 from prozess.harness.interfaces.checking import Finding
 from prozess.harness.interfaces.witnesses import WITNESS
@@ -40,6 +40,7 @@ from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.engine import check_with_spark, collect, hash_with_spark, measure_with_spark, tasks_of
+from prozess.spark_checkers.oracle.second_opinion import second_opinion
 from prozess.spark_checkers.session import send_modules, start_session
 
 pytestmark = pytest.mark.spark
@@ -391,6 +392,11 @@ def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_c
     opened = History.open(again)
     for table in TABLES:
         assert in_session.history(session, tmp_path / "run", table).count() == opened.rows(table), table
+    (again.history / "deliveries.parquet").unlink()
+    seal_recorded(again)  # as a version did that knew no such table
+    for readable in (False, True):
+        assert in_session.history(session, again.path, "deliveries", readable=readable).count() == 0
+    assert second_opinion(again, read_findings(again), workers=1, session=session) == ()
     loaded = prozess.load(again.path)
     assert loaded.findings.to_spark(session).collect() == found.collect()
     assert loaded.history("sends").to_spark(session).count() == opened.rows("sends")

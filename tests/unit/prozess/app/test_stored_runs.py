@@ -19,6 +19,7 @@ from prozess.app.conduct import recheck
 from prozess.app.replay import replay_plan
 from prozess.app.run.judge import judged_tables
 from prozess.app.run_options import RunOptions
+from prozess.app.trial_run import load
 from prozess.campaigns.cli import report
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
@@ -268,6 +269,8 @@ def test_tables_that_an_earlier_version_did_not_know_have_no_rows_and_one_that_i
     ) as opened:
         assert json.loads(verdict_of(opened).model_dump_json()) == before
     assert "deliveries" not in {path.stem for path in run.history.iterdir()}
+    assert load(run.path).history("deliveries").to_arrow().num_rows == 0
+    assert load(run.path).history("deliveries", readable=True).to_arrow().num_rows == 0
     (run.history / "commits.parquet").unlink()
     assert verdict_of(run).verdict is Verdict.UNKNOWN
 

@@ -148,11 +148,11 @@ def test_a_named_value_sets_whatever_belongs_together():
         ({"name": 3}, "needs a name"),
         (
             {"matrix": {"axes": {"variant.kafka_version": ["4.4.0"], "variant.metadata_mode": ["zookeeper"]}}},
-            "has no valid trial: all 2 choices are excluded, the first because Kafka 4.4.0 has no ZooKeeper mode",
+            "has no valid trial. Choices are excluded: 2 because Kafka 4.4.0 has no ZooKeeper mode",
         ),
         (
             {"axes": {"topic.min_insync_replicas": [4]}},
-            "has no valid cell: all 1 combinations are excluded, the first because min.insync.replicas=4 exceeds",
+            "has no valid log cell with kraft-isolated 4.4.0. Combinations are excluded: 1 because min.insync.replicas=4",
         ),
     ],
 )
