@@ -1,7 +1,9 @@
-"""Writes what servers of clean runs complain of: `python -m tools.server_baseline RUNS…`, of runs of the trial `null`.
+"""Writes what servers of clean runs complain of: `python -m tools.server_baseline RUNS…`, of runs of the trial `null`, or of
+`tiered` without its steps (`--set 'steps=[]'`).
 
-Each version (major.minor) gets `LEVEL template` → the most of them in a minute of any of its runs. Versions of which no run
-is named keep what they have. Runs with a fault, or without a verdict, are refused: a baseline must come from clean runs.
+Each kind of cluster (`cluster_kinds`) gets `LEVEL template` → the most of them in a minute of any of its runs. Kinds of
+which no run is named keep what they have. Runs with a fault, or that did not hold, are refused: a baseline must come from
+clean runs.
 """
 
 import json
@@ -12,7 +14,7 @@ from pathlib import Path
 from prozess.harness import installation
 from prozess.harness.plan.plan import read_plan
 from prozess.harness.report.reports import read_verdict
-from prozess.harness.report.server_complaints import BASELINE, release_of
+from prozess.harness.report.server_complaints import BASELINE, cluster_kinds
 from prozess.harness.report.server_logs import TrialTime, complaints_in
 from prozess.harness.run_directory import RunDirectory
 
@@ -33,8 +35,8 @@ def main(paths: list[str]) -> int:
         if time is None or verdict.faults or str(verdict.verdict) != "held":
             sys.stdout.write(f"left out: {path} is no clean run\n")
             continue
-        (release,) = {release_of(version) for version in plan.variant.kafka_versions}
-        runs[release] += 1
+        (kind,) = cluster_kinds(plan.variant, plan.variant.kafka_versions)
+        runs[kind] += 1
         totals: dict[str, int] = defaultdict(int)
         last_s = 0.0
         for name in plan.server_names.values():
@@ -43,12 +45,12 @@ def main(paths: list[str]) -> int:
                 last_s = max(last_s, one.last_s or 0.0)
         for line, count in totals.items():
             rate = count / max(last_s / 60, MINUTES_MIN)
-            found[release][line] = round(max(rate, found[release].get(line, 0.0)), 1)
+            found[kind][line] = round(max(rate, found[kind].get(line, 0.0)), 1)
     versions = {**known, **found}
     text = json.dumps({"versions": {v: dict(sorted(versions[v].items())) for v in sorted(versions)}}, indent=1)
     FILE.write_text(text + "\n", encoding="utf-8")
-    for release, number in runs.items():
-        sys.stdout.write(f"{release}: {number} runs, {len(found[release])} templates\n")
+    for kind, number in runs.items():
+        sys.stdout.write(f"{kind}: {number} runs, {len(found[kind])} templates\n")
     return 0
 
 

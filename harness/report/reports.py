@@ -14,9 +14,10 @@ from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked,
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, naming_unproven, plan_of
 from prozess.harness.history.parquet import ensure_every_table
+from prozess.harness.plan.checks import versions_installed
 from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.plan.schedule import Inspect, PauseSends, ResumeSends, Send
-from prozess.harness.report.server_complaints import ServerComplaints, of_run
+from prozess.harness.report.server_complaints import ServerComplaints, cluster_kinds, of_run
 from prozess.harness.report.words import again
 from prozess.harness.run_directory import RunDirectory, read_document, read_object, write_json, write_whole
 from prozess.harness.schema import MISSING
@@ -87,7 +88,8 @@ def complaints_of_run(run: RunDirectory, plan: Plan, verdict: TrialVerdict, hist
     ):
         if MISSING not in (fired_ns, done_ns) and not isinstance(plan.steps[number].do, _HARMLESS):
             done.append((fired_ns / NS_PER_S, done_ns / NS_PER_S))
-    return of_run(run, plan.server_names.values(), plan.variant.kafka_versions, done, end_s)
+    kinds = cluster_kinds(plan.variant, (*plan.variant.kafka_versions, *versions_installed(plan)))
+    return of_run(run, plan.server_names.values(), kinds, done, end_s)
 
 
 def _report_damaged(run: RunDirectory, condition: Condition) -> WrittenReports:

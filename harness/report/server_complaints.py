@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.configuration import Variant, version_numbers
 from prozess.harness.report.server_logs import Complaint, TrialTime, complaints_in
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import SERVER_ERRORS, TrialVerdict, Verdict, worst
@@ -24,7 +24,7 @@ OFTEN = 100
 SHOWN_MAX = 12
 """How many kinds of complaints a report shows."""
 BASELINE = "server_complaints.json"
-"""In `harness/config`: version (major.minor) → `LEVEL template` → the most of them in a minute of any clean run."""
+"""In `harness/config`: kind of cluster (`cluster_kinds`) → `LEVEL template` → the most in a minute of any clean run."""
 
 Window = tuple[float, float]
 
@@ -106,38 +106,43 @@ def unusual(
 
 @cache
 def baseline() -> Mapping[str, Mapping[str, float]]:
-    """Returns what clean runs complain of, by version."""
+    """Returns what clean runs complain of, by the kind of cluster."""
     text = (files("prozess.harness.config") / BASELINE).read_text(encoding="utf-8")
     found: dict[str, dict[str, float]] = json.loads(text)["versions"]
     return found
 
 
-def release_of(version: str) -> str:
-    """Returns the release that a version is of: "4.2.1" → "4.2"."""
-    return ".".join(map(str, version_numbers(version)[:2]))
+def cluster_kinds(variant: Variant, versions: Iterable[str]) -> tuple[str, ...]:
+    """Returns the kinds of clean runs whose complaints are usual for a cluster of these versions, one for each release.
+
+    Example: 4.1.2 and 4.2.1 with tiered storage: "4.1 with tiered storage" and "4.2 with tiered storage".
+    """
+    more = [" with ZooKeeper"] if variant.metadata_mode == "zookeeper" else []
+    more += [" with tiered storage"] if variant.tiered_storage else []
+    releases = sorted({version_numbers(version)[:2] for version in versions})
+    return tuple(".".join(map(str, release)) + "".join(more) for release in releases)
 
 
 def of_run(
     run: RunDirectory,
     nodes: Iterable[str],
-    versions: Iterable[str],
+    kinds: Sequence[str],
     done: Iterable[tuple[float, float | None]],
     end_s: float,
 ) -> ServerComplaints:
     """Returns what the servers of a run complained of, and clean runs do not. `end_s`: when the last client had ended, on
-    the trial's clock; servers that shut down afterwards complain of each other. Where no server's log is there, or a version
-    has no baseline, the result says so, and nothing else."""
+    the trial's clock; servers that shut down afterwards complain of each other. `kinds`: of the cluster. Where no server's
+    log is there, or a kind has no baseline, the result says so, and nothing else."""
     time = TrialTime.of(run)
     paths = {node: run.logs / f"{node}.log" for node in nodes}
     there = {node: path for node, path in paths.items() if path.is_file() and not path.is_symlink()}
-    releases = sorted({release_of(version) for version in versions})
     if time is None or not there:
         return ServerComplaints((), "no log of a server is there")
-    if unknown := [release for release in releases if release not in baseline()]:
+    if unknown := [kind for kind in kinds if kind not in baseline()]:
         return ServerComplaints((), f"no clean run of Kafka {' and '.join(unknown)} says what its servers usually log")
     usual: dict[str, float] = {}
-    for release in releases:
-        for line, most in baseline()[release].items():
+    for kind in kinds:
+        for line, most in baseline()[kind].items():
             usual[line] = max(most, usual.get(line, 0.0))
     windows = quiet_windows(done, end_s)
     found = {node: complaints_in(path, time, windows) for node, path in there.items()}

@@ -1,19 +1,21 @@
 """Servers that shout are named: what clean runs do not have, or far less often, and how much of it with no fault near."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.harness.config.configuration import Variant
 from prozess.harness.report.server_complaints import (
     NEAR_S,
     OFTEN,
     baseline,
+    cluster_kinds,
     complaint_words,
     of_run,
     quiet_windows,
-    release_of,
     unusual,
     with_server_errors,
 )
@@ -101,7 +103,7 @@ def test_refused_markers_after_the_last_fault_are_named_first(tmp_path):
     near = [(12.0, "WARN", "Connection to node 1 could not be established.")]
     storm = [(60 + n / 10, "WARN", MARKERS.replace("4-1", f"4-{n % 7}")) for n in range(400)]
     run = run_with(tmp_path / "run", {"broker-2": [(-9.0, "INFO", "up"), *near, *storm]})
-    found = of_run(run, ["broker-2"], ["4.4.0"], [(10, 20)], 90.0)
+    found = of_run(run, ["broker-2"], ["4.4"], [(10, 20)], 90.0)
     assert found.gap is None
     (one,) = found.quiet
     assert (one.count, one.quiet, one.usual) == (400, 300, None), (
@@ -112,17 +114,17 @@ def test_refused_markers_after_the_last_fault_are_named_first(tmp_path):
 
 def test_a_version_without_a_clean_run_has_no_usual_lines_and_says_so(tmp_path):
     run = run_with(tmp_path / "run", {"broker-1": [(1.0, "ERROR", "x")]})
-    assert of_run(run, ["broker-1"], ["1.0.2"], [], 9.0).gap == (
+    assert of_run(run, ["broker-1"], ["1.0"], [], 9.0).gap == (
         "no clean run of Kafka 1.0 says what its servers usually log"
     )
-    assert of_run(run, ["broker-9"], ["4.4.0"], [], 9.0).gap == "no log of a server is there"
+    assert of_run(run, ["broker-9"], ["4.4"], [], 9.0).gap == "no log of a server is there"
 
 
 def test_the_baseline_has_templates_and_positive_rates():
     versions = baseline()
     assert "4.4" in versions
-    for release, lines in versions.items():
-        assert release_of(f"{release}.7") == release
+    for kind, lines in versions.items():
+        assert re.fullmatch(r"\d\.\d( with ZooKeeper)?( with tiered storage)?", kind)
         for line, most in lines.items():
             level, text = line.split(" ", 1)
             assert level in ("WARN", "ERROR", "FATAL")
@@ -137,7 +139,7 @@ def held(verdict=Verdict.HELD):
 def test_where_complaints_decide_a_quiet_one_violates_and_what_was_not_compared_is_unknown(tmp_path):
     storm = [(60 + n / 10, "WARN", MARKERS) for n in range(400)]
     run = run_with(tmp_path / "run", {"broker-2": [(-9.0, "INFO", "up"), *storm]})
-    loud = of_run(run, ["broker-2", "broker-3"], ["4.4.0"], [(10, 20)], 90.0)
+    loud = of_run(run, ["broker-2", "broker-3"], ["4.4"], [(10, 20)], 90.0)
     verdict = with_server_errors(held(), loud)
     assert (verdict.verdict, verdict.server_errors) == (Verdict.VIOLATED, Verdict.VIOLATED)
     assert verdict.sentence.startswith(
@@ -145,14 +147,28 @@ def test_where_complaints_decide_a_quiet_one_violates_and_what_was_not_compared_
     )
     assert verdict.findings["server-errors"] == 300
     assert not verdict.by_known_defects
-    near = of_run(run, ["broker-2", "broker-3"], ["4.4.0"], [(10, None)], 90.0)
+    near = of_run(run, ["broker-2", "broker-3"], ["4.4"], [(10, None)], 90.0)
     partly = with_server_errors(held(), near)
     assert (partly.verdict, partly.unknown_reasons) == (
         Verdict.UNKNOWN,
         ("server-errors: the log of broker-3 is not there",),
     )
     assert with_server_errors(held(Verdict.VIOLATED), near).verdict is Verdict.VIOLATED
-    unread = of_run(run, ["broker-9"], ["4.4.0"], [], 9.0)
+    unread = of_run(run, ["broker-9"], ["4.4"], [], 9.0)
     assert with_server_errors(held(), unread).sentence == "Unknown: server-errors: no log of a server is there. Held."
-    quiet = of_run(run, ["broker-2"], ["4.4.0"], [(10, None)], 90.0)
+    quiet = of_run(run, ["broker-2"], ["4.4"], [(10, None)], 90.0)
     assert with_server_errors(held(), quiet).verdict is Verdict.HELD
+
+
+@pytest.mark.parametrize(
+    ("changed", "versions", "kinds"),
+    [
+        ({}, ["4.2.1", "4.1.2", "4.2.0"], ("4.1", "4.2")),
+        ({"tiered_storage": True}, ["4.4.0"], ("4.4 with tiered storage",)),
+        ({"metadata_mode": "zookeeper", "controllers": 0}, ["3.9.2"], ("3.9 with ZooKeeper",)),
+    ],
+)
+def test_each_release_of_a_cluster_has_clean_runs_of_its_own_and_so_have_zookeeper_and_tiered_storage(
+    changed, versions, kinds
+):
+    assert cluster_kinds(Variant.model_construct(**changed), versions) == kinds
