@@ -349,9 +349,9 @@ FACTS: Mapping[str, Fact] = {
         could=lambda h: possibly(h.moved),
     ),
     "leader may have refused": Fact(
-        "the partition's leader changed during the send; or the leader (also the first one, or one that came back "
-        "from a fault) had not answered anybody as leader yet when the send began, so it may have refused this send "
-        "and taken a later one",
+        "the partition's leader changed, or its topic was deleted, during the send; or the leader (also the first one, or "
+        "one that came back from a fault) had not answered anybody as leader yet when the send began, so it may have refused "
+        "this send and taken a later one",
         could=lambda _: Tristate.UNKNOWN,
     ),
     "cutoff": Fact(

@@ -203,8 +203,8 @@ def leader_changed_during_the_send(envelope: Envelope, witnesses: np.ndarray) ->
 
 def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Finds sends that a leader may have refused, because it did not know that it leads when the send began, or was deposed
-    after. It refuses what comes before it knows, and takes what comes after. The first leader too, and one that a fault
-    stopped and that leads again in the same epoch."""
+    after, or its topic was deleted. It refuses what comes before it knows, and takes what comes after. The first leader too,
+    and one that a fault stopped and that leads again in the same epoch."""
     timeline = envelope.timeline
     if not timeline.known:
         return constant(UNKNOWN, len(witnesses))
@@ -217,7 +217,12 @@ def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     unaware = (
         as_truth((begun_ns <= envelope.led_by_ns(epoch, since_ns)) & (since_ns <= end_ns)) for epoch, since_ns in began
     )
-    return any_true(leader_changed_during_the_send(envelope, witnesses), *unaware)
+    deleted = (
+        as_truth((begun_ns <= life.deleted_ns + DEPOSED_NS + envelope.error_ns) & (life.deleted_ns <= end_ns))
+        for life in timeline.lives
+        if life.deleted_ns is not None
+    )
+    return any_true(leader_changed_during_the_send(envelope, witnesses), *unaware, *deleted)
 
 
 def _returned_leaders(envelope: Envelope) -> Iterator[tuple[int, int]]:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from prozess.harness.guarantees.evidence.envelope import Envelope
+from prozess.harness.guarantees.facts.retention import of_each_life
 from prozess.harness.guarantees.facts.stale_leaders import leader_changed, leader_may_have_refused
-from prozess.harness.schema import NONE
+from prozess.harness.schema import NONE, MetadataKind
 from tests.support.cells.evidence import fault, ns, state, witnesses
 from tests.unit.harness.guarantees.evidence.test_envelope import NOT_SO, SO, UNKNOWN, envelope, failover, one
 
 CREATED_S = -10.0
+TOPIC = {"topic_id_high": 7, "topic_id_low": -1}
 CALM = [state(CREATED_S, 0, 1, 0, (1, 2, 3))]
 
 
@@ -87,3 +89,13 @@ def test_a_leader_that_a_fault_stopped_may_refuse_until_it_answers_somebody_agai
 
 def test_whether_a_leader_may_have_refused_is_unknown_without_ground_truth():
     assert refused(envelope([]), 4) == UNKNOWN
+
+
+def test_who_led_a_topic_that_was_deleted_refuses_its_records_and_the_first_leader_of_the_next_may_refuse_too():
+    """Seen: sent 50 ms after the deletion, acknowledged 1.9 s after the topic was there again, behind one sent meanwhile."""
+    deleted = state(5, 0, NONE, 3, ()) | TOPIC | {"kind": MetadataKind.DELETED}
+    made_anew = state(7, 0, 1, 0, (1, 2, 3)) | {"topic_id_high": 8, "topic_id_low": 5}
+    env = envelope([state(CREATED_S, 0, 1, 3, (1, 2, 3)) | TOPIC, deleted, made_anew], leader_answers=answers((7.8, 0)))
+    for begin_s, end_s, expected in ((5.05, 8.9, SO), (4.0, 8.9, SO), (4.0, 4.5, NOT_SO), (8.0, 8.9, NOT_SO)):
+        sent = witnesses(1, begin_s=begin_s, end_s=end_s)
+        assert one(of_each_life(env, sent, leader_may_have_refused)) == expected, begin_s
