@@ -13,7 +13,7 @@ from prozess.harness.config.configuration import TIER_INTERVAL_MS
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.interfaces.checking import CopyFacts, Retention
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
-from prozess.harness.plan.schedule import AlterTopics, FaultAction, selects
+from prozess.harness.plan.schedule import AlterTopics, DeleteRecords, FaultAction, selects
 from prozess.harness.schema import (
     MISSING,
     NONE,
@@ -188,6 +188,20 @@ def retention_of(plan: Plan) -> Mapping[int, Retention]:
         time_ms, size = least[0], least[1]
         found |= dict.fromkeys(cell.partitions, Retention(time_ms * 1_000_000, size if size < _FOREVER_MS else None))
     return found
+
+
+def taken_partitions(plan: Plan) -> frozenset[int]:
+    """Returns the partitions of which retention or DeleteRecords may have taken records before a consumer came there: it
+    goes on at the log start, and what stood below was not passed over. Example: retention.ms=1000, a consumer at 31, and
+    the log now begins at 64."""
+    everywhere = not _OF_RETENTION.isdisjoint((*_changed(plan), *plan.variant.properties))
+    deletions = [step.do.cells for step in plan.steps if isinstance(step.do, DeleteRecords)]
+    found: set[int] = set()
+    for cell in plan.cells:
+        limits = (cell.topic.kafka_properties().get(name, "-1") for name, _ in _LIMITS)
+        if everywhere or set(limits) != {"-1"} or any(selects(cells, cell.axes) for cells in deletions):
+            found.update(cell.partitions)
+    return frozenset(found)
 
 
 def delete_delay_ns(plan: Plan) -> int:

@@ -31,6 +31,7 @@ from prozess.harness.history.participants import (
     nodes_out,
     remote_stores_read,
     retention_of,
+    taken_partitions,
     tier_within_ns,
 )
 from prozess.harness.interfaces.checking import CellHistory, CopyFacts, PartitionHistory, Retention
@@ -198,7 +199,7 @@ class History:
         return PartitionHistory(
             partition=partition,
             audited=audited,
-            readers_begin=self.plan.readers_begin,
+            readers_begin="anywhere" if not audited and partition in self._taken else self.plan.readers_begin,
             sends=sends,
             reads=reads,
             client_role=facts.role,
@@ -386,6 +387,10 @@ class History:
     @cached_property
     def _retention(self) -> Mapping[int, Retention]:
         return retention_of(self.plan)
+
+    @cached_property
+    def _taken(self) -> frozenset[int]:
+        return taken_partitions(self.plan)
 
     @cached_property
     def clients(self) -> ClientFacts:

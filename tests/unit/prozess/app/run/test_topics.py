@@ -7,7 +7,7 @@ import pytest
 from prozess.app.run.schedule_runner import Context
 from prozess.app.run.trial_topics import TrialTopics
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady
-from prozess.harness.history.participants import retention_of
+from prozess.harness.history.participants import retention_of, taken_partitions
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import ObservationKind
@@ -136,6 +136,24 @@ def test_of_all_values_that_a_topic_had_the_least_limits_what_retention_may_take
     assert limits() == (60_000, None)
     assert limits({"retention.ms": "5000"}, {"retention.ms": "-1"}) == (5_000, None)
     assert limits({"retention.bytes": "7"}, {"retention.bytes": "-1"}, {"segment.ms": "1"}) == (60_000, 7)
+
+
+@pytest.mark.parametrize(
+    ("more", "steps", "taken"),
+    [
+        ({}, [], False),
+        ({"topic.properties.retention.ms": "-1"}, [], False),
+        ({"topic.properties.retention.ms": "1000"}, [], True),
+        ({"topic.properties.retention.bytes": "1048576"}, [], True),
+        ({}, [{"kind": "delete_records", "keep": 1}], True),
+    ],
+)
+def test_a_consumer_passes_over_nothing_that_retention_or_delete_records_may_have_taken(more, steps, taken):
+    """Seen: retention.ms=1000 took 32 records that were 4 s old when they were acknowledged, and a reader went on at the log
+    start: the topic was deleted before its audit, and they were called lost."""
+    plan = plan_of(steps=[{"name": "x", "do": one} for one in steps], base=more)
+    everything = frozenset(p for cell in plan.cells for p in cell.partitions)
+    assert taken_partitions(plan) == (everything if taken else frozenset())
 
 
 def test_topics_grow_only_where_they_can_and_where_there_is_something_to_add():
