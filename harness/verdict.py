@@ -298,6 +298,8 @@ class TrialVerdict(Frozen):
     """The verdict on Kafka's promises alone, where the application decides, too. None: it is `verdict`."""
     server_errors: Verdict | None = None
     """The verdict on what servers complained of with no fault near, where it decides, too. None: it does not."""
+    complaints: dict[str, int] = Field(default_factory=dict)
+    """What these were: an example of each kind → how many came with no fault near."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Versions, settings that shape the trial, and counts: name → text."""
 

@@ -583,6 +583,11 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 _SPARK = {"i4": IntegerType(), "i8": LongType(), "text": StringType()}
 
 
+def frame_without_rows(session: SparkSession, schema: pa.Schema) -> DataFrame:
+    """Returns a table without rows."""
+    return session.createDataFrame([], from_arrow_schema(schema))
+
+
 def fields_of(table: ResultTable) -> StructType:
     """Returns the schema of a result in Spark. Each field has its meaning and unit as a comment."""
     return StructType(

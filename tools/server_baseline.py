@@ -1,9 +1,9 @@
 """Writes what servers of clean runs complain of: `python -m tools.server_baseline RUNS…`, of runs of the trial `null`, or of
 `tiered` without its steps (`--set 'steps=[]'`).
 
-Each kind of cluster (`cluster_kinds`) gets `LEVEL template` → the most of them in a minute of any of its runs. Kinds of
-which no run is named keep what they have. Runs with a fault, or that did not hold, are refused: a baseline must come from
-clean runs.
+Each kind of cluster (`cluster_kinds`) gets `LEVEL template` → the most of them in a minute of any of its runs, those that the
+file has from earlier runs among them. Runs with a fault, or that did not hold, are refused: a baseline must come from clean
+runs.
 """
 
 import json
@@ -26,7 +26,7 @@ MINUTES_MIN = 0.5
 def main(paths: list[str]) -> int:
     """Reads the runs, and writes the file."""
     known = json.loads(FILE.read_text(encoding="utf-8"))["versions"] if FILE.is_file() else {}
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    found: dict[str, dict[str, float]] = defaultdict(dict, {kind: dict(lines) for kind, lines in known.items()})
     runs: dict[str, int] = defaultdict(int)
     for path in map(Path, paths):
         run = RunDirectory(path)
@@ -46,8 +46,7 @@ def main(paths: list[str]) -> int:
         for line, count in totals.items():
             rate = count / max(last_s / 60, MINUTES_MIN)
             found[kind][line] = round(max(rate, found[kind].get(line, 0.0)), 1)
-    versions = {**known, **found}
-    text = json.dumps({"versions": {v: dict(sorted(versions[v].items())) for v in sorted(versions)}}, indent=1)
+    text = json.dumps({"versions": {v: dict(sorted(found[v].items())) for v in sorted(found)}}, indent=1)
     FILE.write_text(text + "\n", encoding="utf-8")
     for kind, number in runs.items():
         sys.stdout.write(f"{kind}: {number} runs, {len(found[kind])} templates\n")

@@ -7,6 +7,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model
 
 from prozess.harness.plan.expectations import Selector
 from prozess.harness.values import Frozen
+from prozess.harness.verdict import SERVER_ERRORS
 
 TICKET = re.compile(r"(?:KAFKA-|librdkafka#)\d+")
 """The id of a ticket of Kafka's or librdkafka's tracker."""
@@ -30,6 +31,8 @@ class Exhibit(Frozen):
     """The release that has it no longer."""
     anomalies: Annotated[tuple[str, ...], Field(min_length=1)]
     """The anomalies by which the defect shows itself."""
+    complaint: str = ""
+    """With `server-errors` among them: a part of the line that servers log, with no fault near, if they have the defect."""
     mended_by: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] = Field(default_factory=dict)
     """The settings, as for `--set`, with which the second run has the mended release."""
     mended_cells: Selector = Field(default_factory=dict)
@@ -41,6 +44,12 @@ class Exhibit(Frozen):
             raise ValueError(
                 "an exhibit needs either mended_by (the settings of a second run) or mended_cells (cells of the same run)"
             )
+        if (SERVER_ERRORS in self.anomalies) != bool(self.complaint):
+            raise ValueError(
+                f"complaint says which line of the servers' logs shows the ticket: {SERVER_ERRORS} needs it"
+            )
+        if self.complaint and self.mended_cells:
+            raise ValueError(f"servers are those of the whole run: {SERVER_ERRORS} needs mended_by, not mended_cells")
         return self
 
     @property

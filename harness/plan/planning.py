@@ -89,6 +89,7 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
         compose=trial.compose,
         ssh=trial.ssh,
         attach=trial.attach,
+        decide=trial.decide,
     )
     check_steps(plan)
     check_lives(plan)

@@ -143,6 +143,9 @@ class Trial(Frozen):
     """The numbers of the scenarios that it runs ([scenarios.md](scenarios.md))."""
     expects: Literal["held", "violated"] = "held"
     """The verdict that the author expects: "violated" for a trial that shows a known defect."""
+    decide: tuple[str, ...] = ()
+    """The guarantees that decide the verdict, as for `--decide`; with `server-errors`, so do the servers' complaints. Empty
+    means all that can be judged."""
     exhibit: Exhibit | None = None
     """The known defect that it shows in the museum (`prozess museum`)."""
     side_by_side: tuple[MetadataMode, ...] = ()

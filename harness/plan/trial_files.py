@@ -29,6 +29,7 @@ from prozess.harness.plan.schedule import Each, FaultAction, Mix, Step
 from prozess.harness.plan.trial import Trial, WorkloadSpec
 from prozess.harness.plan.workloads.registry import KINDS
 from prozess.harness.suggestions import did_you_mean
+from prozess.harness.verdict import SERVER_ERRORS
 
 _OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")
 _OF_FILE = (*(key for key in Trial.model_fields if key != "workloads"), "workload", *_OF_WORKLOAD)
@@ -163,12 +164,18 @@ def _with_workloads(document: dict[str, Any], source: str) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in mine} | {"workloads": [only]}
 
 
+def known_to_decide() -> Collection[str]:
+    """Returns the names of what may decide a verdict."""
+    return (*catalogue.ANOMALIES, SERVER_ERRORS)
+
+
 def _check_names(trial: Trial, source: str) -> None:
     asked: tuple[tuple[str, Callable[[], Collection[str]], Sequence[str]], ...] = (
         ("backend", lambda: catalogue.BACKENDS, [trial.backend]),
         ("workload", lambda: KINDS, [workload.kind for workload in trial.workloads]),
         ("anomaly", lambda: catalogue.ANOMALIES, [control.anomaly for control in trial.controls]),
-        ("anomaly", lambda: catalogue.ANOMALIES, trial.exhibit.anomalies if trial.exhibit is not None else ()),
+        ("anomaly", known_to_decide, trial.exhibit.anomalies if trial.exhibit is not None else ()),
+        ("guarantee of `decide`", known_to_decide, trial.decide),
         ("fault", lambda: catalogue.FAULTS, [fault for step in trial.steps for fault in _faults_of(step)]),
     )
     for what, known, names in asked:

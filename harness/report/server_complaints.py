@@ -179,6 +179,7 @@ def with_server_errors(verdict: TrialVerdict, complaints: ServerComplaints) -> T
             "findings": {**verdict.findings, SERVER_ERRORS: sum(one.quiet for one in quiet)},
             "decided": (*verdict.decided, SERVER_ERRORS),
             "server_errors": own,
+            "complaints": {one.example: one.quiet for one in quiet[:SHOWN_MAX]},
         }
     )
 

@@ -417,9 +417,9 @@ def history_frame(
     """Returns a table of what was recorded, as `prozess.spark.history` does. `opened`: the run at `run`."""
     with opened as directory, history_file(directory, run, table, large_tables(session)):
         if of_an_earlier_version(directory, TABLES[table]):
-            from pyspark.sql.pandas.types import from_arrow_schema
+            from prozess.spark_checkers.session import frame_without_rows
 
-            raw = session.createDataFrame([], from_arrow_schema(parquet_schema(TABLES[table])))
+            raw = frame_without_rows(session, parquet_schema(TABLES[table]))
         else:
             raw = session.read.parquet(_history_address(directory, run, table))
         if not readable:

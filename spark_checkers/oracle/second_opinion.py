@@ -28,7 +28,15 @@ from prozess.harness.schema import NONE, TABLES, Role
 from prozess.spark_checkers.oracle.circles import CYCLES, circles_in
 from prozess.spark_checkers.oracle.facts import facts_of
 from prozess.spark_checkers.oracle.texts import FILES, SqlTexts, texts_of
-from prozess.spark_checkers.session import Batches, failure_named, local_master, map_numbers, start_session, to_arrow
+from prozess.spark_checkers.session import (
+    Batches,
+    failure_named,
+    frame_without_rows,
+    local_master,
+    map_numbers,
+    start_session,
+    to_arrow,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -433,10 +441,10 @@ def _table_of_run(session: "SparkSession", run: RunDirectory, name: str) -> "Dat
     """Returns a table with the number of each row. The history is one world, 0."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = from_arrow_schema(parquet_schema(TABLES[name]))
     if of_an_earlier_version(run, TABLES[name]):
-        frame = session.createDataFrame([], schema).selectExpr("*", "0L as row")
+        frame = frame_without_rows(session, parquet_schema(TABLES[name])).selectExpr("*", "0L as row")
     elif run.tables is None:
+        schema = from_arrow_schema(parquet_schema(TABLES[name]))
         frame = session.read.schema(schema).parquet(str(table_path(run, name)))
         frame = frame.selectExpr("*", "_metadata.row_index as row")
     else:

@@ -11,7 +11,7 @@ ticket is named beside it.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from pathlib import Path
@@ -24,7 +24,7 @@ from prozess.harness.plan.schedule import selects
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import known_exhibits, load_trial
 from prozess.harness.suggestions import did_you_mean
-from prozess.harness.verdict import CellVerdict, TrialVerdict, Verdict
+from prozess.harness.verdict import SERVER_ERRORS, CellVerdict, TrialVerdict, Verdict
 
 
 @unique
@@ -119,6 +119,9 @@ def _result(exhibit: Exhibit, release: Release, attempt: TrialAttempt, verdict: 
         own = _of_ticket(exhibit, anomaly.known, anomaly.forbidden) if anomaly.anomaly in exhibit.anomalies else 0
         of_ticket[anomaly.anomaly] += own
         others[anomaly.anomaly] += anomaly.forbidden - own
+    if verdict is not None and SERVER_ERRORS in exhibit.anomalies:
+        for example, count in verdict.complaints.items():
+            (of_ticket if exhibit.complaint in example else others)[SERVER_ERRORS] += count
     judged, why = _verdict(cells, verdict, attempt)
     return ReleaseResult(
         release, attempt.job.seed, judged, dict(+of_ticket), dict(+others), why, attempt.took_s, attempt.run or ""
@@ -135,7 +138,7 @@ def _of_ticket(exhibit: Exhibit, known: dict[str, int], forbidden: int) -> int:
     return known.get(exhibit.ticket, 0) if exhibit.ticket in DEFECTS else forbidden
 
 
-def _verdict(cells: Iterable[CellVerdict], verdict: TrialVerdict | None, attempt: TrialAttempt) -> tuple[Verdict, str]:
+def _verdict(cells: Sequence[CellVerdict], verdict: TrialVerdict | None, attempt: TrialAttempt) -> tuple[Verdict, str]:
     """Returns the worst verdict of these cells, and why it is unknown. A run that is unknown as a whole makes it so, and so
     does an expectation that was not met, which is of no cell."""
     if verdict is None:
@@ -144,8 +147,8 @@ def _verdict(cells: Iterable[CellVerdict], verdict: TrialVerdict | None, attempt
         return Verdict.UNKNOWN, next(iter(verdict.unknown_reasons), verdict.sentence)
     if missed := [one for one in verdict.expectations if not one.reached]:
         return Verdict.UNKNOWN, f"the situation was not reached: step {missed[0].step!r}: {missed[0].seen}"
-    found = {cell.verdict for cell in cells}
-    if not found:
+    found = {cell.verdict for cell in cells} | {verdict.server_errors or Verdict.HELD}
+    if not cells:
         return Verdict.UNKNOWN, "the run has no cell of this release"
     worst = next(each for each in (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD) if each in found)
     return worst, "a cell is unknown" if worst is Verdict.UNKNOWN else ""

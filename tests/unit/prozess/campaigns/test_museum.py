@@ -247,3 +247,29 @@ def test_the_page_of_the_museum_has_a_line_for_each_exhibit():
 def test_a_ticket_names_all_of_its_exhibits_and_a_name_one():
     assert [one.trial.name for one in chosen_exhibits(["KAFKA-18991"])] == ["kafka-18991-append", "kafka-18991"]
     assert [one.trial.name for one in chosen_exhibits(["kafka-18991-append"])] == ["kafka-18991-append"]
+
+
+def test_an_exhibit_that_servers_alone_show_counts_by_the_ticket_s_own_line():
+    one = exhibit("KAFKA-13403")
+    assert make_plan(one.trial, seed=1).decide == ("server-errors",)
+    line = "[2026-11-29 19:00:09,733] ERROR Shutdown broker because all log dirs in /data have failed (kafka.log.LogManager)"
+    fine = ({}, [anomaly("lost")])
+    old = verdict(fine, of="violated", server_errors="violated", complaints={line: 1, "ERROR another": 7})
+    new = verdict(fine, server_errors="held")
+    found = found_of(one, old, new)
+    assert (found.shown, found.held, found.counts) == (1, 1, True)
+    (shown,) = found.of(Release.AFFECTED)
+    assert (shown.of_ticket, shown.others) == ({"server-errors": 1}, {"server-errors": 7})
+    other = verdict(fine, of="violated", server_errors="violated", complaints={"ERROR another": 7})
+    assert not found_of(one, other, new).counts
+    assert found_of(one, old, other).refuted
+    assert not found_of(one, old, verdict(fine, of="unknown", server_errors="unknown")).counts
+
+
+@pytest.mark.parametrize(
+    "changed", [{"complaint": ""}, {"anomalies": ["lost"]}, {"mended_by": {}, "mended_cells": {"x": "1"}}]
+)
+def test_an_exhibit_by_the_servers_lines_says_which_and_runs_twice(changed):
+    about = exhibit("KAFKA-13403").exhibit.model_dump()
+    with pytest.raises(ValueError, match="server-errors needs"):
+        type(exhibit("KAFKA-13403").exhibit).model_validate(about | changed)
