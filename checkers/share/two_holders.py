@@ -14,9 +14,10 @@ def two_holders(history: CellHistory) -> KernelResult:
     Source: KIP-932, "In-flight records": an acquired record has a lock of share.record.lock.duration.ms, and is not
     available before the lock ends or the record is acknowledged. A delivery certainly holds from when its poll returned
     until the lock of the earliest moment at which it may have been acquired ends (of its last renewal), the member begins to
-    acknowledge, or it was last heard of. Two such times of one record that overlap are a witness: `reader` was given it
-    second, `end_ns` when; `other_client` had it since `begin_ns` at the earliest, and was given it at `other_ns`. O(n log
-    n).
+    acknowledge, or it was last heard of. It is not certain while an acknowledgement of an earlier delivery to the same member
+    is on its way: brokers know a hold by record and member alone (SharePartition.acknowledge), and end this one. Two such
+    times of one record that overlap are a witness: `reader` was given it second, `end_ns` when; `other_client` had it since
+    `begin_ns` at the earliest, and was given it at `other_ns`. O(n log n).
 
     Example, with locks of 4 s: member 7 had an empty buffer at 2.0 s and was given offset 4 at 2.1 s, so its lock holds
     until 5 s at least (it may have been SHARE_WAY_NS on its way). Member 8 is given 4 at 4.5 s, with an empty buffer at 4.4
@@ -34,7 +35,7 @@ def two_holders(history: CellHistory) -> KernelResult:
             np.maximum(given.since_ns, given["renewed_ns"]) + lock_ns
         )  # what was never renewed is MISSING, long ago
         until_ns = np.minimum(np.minimum(locked_ns, or_never(given["acknowledged_ns"])), lived_ns)
-        rows = np.flatnonzero(given["acquired_ns"] < until_ns)
+        rows = np.flatnonzero((given["acquired_ns"] < until_ns) & ~_may_be_ended_before(given))
         # The times are in the order of their begins: if any two overlap, then two neighbours do.
         one, other = rows[:-1], rows[1:]
         record = given.record
@@ -51,6 +52,25 @@ def two_holders(history: CellHistory) -> KernelResult:
         )
     witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], count=len(witnesses), judged=judged)
+
+
+def _may_be_ended_before(given: SharedDeliveries) -> np.ndarray:
+    """Returns bool[n]: may an acknowledgement of an earlier delivery of the record to the same member have ended this one?
+
+    Example: a lock ended before the member was given the record, so it acquired the record again meanwhile. Its
+    acknowledgement of the first delivery, answered at 6.3 s, releases the second, which it is given at 6.5 s.
+    """
+    acknowledged = given["acknowledged_ns"] != MISSING
+    answered_ns = np.where(acknowledged, or_never(given["answered_ns"]), LONG_AGO_NS)
+    ended = np.zeros(len(given), dtype=bool)
+    later = np.flatnonzero(~given.first)
+    earlier = later - 1
+    while len(later):  # as often as a record was delivered
+        same = given["client"][later] == given["client"][earlier]
+        ended[later] |= same & (answered_ns[earlier] > given.since_ns[later])
+        more = ~given.first[earlier]
+        later, earlier = later[more], earlier[more] - 1
+    return ended
 
 
 def _last_beats(history: CellHistory) -> np.ndarray:

@@ -29,8 +29,9 @@ window one_record as (partition by partition, log_offset, sender, sequence order
 select world, client, max(time_ns) as last_ns from heartbeats group by world, client
 
 --- view lock_held
--- Deliveries that certainly held their record for a time, and until when.
-select * from (
+-- Deliveries that certainly held their record for a time, and until when. An acknowledgement of an earlier delivery to the same
+-- member, which is still on its way, may end a hold.
+select held.* from (
     select d.*, least(
                greatest(d.since_ns, d.renewed_ns) + c.lock_ns,
                case when d.acknowledged_ns = {MISSING} then {FAR}L else d.acknowledged_ns end,
@@ -40,8 +41,13 @@ select * from (
     join fact_partitions p on p.partition = d.partition
     join fact_cells c on c.world = p.world and c.cell = p.cell
     join lived h on h.world = p.world and h.client = d.client
-)
-where acquired_ns < until_ns
+) held
+left anti join delivery e
+    on e.partition = held.partition and e.log_offset = held.log_offset and e.sender = held.sender
+    and e.sequence = held.sequence and e.client = held.client and e.acknowledged_ns != {MISSING}
+    and (e.acquired_ns < held.acquired_ns or e.acquired_ns = held.acquired_ns and e.row < held.row)
+    and (e.answered_ns = {MISSING} or e.answered_ns > held.since_ns)
+where held.acquired_ns < held.until_ns
 
 --- view group_offsets
 -- Below which offset a share group has finished everything: FAR if in the end nothing was left.

@@ -119,6 +119,16 @@ def test_who_acknowledges_died_or_learns_late_of_a_record_holds_it_no_longer():
     assert two_holders(share_cell(renewed, given(B, 1, 7.5, count=2))).count == 1
 
 
+def test_an_acknowledgement_of_an_earlier_delivery_that_was_on_its_way_may_end_the_next_one_of_the_same_member():
+    """Seen: the lock of 4 s ended before the member was given the record, and the member acquired it again."""
+    again, third = given(A, 1, 6.5, count=2), given(A, 1, 6.6, count=3)
+    assert two_holders(share_cell(given(A, 1, 5.7, RELEASE, did_s=6.1), again, third)).count == 0
+    assert two_holders(share_cell(given(A, 1, 5.7, RELEASE, did_s=6.1, answered=False), again, third)).count == 0
+    assert two_holders(share_cell(given(A, 1, 2.1, RELEASE, did_s=2.2), again, third)).count == 1, "long before"
+    assert two_holders(share_cell(given(B, 1, 5.7, RELEASE, did_s=6.1), again, third)).count == 1, "another member"
+    assert two_holders(share_cell(again, third)).count == 1
+
+
 def test_a_count_that_does_not_rise_or_rises_beyond_the_limit_is_miscounted():
     released = given(A, 1, 1, RELEASE)
     assert cases(miscounted(share_cell(released, given(B, 1, 3)))) == [ShareCase.RELEASE_FORGOTTEN]
