@@ -52,7 +52,7 @@ class ServerComplaints:
     """What a report says of the servers' logs."""
 
     unusual: tuple[UnusualComplaint, ...]
-    """Those with quiet lines first, by how many there are."""
+    """Those with quiet lines first: of these the gravest, and then by how many there are."""
     gap: str | None = None
     """Why nothing is known; None: all was compared, but for `unread`."""
     unread: tuple[str, ...] = ()
@@ -101,7 +101,20 @@ def unusual(
                 min(times, default=0.0), max(times, default=0.0), rows[0][1].example or "", most,
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (-one.quiet, -one.count, one.template)))
+    gravest = ("FATAL", "ERROR")
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                not one.quiet,
+                one.level not in gravest,
+                -one.quiet,
+                -one.count,
+                one.first_s,
+                one.template,
+            ),
+        )
+    )
 
 
 @cache

@@ -13,6 +13,7 @@ from prozess.harness.report.reports import read_verdict
 from prozess.harness.report.server_logs import ServerLogs
 from prozess.harness.report.stories import Story, StoryWriter
 from prozess.harness.run_directory import RunDirectory, write_whole
+from prozess.harness.verdict import SERVER_ERRORS
 
 PAGE = "museum.html"
 LINES_MAX = 12
@@ -28,7 +29,9 @@ class ExhibitStory:
     """The verdict of the run, in words."""
     anomaly: str
     story: Story | None
-    """None: the rows of its partition cannot be read, or are too many."""
+    """None: the rows of its partition cannot be read, or are too many; or servers alone show the defect."""
+    lines: Sequence[str] = ()
+    """What servers wrote with no fault near, where they show it: a line of each kind, in the order of time."""
 
 
 def write_page(found: Sequence[ExhibitResult], directory: Path) -> Path:
@@ -56,6 +59,8 @@ def story_of(one: ExhibitResult, runs: Path) -> ExhibitStory | None:
         verdict, history = read_verdict(run), History.open(run)
         writer = StoryWriter(history, verdict.faults, ServerLogs(run, history.plan.server_names.values()))
         ticket = one.trial.exhibit.ticket
+        if SERVER_ERRORS in shown.of_ticket:
+            return ExhibitStory(shown.run, verdict.sentence, SERVER_ERRORS, None, sorted(verdict.complaints))
         for anomaly in (found for cell in verdict.cells for found in cell.anomalies.values()):
             if anomaly.anomaly not in shown.of_ticket:
                 continue
