@@ -6,6 +6,7 @@ A new checker is one file with its kernel and one entry here, or an entry point 
 from collections.abc import Sequence
 from functools import partial
 
+from prozess.checkers.agreement import nothing_where_agreed
 from prozess.checkers.chunked import partitions, transactions
 from prozess.checkers.groups import assignments
 from prozess.checkers.groups.owners_and_commits import commit_ahead, commit_regression, orphaned, two_owners
@@ -15,12 +16,13 @@ from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.deletions import undeleted
 from prozess.checkers.log.duplicates import duplicate
-from prozess.checkers.log.epochs import epoch_regression
+from prozess.checkers.log.epochs import epoch_regression, epoch_regression_of_each
 from prozess.checkers.log.leadership import (
     two_controllers,
     unclean,
     unclean_of_each,
     under_acknowledged,
+    under_acknowledged_of_each,
     watermark_regression,
 )
 from prozess.checkers.log.log_starts import expired_early, log_start_regression
@@ -83,8 +85,13 @@ from prozess.harness.checking.checker import (
 from prozess.harness.config.configuration import BOUNDED, KEYED
 from prozess.harness.errors import BadInput
 
-PIECES = PieceRules(may_be_split=partitions.may_be_split, perform=partitions.perform, remainders=partitions.remainders)
-"""How a large partition is checked in pieces."""
+PIECES = PieceRules(
+    may_be_split=partitions.may_be_split,
+    perform=partitions.perform,
+    remainders=partitions.remainders,
+    agreed=nothing_where_agreed,
+)
+"""How a large partition is checked in pieces, and how small ones are seen to be plain altogether."""
 TRANSACTIONS = CellFacts(
     transactions.FACTS, gather=transactions.gather, look=transactions.look, rows=transactions.rows_of_edges
 )
@@ -137,8 +144,18 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="expired-early", kernel=expired_early),
         PartitionChecker(anomaly="undeleted", kernel=undeleted),
         PartitionChecker(anomaly="mistimed", kernel=mistimed),
-        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
-        PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
+        PartitionChecker(
+            anomaly="epoch-regression",
+            kernel=epoch_regression,
+            judged_when_plain=("epochs",),
+            side_by_side=epoch_regression_of_each,
+        ),
+        PartitionChecker(
+            anomaly="under-acknowledged",
+            kernel=under_acknowledged,
+            judged_when_plain=("acks_all",),
+            side_by_side=under_acknowledged_of_each,
+        ),
         PartitionChecker(anomaly="unclean", kernel=unclean, side_by_side=unclean_of_each),
         PartitionChecker(anomaly="compacted-away", kernel=compacted_away),
         PartitionChecker(anomaly="tombstone-lost", kernel=tombstone_lost),
