@@ -25,7 +25,7 @@ from prozess.checkers.log.leadership import (
     under_acknowledged_of_each,
     watermark_regression,
 )
-from prozess.checkers.log.log_starts import expired_early, log_start_regression
+from prozess.checkers.log.log_starts import expired_early, log_start_regression, log_start_regression_of_each
 from prozess.checkers.log.losses import lost, unseen
 from prozess.checkers.log.order import offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
@@ -39,7 +39,7 @@ from prozess.checkers.log.replicas import (
 from prozess.checkers.log.sequences import out_of_sequence, out_of_sequence_of_each
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
-from prozess.checkers.log.time_lookups import mistimed
+from prozess.checkers.log.time_lookups import mistimed, mistimed_of_each
 from prozess.checkers.metadata.illegal import illegal_transition
 from prozess.checkers.metadata.illegal_group_state import illegal_group_state
 from prozess.checkers.metadata.illegal_share_state import illegal_share_state
@@ -140,10 +140,12 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence, side_by_side=out_of_sequence_of_each),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
-        PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
+        PartitionChecker(
+            anomaly="log-start-regression", kernel=log_start_regression, side_by_side=log_start_regression_of_each
+        ),
         PartitionChecker(anomaly="expired-early", kernel=expired_early),
         PartitionChecker(anomaly="undeleted", kernel=undeleted),
-        PartitionChecker(anomaly="mistimed", kernel=mistimed),
+        PartitionChecker(anomaly="mistimed", kernel=mistimed, side_by_side=mistimed_of_each),
         PartitionChecker(
             anomaly="epoch-regression",
             kernel=epoch_regression,

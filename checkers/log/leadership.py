@@ -184,13 +184,10 @@ def unclean(history: PartitionHistory) -> KernelResult:
 def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
     """Returns what `unclean` finds in each of these small partitions."""
     table, owner = joined([one.metadata for one in histories], METADATA.column_names)
-    rows = ground_truth(table)
-    rows = rows[np.argsort(owner[rows], kind="stable")]
+    rows, strange = truth_of_each(table, owner)
     owner, leader = owner[rows], table["leader"][rows].astype(np.int64)
     new = differs_from_previous(owner)
     # Several topics of one name, and whom nobody had named as in sync, are looked at one by one.
-    apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
-    strange = (apart & ~new) | (table["kind"][rows] == MetadataKind.DELETED.value)
     elected = np.flatnonzero(differs_from_previous(leader) & ~new & (leader != NONE))
     eligible = table["isr"][rows[elected - 1]] | table["elr"][rows[elected - 1]]
     strange[elected[eligible >> leader[elected] & 1 == 0]] = True
@@ -200,6 +197,16 @@ def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]
         unclean(one) if odd[i] else KernelResult(no_witnesses(), 0, judged=int(judged[i]))
         for i, one in enumerate(histories)
     ]
+
+
+def truth_of_each(table: Mapping[str, np.ndarray], owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of `ground_truth` by partition (`owner`), and which of these begin, or may begin, another topic of the
+    same name."""
+    rows = ground_truth(table)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
+    apart &= ~differs_from_previous(owner[rows])
+    return rows, apart | (table["kind"][rows] == MetadataKind.DELETED.value)
 
 
 def two_controllers(history: CellHistory) -> KernelResult:
