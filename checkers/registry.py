@@ -6,6 +6,7 @@ A new checker is one file with its kernel and one entry here, or an entry point 
 from collections.abc import Sequence
 from functools import partial
 
+from prozess.checkers.agreement import nothing_where_agreed
 from prozess.checkers.chunked import partitions, transactions
 from prozess.checkers.groups import assignments
 from prozess.checkers.groups.owners_and_commits import commit_ahead, commit_regression, orphaned, two_owners
@@ -15,15 +16,16 @@ from prozess.checkers.log.audits import invisible
 from prozess.checkers.log.compaction import compacted_away, tombstone_lost
 from prozess.checkers.log.deletions import undeleted
 from prozess.checkers.log.duplicates import duplicate
-from prozess.checkers.log.epochs import epoch_regression
+from prozess.checkers.log.epochs import epoch_regression, epoch_regression_of_each
 from prozess.checkers.log.leadership import (
     two_controllers,
     unclean,
     unclean_of_each,
     under_acknowledged,
+    under_acknowledged_of_each,
     watermark_regression,
 )
-from prozess.checkers.log.log_starts import expired_early, log_start_regression
+from prozess.checkers.log.log_starts import expired_early, log_start_regression, log_start_regression_of_each
 from prozess.checkers.log.losses import lost, unseen
 from prozess.checkers.log.order import offset_conflict, reordered
 from prozess.checkers.log.real_time import time_travel
@@ -37,7 +39,7 @@ from prozess.checkers.log.replicas import (
 from prozess.checkers.log.sequences import out_of_sequence, out_of_sequence_of_each
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap
-from prozess.checkers.log.time_lookups import mistimed
+from prozess.checkers.log.time_lookups import mistimed, mistimed_of_each
 from prozess.checkers.metadata.illegal import illegal_transition
 from prozess.checkers.metadata.illegal_group_state import illegal_group_state
 from prozess.checkers.metadata.illegal_share_state import illegal_share_state
@@ -83,8 +85,13 @@ from prozess.harness.checking.checker import (
 from prozess.harness.config.configuration import BOUNDED, KEYED
 from prozess.harness.errors import BadInput
 
-PIECES = PieceRules(may_be_split=partitions.may_be_split, perform=partitions.perform, remainders=partitions.remainders)
-"""How a large partition is checked in pieces."""
+PIECES = PieceRules(
+    may_be_split=partitions.may_be_split,
+    perform=partitions.perform,
+    remainders=partitions.remainders,
+    agreed=nothing_where_agreed,
+)
+"""How a large partition is checked in pieces, and how small ones are seen to be plain altogether."""
 TRANSACTIONS = CellFacts(
     transactions.FACTS, gather=transactions.gather, look=transactions.look, rows=transactions.rows_of_edges
 )
@@ -133,12 +140,24 @@ _OWN: dict[str, Checker] = {
         PartitionChecker(anomaly="out-of-sequence", kernel=out_of_sequence, side_by_side=out_of_sequence_of_each),
         PartitionChecker(anomaly="time-travel", kernel=time_travel, judged_when_plain=("timed", "timed_reads")),
         PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
-        PartitionChecker(anomaly="log-start-regression", kernel=log_start_regression),
+        PartitionChecker(
+            anomaly="log-start-regression", kernel=log_start_regression, side_by_side=log_start_regression_of_each
+        ),
         PartitionChecker(anomaly="expired-early", kernel=expired_early),
         PartitionChecker(anomaly="undeleted", kernel=undeleted),
-        PartitionChecker(anomaly="mistimed", kernel=mistimed),
-        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression, judged_when_plain=("epochs",)),
-        PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, judged_when_plain=("acks_all",)),
+        PartitionChecker(anomaly="mistimed", kernel=mistimed, side_by_side=mistimed_of_each),
+        PartitionChecker(
+            anomaly="epoch-regression",
+            kernel=epoch_regression,
+            judged_when_plain=("epochs",),
+            side_by_side=epoch_regression_of_each,
+        ),
+        PartitionChecker(
+            anomaly="under-acknowledged",
+            kernel=under_acknowledged,
+            judged_when_plain=("acks_all",),
+            side_by_side=under_acknowledged_of_each,
+        ),
         PartitionChecker(anomaly="unclean", kernel=unclean, side_by_side=unclean_of_each),
         PartitionChecker(anomaly="compacted-away", kernel=compacted_away),
         PartitionChecker(anomaly="tombstone-lost", kernel=tombstone_lost),

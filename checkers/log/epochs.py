@@ -1,10 +1,11 @@
 """This kernel checks that leader epochs never fall: in what one broker reports, along a log, and along what readers get."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from prozess.checkers.alignment import rows_where
-from prozess.checkers.lookup import differs_from_previous
-from prozess.harness.columns import of_clients
+from prozess.harness.columns import joined, of_clients
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
@@ -14,6 +15,8 @@ from prozess.harness.interfaces.witnesses import (
     no_witnesses,
 )
 from prozess.harness.schema import MetadataKind, MetadataSource, Role
+
+Columns = Mapping[str, np.ndarray]
 
 
 def epoch_regression(history: PartitionHistory) -> KernelResult:
@@ -35,20 +38,53 @@ def epoch_regression(history: PartitionHistory) -> KernelResult:
     return KernelResult(found[:WITNESSES_MAX], len(found), sum(judged for _, judged in parts))
 
 
-def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
-    table = history.metadata
+def epoch_regression_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `epoch_regression` finds in each of these small partitions."""
+    count = len(histories)
+    judged, fell = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=bool)
+    table, owner = joined([one.metadata for one in histories], ("source", "kind", "leader_epoch", "time_ns", "node"))
+    along = [(owner, *_answers_in_order(table, owner))]
+    if held := [i for i, one in enumerate(histories) if one.replicas]:
+        table, owner = joined([histories[i].replicas for i in held], ("node", "step", "leader_epoch"))
+        owner = np.array(held)[owner]
+        along.append((owner, *_batches_in_order(table, owner)))
+    for owner, rows, after in along:
+        judged += np.bincount(owner[rows], minlength=count)
+        fell[owner[rows[after]]] = True
+    reads, owner = joined([one.reads for one in histories], ("leader_epoch", "client"))
+    epoch, client, same = reads["leader_epoch"], reads["client"], owner[1:] == owner[:-1]
+    judged += np.bincount(owner[epoch >= 0], minlength=count)
+    # An unknown epoch is less than all others: a fall, so far. Not each of these is one. Clients ascend, as written.
+    fell[owner[1:][same & (epoch[1:] < epoch[:-1]) & (client[1:] == client[:-1])]] = True
+    fell[owner[1:][same & (client[1:] < client[:-1])]] = True
+    return [
+        epoch_regression(one) if fell[i] else KernelResult(no_witnesses(), 0, int(judged[i]))
+        for i, one in enumerate(histories)
+    ]
+
+
+def _answers_in_order(table: Columns, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of `metadata` that are answers with an epoch: those of one broker about one partition (`owner`) in the
+    order of time; and the indices at which one has a lower epoch than the one before."""
     rows = np.flatnonzero(
         (table["source"] == MetadataSource.SAMPLE.value)
         & (table["kind"] == MetadataKind.PARTITION.value)
         & (table["leader_epoch"] >= 0)
     )
-    rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]
-    node, epoch, time_ns = (table[name][rows] for name in ("node", "leader_epoch", "time_ns"))
-    # Answers of one broker in the order of time: each but the first has one before it.
-    later = np.flatnonzero(~differs_from_previous(node))
-    later = later[epoch[later] < epoch[later - 1]]
+    rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows], owner[rows]))]
+    node, epoch = table["node"][rows], table["leader_epoch"][rows]
+    # Each answer but the first of a broker has one before it.
+    return rows, 1 + np.flatnonzero(
+        (epoch[1:] < epoch[:-1]) & (node[1:] == node[:-1]) & (owner[rows[1:]] == owner[rows[:-1]])
+    )
+
+
+def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
+    table = history.metadata
+    rows, later = _answers_in_order(table, np.zeros(len(table["node"]), dtype=np.int64))
     if not len(later):
         return no_witnesses(), len(rows)
+    node, epoch, time_ns = (table[name][rows] for name in ("node", "leader_epoch", "time_ns"))
     columns: dict[str, np.ndarray | int] = {
         "partition": history.partition,
         "reader": node[later],
@@ -61,21 +97,27 @@ def _answers(history: PartitionHistory) -> tuple[np.ndarray, int]:
     return make_witnesses(len(later), columns), len(rows)
 
 
+def _batches_in_order(table: Columns, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of `replicas` that have an epoch: those of one reading of one copy of a partition (`owner`) in the
+    order of its log; and the indices at which one has a lower epoch than the one before."""
+    # One number for each reading of one replica: the node in the high half, the step in the low one, where NONE is 0.
+    copy = table["node"].astype(np.int64) << 32 | (table["step"] + 1)
+    # The sort is stable, so the batches of each copy keep the order of its log.
+    order = np.lexsort((copy, owner))
+    order = order[table["leader_epoch"][order] >= 0]
+    epoch, copy, owner = table["leader_epoch"][order], copy[order], owner[order]
+    assert len(epoch) == len(copy) == len(order), "columns of one length"
+    return order, 1 + np.flatnonzero((epoch[1:] < epoch[:-1]) & (copy[1:] == copy[:-1]) & (owner[1:] == owner[:-1]))
+
+
 def _batches(history: PartitionHistory) -> tuple[np.ndarray, int]:
     """Returns falls along the logs of replicas. Batches of old formats have no epoch. Two that overlap were not read of one
     state of the log, if the broker ran while its segments were read."""
     table = history.replicas
     if not table or not len(table["node"]):
         return make_witnesses(0, {}), 0
-    # One number for each reading of one replica: the node in the high half, the step in the low one, where NONE is 0.
-    copy = table["node"].astype(np.int64) << 32 | (table["step"] + 1)
-    order = np.argsort(copy, kind="stable")
-    # The sort is stable, so the batches of each copy keep the order of its log.
-    order = order[table["leader_epoch"][order] >= 0]
-    epoch, copy = table["leader_epoch"][order], copy[order]
-    assert len(epoch) == len(copy) == len(order), "columns of one length"
-    fell = np.flatnonzero((epoch[1:] < epoch[:-1]) & (copy[1:] == copy[:-1]))
-    before, after = order[fell], order[fell + 1]
+    order, fell = _batches_in_order(table, np.zeros(len(table["node"]), dtype=np.int64))
+    before, after = order[fell - 1], order[fell]
     behind = table["base_offset"][after] > table["last_offset"][before]
     before, after = before[behind], after[behind]
     columns: dict[str, np.ndarray | int] = {

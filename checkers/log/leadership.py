@@ -8,12 +8,13 @@ import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.columns import joined
+from prozess.harness.columns import joined, of_clients
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.recording.topic_lives import lives_of, made_anew_ns
-from prozess.harness.schema import METADATA, MISSING, NONE, MetadataKind, MetadataSource, ObservationKind
+from prozess.harness.schema import METADATA, MISSING, NONE, MetadataKind, MetadataSource, ObservationKind, Outcome
 
 # What the controllers' own log says. Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says
 # of itself), because samples may come from zombies.
@@ -24,6 +25,7 @@ LEARNS_NS = 1_000_000_000
 machine (brokers long-poll the metadata log, KIP-595). A leader also counts a replica that is about to join before that
 is committed (maximal ISR, KIP-497)."""
 _FOREVER = np.iinfo(np.int64).max
+_OF_ISR = ("source", "kind", "time_ns", "log_position", "isr", "replicas")
 
 
 def under_acknowledged(history: PartitionHistory) -> KernelResult:
@@ -55,6 +57,39 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(rows), columns), count, found.judged)
 
 
+def under_acknowledged_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `under_acknowledged` finds in each of these small partitions."""
+    count, acks = len(histories), histories[0].client_acks
+    assert all(one.client_acks is acks for one in histories), "partitions of one history"
+    sends, owner = joined([one.sends for one in histories], ("client", "outcome", "completed_ns"))
+    client = sends["client"]
+    acknowledged = (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
+    acknowledged &= (client != SENTINEL_CLIENT) & (of_clients(acks, client, unknown=0) == -1)
+    judged = np.bincount(owner[acknowledged], minlength=count).tolist()
+    table, its = joined([one.metadata for one in histories], _OF_ISR)
+    rows = ground_truth(table)
+    wanted = np.array([one.min_insync_replicas or 0 for one in histories])[its[rows]]
+    short = _members(table["isr"][rows]) < np.minimum(wanted, _members(table["replicas"][rows]))
+    known = np.bincount(its[rows], minlength=count) > 0
+    strange = np.bincount(its[rows[short]], minlength=count) > 0
+    strange[owner[1:][(owner[1:] == owner[:-1]) & (client[1:] < client[:-1])]] = True  # not as producers wrote them
+    return [
+        under_acknowledged(one)
+        if strange[i]
+        else KernelResult(
+            no_witnesses(),
+            0,
+            judged[i],
+            None if known[i] and one.min_insync_replicas is not None else _unknown_isr(one),
+        )
+        for i, one in enumerate(histories)
+    ]
+
+
+def _unknown_isr(history: PartitionHistory) -> str:
+    return f"the controllers' log says nothing about the ISR of partition {history.partition}"
+
+
 @dataclass(frozen=True, slots=True)
 class Short:
     """Sends that were acknowledged while too few replicas were in sync: their rows of `sends`, since when too few were
@@ -76,9 +111,8 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     judged = len(rows)
     truth = ground_truth(table)
     if not len(truth) or wanted is None:
-        reason = f"the controllers' log says nothing about the ISR of partition {history.partition}"
         nothing = np.empty(0, dtype=np.int64)
-        return Short(nothing, nothing, nothing, judged, reason)
+        return Short(nothing, nothing, nothing, judged, _unknown_isr(history))
     # The log's order is the truth. The clock of a new controller may be behind that of the one before.
     time_ns = np.maximum.accumulate(table["time_ns"][truth])
     in_sync, replicas = _members(table["isr"][truth]), _members(table["replicas"][truth])
@@ -150,13 +184,10 @@ def unclean(history: PartitionHistory) -> KernelResult:
 def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
     """Returns what `unclean` finds in each of these small partitions."""
     table, owner = joined([one.metadata for one in histories], METADATA.column_names)
-    rows = ground_truth(table)
-    rows = rows[np.argsort(owner[rows], kind="stable")]
+    rows, strange = truth_of_each(table, owner)
     owner, leader = owner[rows], table["leader"][rows].astype(np.int64)
     new = differs_from_previous(owner)
     # Several topics of one name, and whom nobody had named as in sync, are looked at one by one.
-    apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
-    strange = (apart & ~new) | (table["kind"][rows] == MetadataKind.DELETED.value)
     elected = np.flatnonzero(differs_from_previous(leader) & ~new & (leader != NONE))
     eligible = table["isr"][rows[elected - 1]] | table["elr"][rows[elected - 1]]
     strange[elected[eligible >> leader[elected] & 1 == 0]] = True
@@ -166,6 +197,16 @@ def unclean_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]
         unclean(one) if odd[i] else KernelResult(no_witnesses(), 0, judged=int(judged[i]))
         for i, one in enumerate(histories)
     ]
+
+
+def truth_of_each(table: Mapping[str, np.ndarray], owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of `ground_truth` by partition (`owner`), and which of these begin, or may begin, another topic of the
+    same name."""
+    rows = ground_truth(table)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    apart = differs_from_previous(table["topic_id_high"][rows]) | differs_from_previous(table["topic_id_low"][rows])
+    apart &= ~differs_from_previous(owner[rows])
+    return rows, apart | (table["kind"][rows] == MetadataKind.DELETED.value)
 
 
 def two_controllers(history: CellHistory) -> KernelResult:

@@ -1,16 +1,17 @@
 """These kernels check where logs begin: what was deleted does not come back, and retention takes nothing too early."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from prozess.checkers.log.leadership import of_lives, previous_of_node
+from prozess.checkers.log.leadership import of_lives, previous_of_node, truth_of_each
 from prozess.checkers.lookup import differs_from_next
 from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.columns import joined
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import NONE, REMOTE_STORE, ObservationKind, Outcome
+from prozess.harness.schema import METADATA, NONE, REMOTE_STORE, ObservationKind, Outcome
 
 BELOW_DELETED, SAME_EPOCH_START = 0, 1
 """Cases of `log-start-regression`: the log start is below where an acknowledged DeleteRecords put it; or below what the same
@@ -75,6 +76,27 @@ def log_start_regression(history: PartitionHistory) -> KernelResult:
         "case": case[later],
     }
     return KernelResult(make_witnesses(len(later), columns), count, judged=len(answer))
+
+
+def log_start_regression_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `log_start_regression` finds in each of these small partitions. A partition is looked at alone where an
+    answer is lower than one before it, something was deleted, or there were several topics of its name."""
+    count = len(histories)
+    seen, owner = joined([one.observations for one in histories], ("kind", "time_ns", "value", "step"))
+    rows = np.flatnonzero((seen["kind"] == _STARTS[0]) | (seen["kind"] == _STARTS[1]))
+    rows = rows[np.lexsort((seen["time_ns"][rows], owner[rows]))]
+    its, value = owner[rows], seen["value"][rows]
+    table, of = joined([one.metadata for one in histories], METADATA.column_names)
+    truth, other_topic = truth_of_each(table, of)
+    alone = np.zeros(count, dtype=bool)
+    alone[of[truth[other_topic]]] = True
+    alone[its[seen["step"][rows] != NONE]] = True
+    alone[its[1:][(its[1:] == its[:-1]) & (value[1:] < value[:-1])]] = True
+    judged = np.bincount(its, minlength=count).tolist()
+    return [
+        log_start_regression(one) if alone[i] else KernelResult(no_witnesses(), 0, judged[i])
+        for i, one in enumerate(histories)
+    ]
 
 
 def expired_early(history: PartitionHistory) -> KernelResult:

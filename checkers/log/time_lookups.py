@@ -1,16 +1,21 @@
 """This kernel checks what leaders answer who are asked for the first record since a time (ListOffsets, offsetsForTimes)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from prozess.checkers.lookup import differs_from_next
+from prozess.harness.columns import joined
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, LookupCase, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, NONE, REMOTE_STORE, ObservationKind
 
 LOG_APPEND_TIME = 0x8
 """Bit of a batch's attributes: all of its records have the time at which the leader appended it, its greatest."""
+
+
+_COLUMNS = ("node", "step", "base_offset", "last_offset", "base_timestamp_ms", "max_timestamp_ms", "attributes")
 
 
 def mistimed(history: PartitionHistory) -> KernelResult:
@@ -29,7 +34,7 @@ def mistimed(history: PartitionHistory) -> KernelResult:
     `reader`, asked at `begin_ns`, answered `log_offset` (NONE: nothing); the first batch late enough begins at
     `other_offset`. What happened until `end_ns`, when the copies were read, may explain it. O(n log n).
     """
-    asked = _answers(history)
+    asked = _answers(history.observations, np.zeros(len(history.observations["kind"]), dtype=np.int64))
     if not len(asked["time_ns"]) or history.compacted:
         return KernelResult(no_witnesses(), count=0, judged=0)
     log = _LoggedTimes.of(history)
@@ -66,17 +71,79 @@ def mistimed(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(rows), columns)[:WITNESSES_MAX], count=len(rows), judged=judged)
 
 
-def _answers(history: PartitionHistory) -> Mapping[str, np.ndarray]:
-    """Returns each look-up: when which broker was asked for which time, and what it found. A look-up is two rows."""
-    seen = history.observations
+def mistimed_of_each(histories: Sequence[PartitionHistory]) -> list[KernelResult]:
+    """Returns what `mistimed` finds in each of these small partitions. A partition is looked at alone where an answer may
+    be wrong, or a remote store has batches."""
+    count = len(histories)
+    asked = _answers(*joined([one.observations for one in histories], ("kind", "time_ns", "node", "value")))
+    owner, wanted, answer = asked["owner"], asked["wanted_ms"], asked["found"]
+    alone = np.zeros(count, dtype=bool)
+    alone[owner] = True  # until the batches of its copy are known
+    base, last, first_ms, greatest_ms, its = (np.empty(0, dtype=np.int64) for _ in range(5))
+    if held := [i for i, one in enumerate(histories) if one.replicas]:
+        table, its = joined([histories[i].replicas for i in held], _COLUMNS)
+        its = np.array(held)[its]
+        log_start = np.array([one.log_start for one in histories])
+        rows = np.flatnonzero((table["step"] == NONE) & (table["last_offset"] >= log_start[its]))
+        alone[its[rows]] = False
+        alone[its[rows[table["node"][rows] == REMOTE_STORE]]] = True
+        # If several are as long, it is the one of the lowest node.
+        order = rows[np.lexsort((-table["node"][rows], table["last_offset"][rows], its[rows]))]
+        longest = order[differs_from_next(its[order])]
+        node = np.full(count, NONE, dtype=np.int64)
+        node[its[longest]] = table["node"][longest]
+        rows = rows[table["node"][rows] == node[its[rows]]]
+        rows = rows[np.lexsort((table["base_offset"][rows], its[rows]))]
+        base, last, greatest_ms = (table[name][rows] for name in ("base_offset", "last_offset", "max_timestamp_ms"))
+        its = its[rows]
+        appended = (table["attributes"][rows] & LOG_APPEND_TIME) != 0
+        first_ms = np.where(appended, greatest_ms, table["base_timestamp_ms"][rows])
+        alone[its[1:][(its[1:] == its[:-1]) & (last[1:] <= last[:-1])]] = True
+    # Index -1 stands for no batch: behind the last one of the partition, or of no partition that has any.
+    first = _first_at_least(its, greatest_ms, owner, wanted, count)
+    holder = _first_at_least(its, last, owner, answer, count)
+    found = (answer != NONE) & (holder >= 0) & (answer >= np.append(base, 0)[holder])
+    right = (first == holder) & ((np.append(first_ms, 0)[first] < wanted) | (answer == np.append(base, 0)[first]))
+    alone[owner[(found & ~right) | ((answer == NONE) & (first >= 0))]] = True
+    judged = np.bincount(owner[found | (answer == NONE)], minlength=count)
+    return [
+        mistimed(one) if alone[i] and not one.compacted else KernelResult(
+            no_witnesses(), 0, 0 if one.compacted else int(judged[i])
+        )
+        for i, one in enumerate(histories)
+    ]  # fmt: skip
+
+
+def _first_at_least(
+    its: np.ndarray, values: np.ndarray, owner: np.ndarray, wanted: np.ndarray, count: int
+) -> np.ndarray:
+    """Returns, for each wanted value, the index of the first value of the same partition that is no less; -1: there is none.
+    `its` and `owner` are the partitions of both, and the former ascend."""
+    if not len(values) or not len(wanted):
+        return np.full(len(wanted), -1, dtype=np.intp)
+    least = min(int(values.min()), int(wanted.min()))
+    length = max(int(values.max()), int(wanted.max())) - least + 1
+    if length > (1 << 62) // count:
+        raise OverflowError("the values are too far apart to be looked at together")
+    # Example: partition 0 has 5 9, and 1 has 2. With the least 2 and the length 8 they are 3 7 | 8, and of partition 0 the
+    # value 9 is looked for as 7, 10 as 8: that one is in partition 1, and so there is none.
+    reached = np.maximum.accumulate(its * length + (values - least))
+    slot = np.searchsorted(reached, owner * length + (wanted - least), side="left")
+    return np.where((slot < len(its)) & (np.append(its, -1)[slot] == owner), slot, -1)
+
+
+def _answers(seen: Mapping[str, np.ndarray], owner: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Returns each look-up: when which broker was asked for which time, and what it found. A look-up is two rows of one
+    partition (`owner`)."""
     asked, answered = (seen["kind"] == one.value for one in (ObservationKind.TIME_ASKED, ObservationKind.TIME_FOUND))
     rows = np.flatnonzero(asked | answered)
-    rows = rows[np.lexsort((seen["kind"][rows], seen["time_ns"][rows], seen["node"][rows]))]
+    rows = rows[np.lexsort((seen["kind"][rows], seen["time_ns"][rows], seen["node"][rows], owner[rows]))]
     wanted, found = rows[:-1], rows[1:]
-    pair = asked[wanted] & answered[found]
+    pair = asked[wanted] & answered[found] & (owner[found] == owner[wanted])
     pair &= (seen["time_ns"][found] == seen["time_ns"][wanted]) & (seen["node"][found] == seen["node"][wanted])
     wanted, found = wanted[pair], found[pair]
     return {
+        "owner": owner[wanted],
         "time_ns": seen["time_ns"][wanted],
         "node": seen["node"][wanted],
         "wanted_ms": seen["value"][wanted],

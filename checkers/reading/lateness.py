@@ -1,31 +1,27 @@
 """This kernel checks that consumers receive what was produced within the bound that the trial states."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum, unique
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from prozess.checkers.agreement import Agreement
 from prozess.checkers.alignment import rows_where
 from prozess.checkers.groups.processing import group_start
-from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
+from prozess.checkers.lookup import distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.partition_log import slots_of
 from prozess.checkers.reading.receipts import NEVER, Receipts
+from prozess.checkers.reading.windows import DeliveryState, SentRecords, windows_of
 from prozess.harness.columns import of_clients, once, taken
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     LateCase,
-    bin_latencies,
     join_witnesses,
-    make_windows,
     make_witnesses,
     merge_windows,
-    no_windows,
     no_witnesses,
-    percentiles,
 )
 from prozess.harness.schema import MISSING, NONE
 
@@ -133,39 +129,6 @@ def _beats(heartbeats: Columns, client: int) -> np.ndarray:
 # whether one excuses a record.
 
 
-@unique
-class DeliveryState(IntEnum):
-    """Describes what became of a record at one recipient. With several recipients the greatest state counts."""
-
-    IN_TIME = 0
-    OPEN = 1
-    """The record was not received, and the recipient ended in order before the bound had passed."""
-    UNMEASURED = 2
-    LATE = 3
-    MISSING = 4
-
-
-@dataclass(frozen=True, slots=True)
-class SentRecords:
-    """The records that producers were given to send since the trial's clock started. All arrays have the same length."""
-
-    rows: np.ndarray
-    """intp: the rows of `sends`."""
-    invoked_ns: np.ndarray
-    owed: np.ndarray
-    """bool: was the record acknowledged, so that every recipient should receive it?"""
-    given_ns: np.ndarray
-    """When the last recipient first received it. NEVER: one of them never did."""
-    state: np.ndarray
-    """int8: the DeliveryState of each record."""
-    beyond: np.ndarray
-    """intp[k]: at which of these indices is a record that a recipient did not receive within the bound, ascending. No other
-    has a state but IN_TIME."""
-    reader: np.ndarray
-    """intp[k]: of these, the row of `reads` by which the recipient that the state belongs to received it. Below 0: it never
-    did, and is recipient number -1 - `reader`."""
-
-
 def late(history: CellHistory) -> KernelResult:
     """Every acknowledged record reaches each of its consumers within the bound that the trial states.
 
@@ -183,7 +146,9 @@ def late(history: CellHistory) -> KernelResult:
     the second reader. If that reader stood still from 11 s to 14 s, only 3 s of its wait count: UNMEASURED.
     """
     assert history.cell.delivery_bound is not None, history.cell
-    return join_late([late_of(history, partition) for partition in history.partitions.values()])
+    in_time, together = _in_time(history, Agreement.of(history)) if len(history.partitions) > 1 else ((), [])
+    alone = [late_of(history, one) for one in history.partitions.values() if one.partition not in in_time]
+    return join_late([*alone, *together])
 
 
 def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray | None = None) -> KernelResult:
@@ -198,7 +163,7 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
     sent = _sent(history, index, mine, bound, among)
     owed, state = sent.owed[sent.beyond], sent.state[sent.beyond]
     found = np.flatnonzero(owed & (state >= DeliveryState.UNMEASURED))
-    windows, latencies = _windows(sent, bound)
+    windows, latencies = windows_of(sent, bound)
     return KernelResult(
         _witnesses(index, sent, mine, found[:WITNESSES_MAX], bound),
         count=len(found),
@@ -207,6 +172,36 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
         windows=windows,
         latencies=latencies,
     )
+
+
+def _in_time(history: CellHistory, all_: Agreement) -> tuple[Collection[int], list[KernelResult]]:
+    """Returns the partitions on which everybody agrees, and all of whose records came in time by one clock; and what `late`
+    finds in all of these together, as `late_of` does in each."""
+    bound, recipients = history.cell.delivery_bound, _recipients(history)
+    owners = np.concatenate([np.empty(0, dtype=np.int64), *(recipient.clients for recipient in recipients)])
+    clocks = of_clients(all_.client_clock, owners, unknown=NONE)
+    if bound is None or history.cell.group is not None or not all_.agreed.any() or not len(clocks):
+        return (), []  # of a group it depends on the partition which records are owed
+    chosen = all_.agreed & ~np.isin(all_.partition, list(history.cell.derived)) & (clocks == clocks[0]).all()
+    used = of_clients(all_.client_clock, all_.sends["client"], unknown=NONE)
+    chosen[all_.send_owner[(used != clocks[0]) | (used == NONE)]] = False
+    given_ns, somebody = np.full(len(used), BEFORE), np.zeros(len(chosen), dtype=bool)
+    for recipient in recipients:
+        mine = np.isin(all_.partition, list(recipient.partitions))
+        somebody |= mine
+        own = np.isin(all_.reads["client"][all_.shown], recipient.clients)
+        its_ns = np.full(len(used), NEVER)
+        np.minimum.at(its_ns, all_.send_of_shown[own], all_.reads["read_ns"][all_.shown[own]])
+        its_ns[~mine[all_.send_owner]] = BEFORE
+        given_ns = np.maximum(given_ns, its_ns)
+    rows, invoked_ns = all_.rows, all_.sends["invoked_ns"]
+    chosen &= somebody
+    chosen[all_.send_owner[rows[given_ns[rows] - bound.latency_ns > invoked_ns[rows]]]] = False
+    rows = rows[chosen[all_.send_owner[rows]] & (invoked_ns[rows] >= 0)]
+    sent = SentRecords.in_time(rows, invoked_ns[rows], given_ns[rows])
+    windows, latencies = windows_of(sent, bound)
+    nothing = KernelResult(no_witnesses(), 0, judged=len(rows), windows=windows, latencies=latencies)
+    return frozenset(all_.partition[chosen].tolist()), [nothing] if chosen.any() else []
 
 
 def join_late(parts: Sequence[KernelResult]) -> KernelResult:
@@ -380,93 +375,3 @@ def _witnesses(
         **index.sent(rows),
     }
     return make_witnesses(len(rows), columns)
-
-
-# Windows.
-
-
-_FACTS = 5
-"""How many facts about a record decide where it is counted: owed, delivered, late, open, unmeasured."""
-_ORDINARY = 0b11
-"""The facts about a record that was owed, and delivered in time."""
-
-
-def _kinds_counted() -> dict[str, np.ndarray]:
-    """Returns the counts of a window, and for each of the 32 kinds of a record whether it is in that count."""
-    owed, delivered, late, is_open, unmeasured = (np.arange(1 << _FACTS) >> slot & 1 == 1 for slot in range(_FACTS))
-    return {
-        "sent": owed | ~owed,
-        "acknowledged": owed,
-        "delivered": owed & delivered,
-        "late": owed & delivered & late,
-        "missing": owed & ~delivered & ~is_open,
-        "open": owed & is_open,
-        "unmeasured": owed & unmeasured,
-        "unacknowledged": ~owed & delivered,
-    }
-
-
-_COUNTED = _kinds_counted()
-_COUNTS = np.stack(list(_COUNTED.values()), axis=1).astype(np.int64)
-
-
-def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.ndarray]:
-    """Returns counts for each window, and latencies in bins. A window in which nothing was sent has no row."""
-    if not len(sent.rows):
-        return no_windows(), bin_latencies(sent.rows, sent.rows, sent.rows)
-    # Stretches of records that were sent in the same window.
-    invoked_ns, length = sent.invoked_ns, bound.window_ns
-    changes = rows_where(
-        len(invoked_ns) - 1, lambda rows: np.diff(invoked_ns[rows.start : rows.stop + 1] // length) != 0
-    )
-    # Sends of one client come in the order of time: a window is a few stretches, not as many as it has records.
-    starts = np.append(0, changes + 1)
-    number = invoked_ns[starts] // length
-    numbers = distinct(number)
-    # Example: sent at 1 2 7 8 3 s, and windows of 5 s: stretches begin at 0, 2, 4, in the windows 0, 1, 0, of length 2, 2, 1.
-    window, lengths = Lookup(numbers).find(number), np.diff(starts, append=len(invoked_ns))
-    # Records of which the same is true are counted at once: nearly all were acknowledged, and received in time.
-    kinds = 1 << _FACTS
-    of_kind = np.zeros((len(numbers), kinds), dtype=np.int64)
-    # First count all records as ordinary, and then move the few that are not.
-    # `add.at` adds again where a window occurs twice, which an assignment would not.
-    np.add.at(of_kind[:, _ORDINARY], window, lengths)
-    odd = ~sent.owed
-    odd[sent.beyond] = True
-    odd_rows = np.flatnonzero(odd)
-    if len(odd_rows):
-        its_window = window[np.searchsorted(starts, odd_rows, side="right") - 1]
-        # Example: a record of window 0 was late. One less is ordinary there, and one more is owed, delivered and late: 0b111.
-        np.subtract.at(of_kind[:, _ORDINARY], its_window, 1)
-        np.add.at(of_kind, (its_window, _kind(sent, bound, odd_rows)), 1)
-    # A count is the sum over the kinds that it is about.
-    counts = dict(zip(_COUNTED, (of_kind @ _COUNTS).T, strict=True))
-    latency_ns, slot = sent.given_ns - invoked_ns, np.repeat(window, lengths)
-    if len(odd_rows):
-        # Latencies are of records that were owed and came, late ones included. Stretches are counted anew among those.
-        kept = sent.owed & (sent.given_ns != NEVER)
-        latency_ns, slot = latency_ns[kept], slot[kept]
-        assert len(latency_ns) == len(slot), "a window for each latency"
-        starts = np.flatnonzero(differs_from_previous(slot))
-        window = slot[starts]
-    binned = bin_latencies(numbers, slot, latency_ns)
-    max_ns = np.full(len(numbers), MISSING)
-    if len(starts):
-        np.maximum.at(max_ns, window, np.maximum.reduceat(latency_ns, starts))
-    latencies = percentiles(numbers, binned, max_ns)
-    assert all(len(count) == len(numbers) for count in counts.values()), "a count for each window"
-    return make_windows({"number": numbers, **counts, **latencies, "max_ns": max_ns}), binned
-
-
-def _kind(sent: SentRecords, bound: DeliveryBound, rows: np.ndarray) -> np.ndarray:
-    """Returns int64[k]: the facts about each of these records, as the bits of a number."""
-    given_ns, state = sent.given_ns[rows], sent.state[rows]
-    facts = (
-        sent.owed[rows],
-        given_ns != NEVER,
-        given_ns - sent.invoked_ns[rows] > bound.latency_ns,
-        state == DeliveryState.OPEN,
-        state == DeliveryState.UNMEASURED,
-    )
-    assert len(facts) == _FACTS, facts
-    return np.asarray(sum(fact.astype(np.int64) << slot for slot, fact in enumerate(facts)))

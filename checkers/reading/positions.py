@@ -11,6 +11,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from prozess.checkers.agreement import ends_where_agreed
 from prozess.checkers.groups.assignments import AT_ASSIGNMENT
 from prozess.checkers.lookup import UNREADABLE
 from prozess.checkers.partition_index import PartitionIndex
@@ -257,18 +258,19 @@ def stalled(history: CellHistory) -> KernelResult:
     stalled from 12 s to 40 s. Had b been acknowledged at 30 s, there would be no finding: it waited 10 s.
     """
     index = CellIndex.of(history)
-    lives = lives_of(history)
+    lives, ends = lives_of(history), ends_where_agreed(history)
     found, judged = list[np.ndarray](), 0
     for partition in index.partitions:
         mine = [life for life in lives if partition.partition in life.assigned_ns]
         judged += len(mine)
-        found += [witness for life in mine for witness in _silences(history, index, partition, life)]
+        end = ends.get(partition.partition)
+        found += [witness for life in mine for witness in _silences(history, index, partition, life, end)]
         asked = _asked(history, index, partition)
         judged += len(asked)
         found += [witness for witnesses in asked for witness in witnesses]
         found.append(_stable_offsets(history, index, partition))
     witnesses = join_witnesses(found)
-    reasons = [r for partition in index.partitions if (r := partition.incomplete())]
+    reasons = [r for one in index.partitions if one.partition not in ends and (r := one.incomplete())]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
 
 
@@ -312,9 +314,10 @@ def _silences(
     index: CellIndex,
     partition: PartitionIndex,
     life: ReaderLife,
+    end: int | None,
 ) -> list[np.ndarray]:
     """Returns a witness for each long stretch in which this client received nothing of the partition, although there was
-    something to read."""
+    something to read. `end`: the offset behind its last record, if that is known without a look at its log."""
     runs = [(a, b) for a, b, reader in partition.reader_runs if reader == life.client]
     first, last = runs[0] if runs else (0, 0)
     times = np.concatenate(
@@ -327,6 +330,8 @@ def _silences(
     # Example: assigned at 0 s, records 5 and 6 at 1 s and 2 s, ended at 60 s. The times are 0 1 2 60, the gap is from 2 to
     # 60, and before it 6 was reached: the first unread record is the first of the log behind 6.
     reached = np.concatenate([[-1], np.maximum.accumulate(partition.reads["log_offset"][first:last])])
+    if end is not None and (reached[silent] + 1 >= end).all():
+        return []
     log = partition.log if life.level is Isolation.READ_UNCOMMITTED else partition.visible
     assert len(reached) == len(times) - 1, "an offset before each gap"
     since_ns = _visible_since(partition, log)

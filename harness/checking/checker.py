@@ -390,6 +390,8 @@ class PieceRules:
     ]
     """(where each partition is cut, a function that carries out jobs, anomalies of its cell that are asked for in
     pieces) → what is left of each partition."""
+    agreed: Callable[[CellHistory, Sequence[str]], Sequence[KernelResult | None]]
+    """(small partitions of a cell, `judged_when_plain`) → what a kernel finds in each. None: it must look."""
 
 
 # What an engine is given.

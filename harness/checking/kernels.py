@@ -550,29 +550,32 @@ def side_by_side(history: History, units: Sequence[Unit]) -> Iterator[Sequence[U
 
 
 def _check_small(history: History, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
-    """Returns what the checkers find in small partitions of one cell. What a kernel cannot do for all of them, or not without
-    a reason, it does for each, as `check_unit` does."""
+    """Returns what the checkers find in small partitions of one cell. What a kernel cannot do for all, it does for each."""
     ones = [history.partition_history(unit.partition) for unit in units if unit.partition is not None]
     cell = history.cell_of(ones[0].partition)
     assert cell is not None, "small partitions of a cell"
-    together: dict[str, Sequence[KernelResult]] = {}
-    for name, checker in checkers.partition.items():
-        if checker.side_by_side is not None:
-            with suppress(Exception):
-                together[name] = checker.side_by_side(ones)
-    alone = {name: kernel for name, kernel in checkers.kernels.items() if name not in together}
-    found = [
-        Finding(name, one.partition, r) for name, all_ in together.items() for one, r in zip(ones, all_, strict=True)
-    ]
-    found += [finding for one in ones for finding in check_partition(one, alone)]
-    chosen = dict(checkers_of(units[0], cell, checkers))
     group = history.cell_history(cell.cell, only=ones, known=units[0].known)
+    together: dict[str, Sequence[KernelResult | None]] = {}
+    for name, checker in checkers.partition.items():
+        with suppress(Exception):
+            if checker.side_by_side is not None:
+                together[name] = checker.side_by_side(ones)
+            elif checker.judged_when_plain is not None:
+                together[name] = checkers.pieces.agreed(group, checker.judged_when_plain)
+    found = list[Finding]()
+    for i, one in enumerate(ones):
+        results = {name: result for name, all_ in together.items() if (result := all_[i]) is not None}
+        found += [Finding(name, one.partition, result) for name, result in results.items()]
+        found += check_partition(
+            one, {name: kernel for name, kernel in checkers.kernels.items() if name not in results}
+        )
+    chosen = dict(checkers_of(units[0], cell, checkers))
     for name in [name for name, checker in chosen.items() if checker.is_side_by_side]:
         with suppress(Exception):
             if (result := chosen[name].kernel(group)).incomplete is None:
                 found.append(Finding(name, min(group.partitions), result))
                 del chosen[name]
-    for one in ones:
+    for one in ones if chosen else ():
         found += check_cell(history.cell_history(cell.cell, only=[one], known=units[0].known), chosen)
     return found
 

@@ -53,8 +53,8 @@ from prozess.harness.schema import (
 
 ROWS_MAX = 50_000_000
 """For a clustered table with more rows the values are not looked through: that would take as long as a check."""
-AT_ONCE = 1 << 20
-"""For clustered tables about so many rows are looked through at a time, which take 100 MB."""
+AT_ONCE = 1 << 18
+"""For clustered tables about so many rows are looked through at a time, which take 30 MB."""
 
 _CODES: Mapping[str, type[IntEnum]] = {
     code.__name__: code

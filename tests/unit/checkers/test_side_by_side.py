@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prozess.checkers.agreement import nothing_where_agreed
 from prozess.checkers.registry import CHECKERS, select
 from prozess.exchange.synthetic.history import GenerateOptions, generate
 from prozess.exchange.synthetic.plants import parse_plants
@@ -26,7 +27,12 @@ TOGETHER = {
     if isinstance(checker, PartitionChecker) and checker.side_by_side is not None
 }
 OF_CELLS = ("illegal-transition", "leaderless", "stuck", "late", "stalled")
-TABLES = ("sends", "replicas", "snapshots", "observations", "metadata")
+TABLES = ("sends", "reads", "replicas", "snapshots", "observations", "metadata")
+IN_PIECES = {
+    name: checker
+    for name, checker in CHECKERS.items()
+    if isinstance(checker, PartitionChecker) and checker.in_pieces and checker.side_by_side is None
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +44,15 @@ def history(tmp_path_factory):
     return History.open(run)
 
 
-def changed(one, seed):
-    """The same partition, in which some values of some rows are those of other rows."""
+def changed(one, seed, share=0.15):
+    """The same partition, in which some values of some rows are those of other rows, in this share of its columns."""
     chance = np.random.default_rng(seed)
     tables = {}
     for name in TABLES:
         table = getattr(one, name)
         columns = {column: np.array(table[column]) for column in table}
         for values in columns.values():
-            if len(values) and chance.random() < 0.15:
+            if len(values) and chance.random() < share:
                 rows = chance.integers(0, len(values), size=chance.integers(1, 4))
                 values[rows] = values[chance.integers(0, len(values), size=len(rows))]
         tables[name] = columns
@@ -74,6 +80,23 @@ def test_of_each_small_partition_a_kernel_finds_the_same_alone_and_beside_others
         beside = result_of(checker.side_by_side, ones)
         if beside != "failed":  # then each is given to the kernel alone
             assert [shown(result) for result in beside] == [shown(result) for result in alone], name
+
+
+@given(seed=st.integers(0, 2**32))
+def test_where_everybody_agrees_kernels_find_nothing_and_judge_what_was_counted(history, seed):
+    ones = [changed(history.partition_history(p), seed + p, share=0.02) for p in history.partitions]
+    cell = history.cell_history(0, only=ones)
+    for name, checker in IN_PIECES.items():
+        for one, nothing in zip(ones, nothing_where_agreed(cell, checker.judged_when_plain), strict=True):
+            assert nothing is None or shown(checker.kernel(one)) == shown(nothing), name
+
+
+def test_everybody_agrees_on_some_partitions_and_on_none_of_which_a_record_is_lost(history):
+    agreed = [nothing is not None for nothing in nothing_where_agreed(history.cell_history(0), ["records"])]
+    lost = [f.result.count > 0 for f in check_locally(history, select(["lost"]), workers=1)]
+    assert any(lost)
+    assert sum(agreed) >= 3
+    assert not any(agrees and gone for agrees, gone in zip(agreed, lost, strict=True))
 
 
 @given(seed=st.integers(0, 2**32))
