@@ -12,6 +12,11 @@ from prozess.harness.schema import NONE
 Columns = Mapping[str, np.ndarray]
 
 
+def chosen(columns: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns some rows of columns of one length, by a mask or by indexes."""
+    return {name: values[rows] for name, values in columns.items()}
+
+
 class Copies:
     """The copies that were read at the end of each of these partitions, numbered by partition and node."""
 

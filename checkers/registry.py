@@ -28,14 +28,10 @@ from prozess.checkers.log.leadership import (
 from prozess.checkers.log.log_starts import expired_early, log_start_regression, log_start_regression_of_each
 from prozess.checkers.log.losses import lost, unseen
 from prozess.checkers.log.order import offset_conflict, reordered
+from prozess.checkers.log.producer_snapshots import snapshot_conflict, snapshot_conflict_of_each
 from prozess.checkers.log.real_time import time_travel
 from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, unreported
-from prozess.checkers.log.replicas import (
-    diverged,
-    diverged_of_each,
-    snapshot_conflict,
-    snapshot_conflict_of_each,
-)
+from prozess.checkers.log.replicas import diverged, diverged_of_each
 from prozess.checkers.log.sequences import out_of_sequence, out_of_sequence_of_each
 from prozess.checkers.log.tier_progress import remote_left, uncopied
 from prozess.checkers.log.tiers import remote_conflict, remote_gap

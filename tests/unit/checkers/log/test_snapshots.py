@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.log.replicas import snapshot_conflict
+from prozess.checkers.log.producer_snapshots import snapshot_conflict
 from prozess.harness.columns import empty_rows
 from prozess.harness.guarantees.verdict.judge import judge
 from prozess.harness.interfaces.checking import CopyFacts, KernelResult, PartitionHistory

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from prozess.checkers.log.replicas import snapshot_conflict
+from prozess.checkers.log.producer_snapshots import snapshot_conflict
 from prozess.clusters.files.segments import crc32c, parse_snapshot, read_snapshots
 from prozess.harness.interfaces.witnesses import SnapshotCase
 from prozess.harness.schema import NONE, ObservationKind
