@@ -226,8 +226,8 @@ _LIMIT = "group.share.delivery.count.limit"
 
 
 def _why_invalid_share(share: ShareConfiguration, variant: Variant) -> str | None:
-    if share.late_members >= share.members:
-        return f"late_members={share.late_members} of {share.members} members leaves nobody to begin with"
+    if share.late_members > share.members:
+        return f"late_members={share.late_members} of {share.members} members are more than there are"
     if share.release_share + share.reject_share + share.renew_share > 1:
         return "release_share + reject_share + renew_share exceeds 1"
     if share.acknowledgement == "implicit" and share.release_share + share.reject_share + share.renew_share > 0:

@@ -72,7 +72,7 @@ def test_a_partition_without_a_share_group_has_no_such_coordinator():
         ({"delivery_count_limit": 11}, {}, "delivery_count_limit=11 is not within the brokers' bounds, 2 to 10"),
         ({"delivery_count_limit": 2}, {"kafka_version": "4.2.2"}, "before 4.3 set variant.properties"),
         ({"acknowledgement": "implicit", "reject_share": 0.1}, {}, "acknowledgement=implicit accepts everything"),
-        ({"late_members": 2}, {}, "leaves nobody to begin with"),
+        ({"late_members": 3}, {}, "late_members=3 of 2 members are more than there are"),
         ({}, {"kafka_version": "4.1.2"}, "share groups need brokers of 4.2"),
     ],
 )
