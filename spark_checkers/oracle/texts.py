@@ -33,6 +33,7 @@ from prozess.harness.schema import (
     REMOTE_STORE,
     Acknowledgement,
     AdminOperation,
+    ClusterRecord,
     GroupRecord,
     Isolation,
     MetadataKind,
@@ -140,6 +141,7 @@ _CASES: Mapping[str, type[IntEnum]] = {
         RemoteState,
         TransactionState,
         GroupRecord,
+        ClusterRecord,
         ShareRecord,
         ShareState,
     )

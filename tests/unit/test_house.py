@@ -31,18 +31,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 14_870,
-    "clusters": 21_840,
-    "harness": 40_640,
+    "checkers": 15_210,
+    "clusters": 21_970,
+    "harness": 40_690,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_265,
     "prozess/campaigns": 7_300,
-    "prozess/exchange": 8_000,
+    "prozess/exchange": 8_025,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_410,
+    "spark_checkers": 6_500,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

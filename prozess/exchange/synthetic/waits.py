@@ -31,6 +31,7 @@ from prozess.harness.schema import (
     RECORDER_CLIENT,
     AdminOperation,
     AdminSetting,
+    ClusterRecord,
     MetadataKind,
     MetadataSource,
     ObservationKind,
@@ -245,6 +246,29 @@ def brokers() -> Columns:
         "kind": kinds,
         "source": MetadataSource.CONTROLLER_LOG,
         "node": np.repeat(NODES, 2),
+    }
+
+
+def cluster_states() -> Columns:
+    """Rows of `cluster_states`: each broker registers as a fenced one with a directory, and takes part."""
+    per_broker = [ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.CHANGED]
+    kinds, nodes = np.tile(per_broker, len(NODES)), np.repeat(NODES, len(per_broker))
+    changes = kinds == ClusterRecord.CHANGED
+    time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + changes
+    offset = log_positions(time_ns)
+    nothing = np.full(len(kinds), NONE)
+    return {
+        "client": nothing,
+        "time_ns": time_ns,
+        "log_offset": offset,
+        "broker_epoch": np.repeat(offset[:: len(per_broker)], len(per_broker)),
+        "id_high": np.where(changes, NONE, kinds),
+        "id_low": np.where(changes, NONE, nodes),
+        "kind": kinds,
+        "node": nodes,
+        "fenced": np.select([kinds == ClusterRecord.REGISTERED, changes], [1, 0], NONE),
+        "shutting_down": np.zeros(len(kinds)),
+        **{name: nothing for name in ("feature", "lowest", "level")},
     }
 
 
