@@ -370,7 +370,7 @@ CLUSTER_STATES = table(
     ("node", "i4", "node id", "of the broker; NONE: of none"),
     ("fenced", "i4", "0/1", "from here on; NONE: as before"),
     ("shutting_down", "i4", "0/1", "1: it shuts down from here on (KIP-841); of a change 0: as before"),
-    ("feature", "i4", "id", "features in the order in which the log names them; NONE: of none"),
+    ("feature", "i4", "id", "METADATA_VERSION; others in the order in which the log names them; NONE: of none"),
     ("lowest", "i4", "level", "that the broker supports; NONE"),
     ("level", "i4", "level", "of the feature; the highest that the broker supports; NONE"),
 )
@@ -525,6 +525,7 @@ __all__ = [
     "HEARTBEATS",
     "MESSAGES",
     "METADATA",
+    "METADATA_VERSION",
     "METRICS",
     "MISSING",
     "NONE",
@@ -572,6 +573,8 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 5
+METADATA_VERSION = 0
+"""The number of the feature metadata.version in `cluster_states`."""
 MISSING = -(2**63)
 """Stands for a time that never came."""
 NONE = -1

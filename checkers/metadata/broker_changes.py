@@ -113,12 +113,24 @@ def same_incarnation(changes: BrokerChanges) -> NDArray[np.bool_]:
     return np.asarray(before.there & same[0] & same[1])
 
 
+def records_of(changes: BrokerChanges, rows: np.ndarray) -> NDArray[np.bool_]:
+    """Returns whether each record is one of those that these rows of directories or features belong to."""
+    ordered = np.argsort(changes.rows)
+    found = np.zeros(len(changes.rows), dtype=np.bool_)
+    found[ordered[np.searchsorted(changes.rows[ordered], rows) - 1]] = True
+    return found
+
+
 def is_torn(changes: BrokerChanges) -> bool:
     """Returns whether rows have no record in front of them, or say what no record does."""
     table, rows = changes.table, np.sort(changes.rows)
     parts = np.flatnonzero(np.isin(table["kind"], (ClusterRecord.DIRECTORY, ClusterRecord.SUPPORTED)))
     of = np.searchsorted(rows, parts) - 1
-    if not np.isin(table["kind"], list(ClusterRecord)).all() or (of < 0).any():
+    strange = ~np.isin(table["kind"], list(ClusterRecord))
+    strange |= np.isin(table["kind"], (ClusterRecord.SUPPORTED, ClusterRecord.FEATURE)) & (
+        (table["feature"] < 0) | (table["level"] < 0)
+    )
+    if strange.any() or (of < 0).any():
         return True
     others = [(table[name][parts] != table[name][rows[of]]).any() for name in ("log_offset", "node", "broker_epoch")]
     unstated = changes.is_kind(ClusterRecord.REGISTERED) & (table["fenced"][changes.rows] == NONE)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule
+from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule, records_of
 from prozess.checkers.metadata.holders import held_twice, slots_of
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import ClusterRecord
@@ -13,7 +13,7 @@ def _directory_of_two(changes: BrokerChanges) -> NDArray[np.bool_]:
     """Broker 1 has the directory d, and 2 registers with d before 1 has registered without it."""
     _, held, directory, until, at = _directories(changes)
     pairs = held_twice(held, until[at], changes.table["node"], directory)
-    return _records_of(changes, pairs[:, 0])
+    return records_of(changes, pairs[:, 0])
 
 
 def _directory_came_back(changes: BrokerChanges) -> NDArray[np.bool_]:
@@ -24,7 +24,7 @@ def _directory_came_back(changes: BrokerChanges) -> NDArray[np.bool_]:
     # The record in front of it, of the same broker, has the directory as well.
     kept = np.isin(known - 1, known) & (at > 0)
     kept &= changes.table["node"][own[at - 1]] == changes.table["node"][held] if len(own) else False
-    return _records_of(changes, held[(changes.table["kind"][own[at]] == ClusterRecord.CHANGED) & ~kept])
+    return records_of(changes, held[(changes.table["kind"][own[at]] == ClusterRecord.CHANGED) & ~kept])
 
 
 def _directories(changes: BrokerChanges) -> tuple[np.ndarray, ...]:
@@ -41,14 +41,6 @@ def _directories(changes: BrokerChanges) -> tuple[np.ndarray, ...]:
     _, directory = np.unique(ids, axis=0, return_inverse=True)
     own, until, at = slots_of(held, rows[says], table["node"])
     return own, held, directory.reshape(-1).astype(np.int64), until, at
-
-
-def _records_of(changes: BrokerChanges, rows: np.ndarray) -> NDArray[np.bool_]:
-    """Returns which records these rows of directories belong to."""
-    ordered = np.argsort(changes.rows)
-    found = np.zeros(len(changes.rows), dtype=np.bool_)
-    found[ordered[np.searchsorted(changes.rows[ordered], rows) - 1]] = True
-    return found
 
 
 BROKER_RULES = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from prozess.clusters.protocol.client import Cursor
-from prozess.harness.schema import CLUSTER_STATES, NONE, ClusterRecord
+from prozess.harness.schema import CLUSTER_STATES, METADATA_VERSION, NONE, ClusterRecord
 
 _IDS = struct.Struct(">qq")
 _LEVELS = struct.Struct(">hh")
@@ -32,11 +32,11 @@ class BrokerRecord:
 
 
 class ClusterStates:
-    """Collects the rows. Features are numbered in the order in which they are named."""
+    """Collects the rows. Features are numbered in the order in which they are named, behind metadata.version."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, ...]] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, int] = {"metadata.version": METADATA_VERSION}
 
     def broker(self, record: BrokerRecord, time_ns: int, log_offset: int) -> None:
         """Takes a record about a broker."""

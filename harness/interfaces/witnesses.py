@@ -308,6 +308,12 @@ class TransitionCase(IntEnum):
     """A log directory is of two brokers."""
     DIRECTORY_CAME_BACK = 22
     """A broker has a log directory more than before, and did not register."""
+    BROKER_BEYOND_LEVEL = 23
+    """A broker was registered that does not support the level of a feature."""
+    LEVEL_BEYOND_BROKER = 24
+    """A feature got a level that a registered broker does not support."""
+    METADATA_VERSION_LOWERED = 25
+    """metadata.version fell below a version from which on there are other records."""
 
 
 @unique

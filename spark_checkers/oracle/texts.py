@@ -25,6 +25,7 @@ from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, GIVEN_UP_NS, SHAR
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
+    METADATA_VERSION,
     MISSING,
     NONE,
     ORIGIN_SEQUENCE_BITS,
@@ -91,6 +92,7 @@ CONSTANTS = {
     "CONTROL": 0x20,
     # Numbers that are not there, times that never came, and ids of our own.
     "NONE": NONE,
+    "METADATA_VERSION": METADATA_VERSION,
     "REMOTE_STORE": REMOTE_STORE,
     "MISSING": f"({MISSING + 1} - 1)",
     "FOREVER": 2**63 - 1,

@@ -31,18 +31,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 15_210,
+    "checkers": 15_385,
     "clusters": 21_970,
-    "harness": 40_690,
+    "harness": 40_700,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_265,
     "prozess/campaigns": 7_300,
-    "prozess/exchange": 8_025,
+    "prozess/exchange": 8_035,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_500,
+    "spark_checkers": 6_525,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -439,7 +439,7 @@ REASONS: tuple[Reason, ...] = (
         "cluster_states",
         ("feature", "lowest", "level"),
         ALL,
-        "A row that is about no feature has none.",
+        "A broker that supports more is as good, and a row that is about no feature has no level.",
     ),
     Reason("group_states", ("client",), ("greater",), _RECORDER),
     Reason(

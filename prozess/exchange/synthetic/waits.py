@@ -26,6 +26,7 @@ from prozess.exchange.synthetic.log import STEP_NS, VAIN_NS
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
+    METADATA_VERSION,
     MISSING,
     NONE,
     RECORDER_CLIENT,
@@ -38,6 +39,7 @@ from prozess.harness.schema import (
     Outcome,
 )
 
+_LEVEL = 25
 STALE_ANSWERS = 9
 """A controller answers so often, once a second, that it is active, and is replaced after the first time."""
 INITIALISE = 0
@@ -250,25 +252,32 @@ def brokers() -> Columns:
 
 
 def cluster_states() -> Columns:
-    """Rows of `cluster_states`: each broker registers as a fenced one with a directory, and takes part."""
-    per_broker = [ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.CHANGED]
-    kinds, nodes = np.tile(per_broker, len(NODES)), np.repeat(NODES, len(per_broker))
-    changes = kinds == ClusterRecord.CHANGED
-    time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + changes
+    """Rows of `cluster_states`: each broker registers as a fenced one, with a directory and the level of a feature that it
+    supports, and takes part. Then the feature has that level."""
+    per_broker = [ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.SUPPORTED, ClusterRecord.CHANGED]
+    of_brokers = len(NODES) * len(per_broker)
+    kinds, nodes = (
+        np.append(np.tile(per_broker, len(NODES)), ClusterRecord.FEATURE),
+        np.append(np.repeat(NODES, 4), NONE),
+    )
+    time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + (kinds == ClusterRecord.CHANGED)
     offset = log_positions(time_ns)
-    nothing = np.full(len(kinds), NONE)
+    has_id = np.isin(kinds, (ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY))
+    of_feature = np.isin(kinds, (ClusterRecord.SUPPORTED, ClusterRecord.FEATURE))
     return {
-        "client": nothing,
+        "client": np.full(len(kinds), NONE),
         "time_ns": time_ns,
         "log_offset": offset,
-        "broker_epoch": np.repeat(offset[:: len(per_broker)], len(per_broker)),
-        "id_high": np.where(changes, NONE, kinds),
-        "id_low": np.where(changes, NONE, nodes),
+        "broker_epoch": np.append(np.repeat(offset[:of_brokers:4], 4), NONE),
+        "id_high": np.where(has_id, kinds, NONE),
+        "id_low": np.where(has_id, nodes, NONE),
         "kind": kinds,
         "node": nodes,
-        "fenced": np.select([kinds == ClusterRecord.REGISTERED, changes], [1, 0], NONE),
+        "fenced": np.select([kinds == ClusterRecord.REGISTERED, kinds == ClusterRecord.CHANGED], [1, 0], NONE),
         "shutting_down": np.zeros(len(kinds)),
-        **{name: nothing for name in ("feature", "lowest", "level")},
+        "feature": np.where(of_feature, METADATA_VERSION, NONE),
+        "lowest": np.where(kinds == ClusterRecord.SUPPORTED, _LEVEL, NONE),
+        "level": np.where(of_feature, _LEVEL, NONE),
     }
 
 
