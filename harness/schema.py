@@ -360,11 +360,16 @@ SNAPSHOTS = table(
 )
 CLUSTER_STATES = table(
     "cluster_states",
-    "What the controllers' log states of brokers and features: rows of one record share its offset.",
+    "What the controllers' log states of brokers, features and settings of topics: rows of one record share its offset.",
     ("time_ns", "i8", "ns", "of the controller's record"),
     ("log_offset", "i8", "offset", "in the controllers' log"),
     ("broker_epoch", "i8", "epoch", "that the record names; NONE: it names no broker"),
-    ("id_high", "i8", "id", "upper half: of a registration the incarnation, of a directory its own; NONE: of nothing"),
+    (
+        "id_high",
+        "i8",
+        "id",
+        "upper half: the incarnation of a registration, a directory, the topic of a setting; NONE: none",
+    ),
     ("id_low", "i8", "id", "lower half"),
     ("kind", "i4", "ClusterRecord", ""),
     ("node", "i4", "node id", "of the broker; NONE: of none"),
@@ -838,6 +843,8 @@ class ClusterRecord(IntEnum):
     """The broker supports these levels of a feature (KIP-584)."""
     FEATURE = 7
     """The feature has this level from here on."""
+    CONFIGURED = 8
+    """A setting of the topic with this id; without one, no topic had its name."""
 
 
 @unique

@@ -1,4 +1,4 @@
-"""This kernel holds what the controllers' log says of partitions, brokers and features against the rules of the KIPs."""
+"""This kernel holds what the controllers' log says of partitions, brokers, features and settings against rules of KIPs."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from prozess.checkers.metadata import (
     kip_101,
+    kip_133,
     kip_497,
     kip_516,
     kip_584,
@@ -22,7 +23,7 @@ from prozess.checkers.metadata.feature_changes import feature_changes_of
 from prozess.harness.columns import empty_rows, joined, once
 from prozess.harness.interfaces.checking import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, TransitionCase, join_witnesses, make_witnesses
-from prozess.harness.schema import CLUSTER_STATES, METADATA, NONE
+from prozess.harness.schema import CLUSTER_STATES, METADATA, NONE, ClusterRecord
 
 RULES = tuple(rule for kip in (kip_101, kip_497, kip_516, kip_631, kip_704, kip_841, kip_966) for rule in kip.RULES)
 """Every rule for partitions, in the order of the KIPs."""
@@ -30,15 +31,17 @@ BROKER_RULES = tuple(rule for kip in (kip_584, kip_631, kip_841, kip_858) for ru
 """Every rule for brokers."""
 FEATURE_RULES = (*kip_584.FEATURE_RULES, *kip_778.FEATURE_RULES)
 """Every rule for features."""
-_CASES = [rule.case for rule in (*RULES, *BROKER_RULES, *FEATURE_RULES)]
+SETTING_RULES = kip_133.SETTING_RULES
+"""Every rule for settings of topics."""
+_CASES = [rule.case for rule in (*RULES, *BROKER_RULES, *FEATURE_RULES, *SETTING_RULES)]
 assert len(set(_CASES)) == len(_CASES), "a case says which rule was broken"
 
 
 def illegal_transition(history: CellHistory) -> KernelResult:
-    """What the controllers' log says of partitions, brokers and features follows from what it stated before, by the KIPs.
+    """What the controllers' log says of partitions, brokers, features and settings follows from what it stated before.
 
     Source: the words of each rule (`prozess.checkers.metadata`). Counts changes that a rule forbids, once for each such rule
-    (`case`, TransitionCase). Brokers and features are the cluster's: every cell shows what is wrong with them, in its first
+    (`case`, TransitionCase). These but partitions are the cluster's: every cell shows what is wrong with them, in its first
     partition. Incomplete without the controllers' log.
 
     Example: leader 1 in epoch 3 with {1, 2} in sync, then leader 3 in epoch 4 with {3}. KIP-101 permits it: the epoch grew by
@@ -84,7 +87,7 @@ def illegal_transition(history: CellHistory) -> KernelResult:
 
 
 def _of_cluster(states: Mapping[str, np.ndarray]) -> tuple[np.ndarray, int, bool]:
-    """Returns the witnesses about brokers and features, how many records there are, and whether their rows are not whole."""
+    """Returns the witnesses of all but partitions, how many records there are, and whether rows are missing."""
     brokers = broker_changes_of(states)
     features = feature_changes_of(brokers)
     epoch = np.where(brokers.before.there, brokers.before.epoch, NONE)
@@ -96,7 +99,10 @@ def _of_cluster(states: Mapping[str, np.ndarray]) -> tuple[np.ndarray, int, bool
         _witnesses(features.table, features.rows, rule.forbids(features), rule.case, features.level, features.before)
         for rule in FEATURE_RULES
     ]
-    return join_witnesses(found), len(brokers.rows) + len(features.rows), is_torn(brokers)
+    rows = np.flatnonzero(brokers.table["kind"] == ClusterRecord.CONFIGURED)
+    settings, none = {name: column[rows] for name, column in brokers.table.items()}, np.full(len(rows), NONE)
+    found += [_witnesses(brokers.table, rows, rule.forbids(settings), rule.case, none, none) for rule in SETTING_RULES]
+    return join_witnesses(found), len(brokers.rows) + len(features.rows) + len(rows), is_torn(brokers)
 
 
 def _witnesses(

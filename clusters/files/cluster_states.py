@@ -37,6 +37,9 @@ class ClusterStates:
     def __init__(self) -> None:
         self.rows: list[tuple[int, ...]] = []
         self._numbers: dict[str, int] = {"metadata.version": METADATA_VERSION}
+        self._topics: dict[str, UUID] = {}
+        self._awaited: list[tuple[str, int]] = []
+        """Settings of topics that are not there (yet): the name, and the row."""
 
     def broker(self, record: BrokerRecord, time_ns: int, log_offset: int) -> None:
         """Takes a record about a broker."""
@@ -53,6 +56,31 @@ class ClusterStates:
         """Takes the level of a feature."""
         of_feature = {"feature": self._number(name), "level": level}
         self._row(ClusterRecord.FEATURE, time_ns=time_ns, log_offset=log_offset, **of_feature)
+
+    def topic(self, name: str, topic: UUID | None) -> None:
+        """Takes a topic that is made, None: that is deleted. Before 3.5 its settings stand in front of it, in one batch."""
+        self._topics.pop(name, None)
+        if topic is not None:
+            self._topics[name] = topic
+            for row in [row for awaited, row in self._awaited if awaited == name]:
+                self.rows[row] = tuple((dict(zip(_ROW, self.rows[row], strict=True)) | _of_id(topic)).values())
+
+    def setting(self, name: str, time_ns: int, log_offset: int) -> None:
+        """Takes a setting of a topic."""
+        topic = self._topics.get(name)
+        if topic is None:
+            self._awaited.append((name, len(self.rows)))
+        self._row(ClusterRecord.CONFIGURED, time_ns=time_ns, log_offset=log_offset, **_of_id(topic))
+
+    def batch_ends(self) -> None:
+        """What was not made by now is not made."""
+        self._awaited.clear()
+
+    def roll_back(self, rows: int, topics: Mapping[UUID, str]) -> None:
+        """Forgets what came behind so many rows; these topics are there."""
+        del self.rows[rows:]
+        self._topics = {name: topic for topic, name in topics.items()}
+        self._awaited.clear()
 
     def snapshot(self, time_ns: int, log_offset: int) -> None:
         """Takes the beginning of a snapshot."""

@@ -153,10 +153,12 @@ NO_LEADER_CHANGE = -2
 """The value that says that a change record does not change the leader."""
 _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
 """The types of control records that are looked at (`ControlRecordType`)."""
+_TOPIC_RESOURCE = 2
+"""The type of a setting that is of a topic (`ConfigResource.Type`)."""
 _CONTROL_KEY = struct.Struct(">hh")
 _NEWEST_TYPE = 29
 """The newest type of record (`MetadataRecordType`, UnregisterControllerRecord of 4.4). Those that are not looked at say
-nothing of leaders, replicas, brokers and features: configurations, quotas, credentials, permissions, controllers."""
+nothing of leaders, replicas, brokers, features and settings: quotas, credentials, permissions, controllers."""
 
 
 class Replay:
@@ -176,6 +178,7 @@ class Replay:
         self._known: dict[int, tuple[int, Callable[[Cursor, int], None]]] = {
             2: (0, self._topic),
             3: (2, self._partition),
+            4: (0, self._setting),
             5: (2, self._partition_change),
             9: (0, self._remove_topic),
             12: (0, self._feature),
@@ -189,6 +192,8 @@ class Replay:
     def record(self, record: BatchRecord, batch: Batch) -> None:
         """Takes the next record of the log."""
         self._at(record.timestamp_ms, record.log_offset)
+        if record.log_offset == batch.base_offset:
+            self.states.batch_ends()
         if batch.control:
             self._control(record, batch.leader_epoch)
         elif record.value is not None:
@@ -244,15 +249,20 @@ class Replay:
     # --- topics and partitions ---
 
     def _topic(self, cursor: Cursor, _version: int) -> None:
-        name = cursor.compact_string() or ""
-        self._names[cursor.uuid()] = name
+        name, topic = cursor.compact_string() or "", cursor.uuid()
+        self._names[topic] = name
+        self.states.topic(name, topic)
+
+    def _setting(self, cursor: Cursor, _version: int) -> None:
+        if cursor.int8() == _TOPIC_RESOURCE:
+            self.states.setting(cursor.compact_string() or "", self._time_ns, self._log_offset)
 
     def _remove_topic(self, cursor: Cursor, _version: int) -> None:
         topic = cursor.uuid()
         for key in [key for key in self._partitions if key[0] == topic]:
             gone = PartitionState(leader=NONE, leader_epoch=self._partitions.pop(key).leader_epoch, isr=0, replicas=0)
             self._partition_row(key, gone, MetadataKind.DELETED)
-        self._names.pop(topic, None)
+        self.states.topic(self._names.pop(topic, ""), None)
 
     def _partition(self, cursor: Cursor, version: int) -> None:
         number, topic = cursor.int32(), cursor.uuid()
@@ -336,7 +346,7 @@ class Replay:
     def _roll_back(self) -> None:
         assert self._before is not None
         self._names, self._partitions, length, states = self._before
-        del self.states.rows[states:]
+        self.states.roll_back(states, self._names)
         # The record of who became controller is not part of the transaction: control records lie outside it.
         kind = COLUMNS.index("kind")
         self._rows[length:] = [row for row in self._rows[length:] if row[kind] == MetadataKind.CONTROLLER]

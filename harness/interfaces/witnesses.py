@@ -314,6 +314,8 @@ class TransitionCase(IntEnum):
     """A feature got a level that a registered broker does not support."""
     METADATA_VERSION_LOWERED = 25
     """metadata.version fell below a version from which on there are other records."""
+    SETTING_OF_NO_TOPIC = 26
+    """A topic was configured that is not there."""
 
 
 @unique

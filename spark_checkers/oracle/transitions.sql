@@ -162,6 +162,9 @@ union all
 select world, log_offset, level, {TransitionCase.METADATA_VERSION_LOWERED} from stated_in_cluster
 where kind = {ClusterRecord.FEATURE} and feature = {METADATA_VERSION} and level < level_before
   and exists(array(8, 11, 13, 14, 15, 17, 23, 30, 32, 33), changed -> changed > level and changed <= level_before)
+union all
+select world, log_offset, {NONE}, {TransitionCase.SETTING_OF_NO_TOPIC} from cluster_states
+where kind = {ClusterRecord.CONFIGURED} and id_high = {NONE} and id_low = {NONE}
 
 --- anomaly illegal-transition
 with broken as (

@@ -273,6 +273,7 @@ class ClusterOracle:
     def __init__(self, name: str) -> None:
         self.rows: list[dict[str, int]] = []
         self.features: list[str] = []
+        self.topics: dict[str, str] = {}
         for line in unzipped(name).decode().splitlines():
             record = json.loads(line)
             self.now = {"log_offset": record["offset"], "time_ms": record["time_ms"]}
@@ -290,6 +291,13 @@ class ClusterOracle:
 
     def feature_level_record(self, data):
         self.row(ClusterRecord.FEATURE, feature=self.number(data["name"]), level=data["featureLevel"])
+
+    def topic_record(self, data):
+        self.topics[data["name"]] = data["topicId"]
+
+    def config_record(self, data):
+        if data["resourceType"] == 2:
+            self.row(ClusterRecord.CONFIGURED, **id_columns(self.topics[data["resourceName"]]))
 
     def register_broker_record(self, data):
         broker = {"node": data["brokerId"], "broker_epoch": data["brokerEpoch"]}

@@ -253,7 +253,7 @@ def brokers() -> Columns:
 
 def cluster_states() -> Columns:
     """Rows of `cluster_states`: each broker registers as a fenced one, with a directory and the level of a feature that it
-    supports, and takes part. Then the feature has that level."""
+    supports, and takes part. Then the feature has that level, and a topic is configured."""
     per_broker = [ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.SUPPORTED, ClusterRecord.CHANGED]
     of_brokers = len(NODES) * len(per_broker)
     kinds, nodes = (
@@ -262,13 +262,13 @@ def cluster_states() -> Columns:
     )
     time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + (kinds == ClusterRecord.CHANGED)
     offset = log_positions(time_ns)
-    has_id = np.isin(kinds, (ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY))
+    has_id = np.isin(kinds, (ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.CONFIGURED))
     of_feature = np.isin(kinds, (ClusterRecord.SUPPORTED, ClusterRecord.FEATURE))
     return {
         "client": np.full(len(kinds), NONE),
         "time_ns": time_ns,
         "log_offset": offset,
-        "broker_epoch": np.append(np.repeat(offset[:of_brokers:4], 4), NONE),
+        "broker_epoch": np.append(np.repeat(offset[:of_brokers:4], 4), [NONE, NONE]),
         "id_high": np.where(has_id, kinds, NONE),
         "id_low": np.where(has_id, nodes, NONE),
         "kind": kinds,

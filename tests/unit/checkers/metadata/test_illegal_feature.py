@@ -1,4 +1,4 @@
-"""Tests of the rules for features in the controllers' log: each by a log that breaks it, all by a second model."""
+"""Tests of the rules for features and settings in the controllers' log: each by a log that breaks it, and a second model."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.metadata.illegal import FEATURE_RULES, illegal_transition
+from prozess.checkers.metadata.illegal import FEATURE_RULES, SETTING_RULES, illegal_transition
 from prozess.checkers.metadata.kip_778 import CHANGED
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import TransitionCase as Case
@@ -15,7 +15,7 @@ from prozess.harness.schema import ClusterRecord as Record
 from tests.support.cells.partitions import CELL, PARTITION, history, table
 
 Row = dict[str, int]
-CASES = {rule.case for rule in FEATURE_RULES} | {Case.BROKER_BEYOND_LEVEL}
+CASES = {rule.case for rule in (*FEATURE_RULES, *SETTING_RULES)} | {Case.BROKER_BEYOND_LEVEL}
 GROUP_VERSION = 1
 
 
@@ -43,6 +43,10 @@ def unregistered(node: int) -> list[Row]:
 
 def level(feature: int, value: int) -> list[Row]:
     return [{"kind": int(Record.FEATURE), "node": NONE, "feature": feature, "level": value}]
+
+
+def setting(topic: int) -> list[Row]:
+    return [{"kind": int(Record.CONFIGURED), "node": NONE, "id_high": topic, "id_low": topic}]
 
 
 NEW, OLD = registered(1, (GROUP_VERSION, 0, 1)), registered(2)
@@ -84,6 +88,7 @@ NEW, OLD = registered(1, (GROUP_VERSION, 0, 1)), registered(2)
             level(METADATA_VERSION, 8),
             level(GROUP_VERSION, 8),
         ),
+        (Case.SETTING_OF_NO_TOPIC, [setting(3)], setting(NONE), setting(3)),
     ],
 )
 def test_a_rule_forbids_a_level_and_not_the_one_beside_it(rule, log, breaks, keeps):
@@ -117,6 +122,8 @@ def naive(log: Sequence[Sequence[Row]]) -> list[tuple[Case, int]]:
             if feature == METADATA_VERSION and any(now < one <= before for one in CHANGED.tolist()):
                 found.append((Case.METADATA_VERSION_LOWERED, at))
             levels[feature] = now
+        elif own["kind"] == Record.CONFIGURED:
+            found += [(Case.SETTING_OF_NO_TOPIC, at)] if (own["id_high"], own["id_low"]) == (NONE, NONE) else []
         elif own["kind"] == Record.UNREGISTERED:
             brokers.pop(node, None)
         else:
@@ -132,6 +139,7 @@ records = st.one_of(
     st.builds(lambda node, some: registered(node, *some), nodes, ranges),
     st.builds(unregistered, nodes),
     st.builds(level, features, st.integers(0, 14)),
+    st.builds(setting, st.integers(NONE, 1)),
 )
 
 

@@ -23,6 +23,7 @@ from tests.support.metadata_logs import (
     quorum,
     record_value,
     rows,
+    topic,
     unzipped,
 )
 
@@ -102,6 +103,24 @@ def test_records_that_no_captured_log_has(tmp_path):
         (6, Record.REGISTERED, 2, 6, 0, 1, 1, NONE),
         (6, Record.SUPPORTED, 2, 6, NONE, 0, NONE, 1),
     ]
+
+
+def test_a_setting_is_of_the_topic_that_has_its_name_or_gets_it_in_the_same_batch(tmp_path):
+    def setting(name, kind=2):
+        return record_value(
+            4, 0, bytes([kind]) + compact_string(name) + compact_string("a") + compact_string("1") + b"\0"
+        )
+
+    gone, ids = record_value(9, 0, OTHER.bytes + b"\0"), {"a": PROCESS, "b": DIRECTORY, "c": OTHER}
+    a, b, c = (topic(name, one.bytes) for name, one in ids.items())
+    first = batch(
+        0, [setting("a"), a, setting("a"), c, setting("c"), gone, setting("", kind=4), setting("b"), setting("c")]
+    )
+    then = batch(9, [b, setting("b"), BEGIN, c, setting("c"), ABORT, setting("c")])
+    columns = decode(controller(tmp_path, first + then))
+    assert set(columns["kind"]) == {Record.CONFIGURED}
+    found = rows(columns, "log_offset", "id_high")
+    assert found == [(0, 1), (2, 1), (4, 3), (7, NONE), (8, NONE), (10, 2), (15, NONE)]
 
 
 def test_what_an_aborted_transaction_states_never_happened(tmp_path):
