@@ -255,12 +255,10 @@ def cluster_states() -> Columns:
     """Rows of `cluster_states`: each broker registers as a fenced one, with a directory and the level of a feature that it
     supports, and takes part. Then the feature has that level, and a topic is configured."""
     per_broker = [ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.SUPPORTED, ClusterRecord.CHANGED]
-    of_brokers = len(NODES) * len(per_broker)
-    kinds, nodes = (
-        np.append(np.tile(per_broker, len(NODES)), ClusterRecord.FEATURE),
-        np.append(np.repeat(NODES, 4), NONE),
-    )
-    time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + (kinds == ClusterRecord.CHANGED)
+    kinds = np.append(np.tile(per_broker, len(NODES)), [ClusterRecord.FEATURE, ClusterRecord.CONFIGURED])
+    nodes = np.append(np.repeat(NODES, len(per_broker)), [NONE, NONE])
+    later = np.isin(kinds, (ClusterRecord.CHANGED, ClusterRecord.CONFIGURED))
+    time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + later
     offset = log_positions(time_ns)
     has_id = np.isin(kinds, (ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.CONFIGURED))
     of_feature = np.isin(kinds, (ClusterRecord.SUPPORTED, ClusterRecord.FEATURE))
@@ -268,7 +266,7 @@ def cluster_states() -> Columns:
         "client": np.full(len(kinds), NONE),
         "time_ns": time_ns,
         "log_offset": offset,
-        "broker_epoch": np.append(np.repeat(offset[:of_brokers:4], 4), [NONE, NONE]),
+        "broker_epoch": np.where(nodes == NONE, NONE, offset - (kinds == ClusterRecord.CHANGED)),
         "id_high": np.where(has_id, kinds, NONE),
         "id_low": np.where(has_id, nodes, NONE),
         "kind": kinds,
