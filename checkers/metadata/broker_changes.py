@@ -39,7 +39,7 @@ class BrokerChanges:
     after: BrokerStates
     """What the record itself states."""
     before: BrokerStates
-    """Of the last registration, and what changed it. Where there is none, the values are the record's own, or False."""
+    """What the last registration states, and what changed it. Where none is, values are the record's own, or False."""
     seen: NDArray[np.int64]
     """The offset of the last record about any broker in front of this one, NONE: there is none."""
     in_log: NDArray[np.bool_]

@@ -30,9 +30,9 @@ class FeatureChanges:
     begins: NDArray[np.int64]
     """The rows of registrations."""
     ends: NDArray[np.int64]
-    """Of each registration the row that ends it, or that registers the broker anew."""
+    """The row that ends each registration, or that registers the broker anew."""
     registration: NDArray[np.int64]
-    """Of each row of `supported` its registration: an index of `begins`."""
+    """The registration of each row of `supported`: an index of `begins`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ def illegal_transition(history: CellHistory) -> KernelResult:
     one. KIP-704 does not, unless the record says that 3 recovers: 3 was not in sync.
 
     Witness: the record at `log_offset` of the controllers' log, of `begin_ns`: `reader` leads in epoch `sequence`; before,
-    `other_client` led in epoch `other_sequence`. Of brokers: the record is about `reader` in broker epoch `sequence`, and
-    before, its epoch was `other_sequence`; of features these are levels. O(n log n) for n changes, times brokers.
+    `other_client` led in epoch `other_sequence`. For brokers: the record is about `reader` in broker epoch `sequence`, and
+    before, its epoch was `other_sequence`; for features these are levels. O(n log n) for n changes, times brokers.
     """
     brokers = history.tables.get("metadata", empty_rows(METADATA))
     odd, judged = _not_legal(history.partitions, brokers)

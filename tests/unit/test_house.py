@@ -18,6 +18,7 @@ FILES_IN_A_FOLDER_MAX = 25
 ALIKE = {
     "clusters/install/locks": "each file says what the jars of one version are",
     "spark_checkers/oracle": "each .sql file has the texts of one subject; five modules fill them in, and ask them",
+    "checkers/metadata": "each has the rules of one KIP, the records that these look at, or the kernel that asks them",
     "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
     "tests/support/data": "each is what a real server wrote, what Kafka's own tools say of it, or a lock of a server",

@@ -419,7 +419,6 @@ REASONS: tuple[Reason, ...] = (
         ("less", "greater", "none"),
         "Below 2 an epoch may stay for many transactions. The generated history has no transaction of version 2.",
     ),
-    Reason("cluster_states", ("client",), ("greater",), _RECORDER),
     Reason(
         "cluster_states", ("time_ns",), ALL, "When a record was written is for people: the order of the log counts."
     ),
@@ -431,15 +430,15 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "cluster_states",
-        ("kind", "fenced", "shutting_down"),
+        ("shutting_down",),
         ALL,
         "A broker that changed in another way is as good as this one. Rules name what may not follow, not what must.",
     ),
     Reason(
         "cluster_states",
-        ("feature", "lowest", "level"),
+        ("lowest", "level"),
         ALL,
-        "A broker that supports more is as good, and a row that is about no feature has no level.",
+        "A broker that supports more is as good as this one.",
     ),
     Reason("group_states", ("client",), ("greater",), _RECORDER),
     Reason(
