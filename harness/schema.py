@@ -358,6 +358,27 @@ SNAPSHOTS = table(
     ("offset_delta", "i4", "records", "last offset minus first offset of that batch"),
     ("coordinator_epoch", "i4", "epoch", "of the coordinator that wrote its last marker; NONE"),
 )
+CLUSTER_STATES = table(
+    "cluster_states",
+    "What the controllers' log states of brokers, features and settings of topics: rows of one record share its offset.",
+    ("time_ns", "i8", "ns", "of the controller's record"),
+    ("log_offset", "i8", "offset", "in the controllers' log"),
+    ("broker_epoch", "i8", "epoch", "that the record names; NONE: it names no broker"),
+    (
+        "id_high",
+        "i8",
+        "id",
+        "upper half: the incarnation of a registration, a directory, the topic of a setting; NONE: none",
+    ),
+    ("id_low", "i8", "id", "lower half"),
+    ("kind", "i4", "ClusterRecord", ""),
+    ("node", "i4", "node id", "of the broker; NONE: of none"),
+    ("fenced", "i4", "0/1", "from here on; NONE: as before"),
+    ("shutting_down", "i4", "0/1", "1: it shuts down from here on (KIP-841); of a change 0: as before"),
+    ("feature", "i4", "id", "METADATA_VERSION; others in the order in which the log names them; NONE: of none"),
+    ("lowest", "i4", "level", "that the broker supports; NONE"),
+    ("level", "i4", "level", "of the feature; the highest that the broker supports; NONE"),
+)
 TRANSACTION_STATES = table(
     "transaction_states",
     "The records of the transaction log, `__transaction_state`: of each partition those of the copy that would lead.",
@@ -500,6 +521,7 @@ __all__ = [
     "ASSIGNMENTS",
     "CELLS",
     "CLIENTS",
+    "CLUSTER_STATES",
     "COMMITS",
     "DELIVERIES",
     "FAULTS",
@@ -508,6 +530,7 @@ __all__ = [
     "HEARTBEATS",
     "MESSAGES",
     "METADATA",
+    "METADATA_VERSION",
     "METRICS",
     "MISSING",
     "NONE",
@@ -532,6 +555,7 @@ __all__ = [
     "WITHHELD",
     "AdminOperation",
     "AdminSetting",
+    "ClusterRecord",
     "Column",
     "FaultPhase",
     "GroupRecord",
@@ -554,6 +578,8 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 5
+METADATA_VERSION = 0
+"""The number of the feature metadata.version in `cluster_states`."""
 MISSING = -(2**63)
 """Stands for a time that never came."""
 NONE = -1
@@ -802,6 +828,26 @@ class MetadataKind(IntEnum):
 
 
 @unique
+class ClusterRecord(IntEnum):
+    """Says what a row of `cluster_states` states."""
+
+    SNAPSHOT = 1
+    """The log begins behind this offset: other rows of it state what held there."""
+    REGISTERED = 2
+    CHANGED = 3
+    """A registration was changed: fenced, unfenced, shutting down, or left with the directories of the same offset."""
+    UNREGISTERED = 4
+    DIRECTORY = 5
+    """A log directory that the broker has, by the record of the same offset (KIP-858)."""
+    SUPPORTED = 6
+    """The broker supports these levels of a feature (KIP-584)."""
+    FEATURE = 7
+    """The feature has this level from here on."""
+    CONFIGURED = 8
+    """A setting of the topic with this id; without one, no topic had its name."""
+
+
+@unique
 class TransactionState(IntEnum):
     """The states of a transactional.id in the transaction log, with the numbers that they have there (KIP-98)."""
 
@@ -910,7 +956,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         SENDS, READS, PROCESSED, DELIVERIES, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD,
-        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, TRANSACTION_STATES, GROUP_STATES,
-        SHARE_STATES, ADMIN_OPERATIONS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
+        FAULTS, MESSAGES, STEPS, METADATA, REPLICAS, REMOTE_SEGMENTS, SNAPSHOTS, CLUSTER_STATES,
+        TRANSACTION_STATES, GROUP_STATES, SHARE_STATES, ADMIN_OPERATIONS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

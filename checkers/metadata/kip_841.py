@@ -1,10 +1,12 @@
-"""KIP-841: a fenced broker comes into no ISR, and is elected by nobody."""
+"""KIP-841: a fenced broker comes into no ISR, is elected by nobody, and needs no controlled shutdown."""
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule
 from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule, elects, has
 from prozess.harness.interfaces.witnesses import TransitionCase
+from prozess.harness.schema import ClusterRecord
 
 
 def _fenced_broker_joins(changes: PartitionChanges) -> NDArray[np.bool_]:
@@ -18,6 +20,12 @@ def _fenced_broker_elected(changes: PartitionChanges) -> NDArray[np.bool_]:
     return np.asarray(elects(changes) & has(changes.fenced, changes.after.leader))
 
 
+def _shutdown_of_fenced(changes: BrokerChanges) -> NDArray[np.bool_]:
+    """Broker 1 is fenced, and its controlled shutdown begins: it leads nothing that others could take over."""
+    begins = changes.is_kind(ClusterRecord.CHANGED) & changes.after.shutting_down
+    return np.asarray(begins & changes.before.fenced)
+
+
 RULES = (
     TransitionRule(
         TransitionCase.FENCED_BROKER_JOINS,
@@ -28,5 +36,13 @@ RULES = (
         TransitionCase.FENCED_BROKER_ELECTED,
         "KIP-841: only a broker that is not fenced may be elected; ReplicationControlManager, isAcceptableLeader",
         _fenced_broker_elected,
+    ),
+)
+BROKER_RULES = (
+    BrokerRule(
+        TransitionCase.SHUTDOWN_OF_FENCED,
+        "KIP-841: an active broker enters the controlled shutdown; BrokerHeartbeatManager.calculateNextBrokerState "
+        "lets a fenced one go at once",
+        _shutdown_of_fenced,
     ),
 )

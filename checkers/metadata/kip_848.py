@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prozess.checkers.lookup import differs_from_previous
+from prozess.checkers.metadata.holders import held_twice, slots_of
 from prozess.harness.interfaces.witnesses import GroupStateCase
 from prozess.harness.schema import NONE, GroupRecord
 
@@ -54,45 +55,15 @@ def _beyond(
 
 
 def _owned_twice(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rows in which a member gets a partition that another one still has, and the rows that gave it to that one.
-
-    Example: a owns p from the record 5, b from the record 9, and a's next record is 12: b's at 9 is a witness, and a's at 5.
-    Had a's next record been 8, without p, nobody had it at 9.
-    """
+    """Returns rows in which a member gets a partition that another one still has, and the rows that gave it to that one."""
     held = rows_of_kind(rows, GroupRecord.OWNED, GroupRecord.RELEASING)
     held = held[rows["partition"][held] != NONE]
     if not len(held):
         return held, held
-    # What a member has, it has until its next record.
     own = rows_of_kind(rows, GroupRecord.MEMBER, GroupRecord.MEMBER_GONE)
-    own = own[np.lexsort((own, rows["member"][own]))]
-    until = np.append(own[1:], len(rows["kind"]))
-    until[np.append(rows["member"][own][1:] != rows["member"][own][:-1], True)[: len(own)]] = len(rows["kind"])
-    # Rows ascend by offset: within a record the member's own row comes first.
-    key = rows["member"][own].astype(np.int64) * (len(rows["kind"]) + 1) + own
-    at = np.searchsorted(key, rows["member"][held].astype(np.int64) * (len(rows["kind"]) + 1) + held) - 1
-    ends = until[at]
-    order = np.lexsort((held, rows["partition"][held]))
-    held, ends = held[order], ends[order]
-    found: list[tuple[int, int]] = []
-    begins = np.flatnonzero(differs_from_previous(rows["partition"][held]))
-    for first, last in zip(begins.tolist(), np.append(begins[1:], len(held)).tolist(), strict=True):
-        found += _overlaps(held[first:last], ends[first:last], rows["member"])
-    found.sort()
-    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    _, until, at = slots_of(held, own, rows["member"])
+    pairs = held_twice(held, until[at], rows["member"], rows["partition"][held])
     return pairs[:, 0], pairs[:, 1]
-
-
-def _overlaps(begin: np.ndarray, end: np.ndarray, member: np.ndarray) -> list[tuple[int, int]]:
-    """Returns which of these stretches of one partition begin within one of another member, and the first such one."""
-    found = []
-    reach = np.maximum.accumulate(end)
-    # Stretches of one member never overlap: one that begins within the reach of those before it is within another member's.
-    for index in (np.flatnonzero(begin[1:] < reach[:-1]) + 1).tolist():
-        others = np.flatnonzero((end[:index] > begin[index]) & (member[begin[:index]] != member[begin[index]]))
-        if len(others):
-            found.append((int(begin[index]), int(begin[others[0]])))
-    return found
 
 
 RULES = (

@@ -5,11 +5,13 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 import numpy as np
 
+from prozess.clusters.files.cluster_states import BROKER_RECORDS, BrokerRecord, ClusterStates
 from prozess.clusters.files.segments import Batch, BatchRecord, read_batches, read_records
 from prozess.clusters.files.zookeeper_log import (
     COLUMNS,
@@ -22,9 +24,9 @@ from prozess.clusters.protocol.client import Cursor, Malformed
 from prozess.harness.config.configuration import MetadataMode
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.recording.codes import broker_mask
-from prozess.harness.schema import METADATA, NONE, MetadataKind
+from prozess.harness.schema import CLUSTER_STATES, METADATA, NONE, ClusterRecord, MetadataKind, Table
 
-LOG_NAME = "__cluster_metadata-0"
+LOG_DIRECTORY = "__cluster_metadata-0"
 
 
 def decode_ground_truth(
@@ -41,7 +43,7 @@ def decode_ground_truth(
     `migrated`: those of the controllers that took over from ZooKeeper, if any did (KIP-866)."""
     decode = decode_zookeeper_logs if metadata_mode == "zookeeper" else decode_metadata_log
     truth = decode(directories, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-    if not any((directory / LOG_NAME).is_dir() for directory in migrated):
+    if not any((directory / LOG_DIRECTORY).is_dir() for directory in migrated):
         return truth
     later = decode_metadata_log(migrated, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
     return join_after_migration(truth, later)
@@ -151,10 +153,12 @@ NO_LEADER_CHANGE = -2
 """The value that says that a change record does not change the leader."""
 _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
 """The types of control records that are looked at (`ControlRecordType`)."""
+_TOPIC_RESOURCE = 2
+"""The type of a setting that is of a topic (`ConfigResource.Type`)."""
 _CONTROL_KEY = struct.Struct(">hh")
 _NEWEST_TYPE = 29
 """The newest type of record (`MetadataRecordType`, UnregisterControllerRecord of 4.4). Those that are not looked at say
-nothing of leaders, replicas and brokers: configurations, quotas, credentials, permissions, features, controllers."""
+nothing of leaders, replicas, brokers, features and settings: quotas, credentials, permissions, controllers."""
 
 
 class Replay:
@@ -164,30 +168,32 @@ class Replay:
         self._ids = partition_ids
         self._stamps = stamps
         self._rows: list[tuple[int, ...]] = []
+        self.states = ClusterStates()
+        """What it states of brokers and features."""
         self._names: dict[UUID, str] = {}
         self._partitions: dict[tuple[UUID, int], PartitionState] = {}
-        self._before: tuple[dict[UUID, str], dict[tuple[UUID, int], PartitionState], int] | None = None
+        self._before: tuple[dict[UUID, str], dict[tuple[UUID, int], PartitionState], int, int] | None = None
         self._time_ns = self._log_offset = NONE
         # api key → (highest version known, what to do)
         self._known: dict[int, tuple[int, Callable[[Cursor, int], None]]] = {
-            0: (4, self._register_broker),
-            1: (0, self._fence_broker),  # UnregisterBroker: gone for good, which is fenced as well
             2: (0, self._topic),
             3: (2, self._partition),
+            4: (0, self._setting),
             5: (2, self._partition_change),
-            7: (0, self._fence_broker),
-            8: (0, self._unfence_broker),
             9: (0, self._remove_topic),
-            17: (3, self._broker_registration_change),
+            12: (0, self._feature),
             23: (0, self._begin_transaction),
             24: (0, self._end_transaction),
             25: (0, self._abort_transaction),
             28: (0, self._clear_elr),
         }
+        self._known |= {key: (newest, partial(self._broker, read)) for key, (newest, read) in BROKER_RECORDS.items()}
 
     def record(self, record: BatchRecord, batch: Batch) -> None:
         """Takes the next record of the log."""
         self._at(record.timestamp_ms, record.log_offset)
+        if record.log_offset == batch.base_offset:
+            self.states.batch_ends()
         if batch.control:
             self._control(record, batch.leader_epoch)
         elif record.value is not None:
@@ -203,6 +209,7 @@ class Replay:
                     header = Cursor(record.value or b"")
                     header.int16()  # version
                     self._at(header.int64(), last_contained)
+                    self.states.snapshot(self._time_ns, last_contained)
 
     def finish(self) -> list[tuple[int, ...]]:
         """Returns all rows. A transaction that the log does not end has not happened (yet)."""
@@ -242,15 +249,20 @@ class Replay:
     # --- topics and partitions ---
 
     def _topic(self, cursor: Cursor, _version: int) -> None:
-        name = cursor.compact_string() or ""
-        self._names[cursor.uuid()] = name
+        name, topic = cursor.compact_string() or "", cursor.uuid()
+        self._names[topic] = name
+        self.states.topic(name, topic)
+
+    def _setting(self, cursor: Cursor, _version: int) -> None:
+        if cursor.int8() == _TOPIC_RESOURCE:
+            self.states.setting(cursor.compact_string() or "", self._time_ns, self._log_offset)
 
     def _remove_topic(self, cursor: Cursor, _version: int) -> None:
         topic = cursor.uuid()
         for key in [key for key in self._partitions if key[0] == topic]:
             gone = PartitionState(leader=NONE, leader_epoch=self._partitions.pop(key).leader_epoch, isr=0, replicas=0)
             self._partition_row(key, gone, MetadataKind.DELETED)
-        self._names.pop(topic, None)
+        self.states.topic(self._names.pop(topic, ""), None)
 
     def _partition(self, cursor: Cursor, version: int) -> None:
         number, topic = cursor.int32(), cursor.uuid()
@@ -306,42 +318,23 @@ class Replay:
         self._partitions[key] = partition
         self._partition_row(key, partition)
 
-    # Brokers
+    # Brokers and features
 
-    def _register_broker(self, cursor: Cursor, version: int) -> None:
-        broker = cursor.int32()
-        self._row(MetadataKind.BROKER_REGISTERED, node=broker)
-        if version >= 2:
-            cursor.int8()  # migrating from ZooKeeper
-        cursor.take(16 + 8)  # incarnation, broker epoch
-        for _ in range(cursor.unsigned_varint() - 1):
-            cursor.compact_string()  # name of the listener
-            cursor.compact_string()  # host
-            cursor.take(2 + 2)  # port, security protocol
-            cursor.tagged_fields()
-        for _ in range(cursor.unsigned_varint() - 1):
-            cursor.compact_string()  # name of the feature
-            cursor.take(2 + 2)  # lowest and highest level
-            cursor.tagged_fields()
-        cursor.compact_string()  # rack
-        self._row(MetadataKind.BROKER_FENCED if cursor.int8() else MetadataKind.BROKER_UNFENCED, node=broker)
+    def _broker(self, read: Callable[[Cursor, int], BrokerRecord], cursor: Cursor, version: int) -> None:
+        record = read(cursor, version)
+        if record.kind is ClusterRecord.REGISTERED:
+            self._row(MetadataKind.BROKER_REGISTERED, node=record.node)
+        if record.fenced != NONE:
+            self._row(MetadataKind.BROKER_FENCED if record.fenced else MetadataKind.BROKER_UNFENCED, node=record.node)
+        self.states.broker(record, self._time_ns, self._log_offset)
 
-    def _fence_broker(self, cursor: Cursor, _version: int) -> None:
-        self._row(MetadataKind.BROKER_FENCED, node=cursor.int32())
-
-    def _unfence_broker(self, cursor: Cursor, _version: int) -> None:
-        self._row(MetadataKind.BROKER_UNFENCED, node=cursor.int32())
-
-    def _broker_registration_change(self, cursor: Cursor, _version: int) -> None:
-        broker, _epoch = cursor.int32(), cursor.int64()
-        change = _int8_in(cursor.tagged_fields(), 0, 0)
-        if change:
-            self._row(MetadataKind.BROKER_FENCED if change > 0 else MetadataKind.BROKER_UNFENCED, node=broker)
+    def _feature(self, cursor: Cursor, _version: int) -> None:
+        self.states.feature(cursor.compact_string() or "", cursor.int16(), self._time_ns, self._log_offset)
 
     # --- metadata transactions ---
 
     def _begin_transaction(self, _cursor: Cursor, _version: int) -> None:
-        self._before = (dict(self._names), dict(self._partitions), len(self._rows))
+        self._before = (dict(self._names), dict(self._partitions), len(self._rows), len(self.states.rows))
 
     def _end_transaction(self, _cursor: Cursor, _version: int) -> None:
         self._before = None
@@ -352,7 +345,8 @@ class Replay:
 
     def _roll_back(self) -> None:
         assert self._before is not None
-        self._names, self._partitions, length = self._before
+        self._names, self._partitions, length, states = self._before
+        self.states.roll_back(states, self._names)
         # The record of who became controller is not part of the transaction: control records lie outside it.
         kind = COLUMNS.index("kind")
         self._rows[length:] = [row for row in self._rows[length:] if row[kind] == MetadataKind.CONTROLLER]
@@ -397,7 +391,6 @@ def _int8_in(tags: Mapping[int, bytes], tag: int, missing: int) -> int:
 # the row before was elected uncleanly; `recovering` = 1 says the same in the controller's own words (KIP-704).
 
 
-LOG_DIRECTORY = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -424,8 +417,22 @@ def decode_metadata_log(
     HistoryUnreadable: no committed log, damaged in the middle, or of a version that is not known. A torn last batch is
     normal after SIGKILL and left out: it was never acknowledged to anyone.
     """
+    stamps = Stamps.of(metadata_directories, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+    return _columns(METADATA, _replayed(metadata_directories, Replay(partition_ids, stamps)).finish())
+
+
+def decode_cluster_states(
+    metadata_directories: Sequence[Path], *, wall_minus_monotonic_ns: int
+) -> dict[str, np.ndarray]:
+    """Decodes the same log into columns of `prozess.harness.schema.CLUSTER_STATES`, without `client`."""
+    stamps = Stamps.of(metadata_directories, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+    replay = _replayed(metadata_directories, Replay({}, stamps))
+    replay.finish()
+    return _columns(CLUSTER_STATES, replay.states.rows)
+
+
+def _replayed(metadata_directories: Sequence[Path], replay: Replay) -> Replay:
     log, committed_end = _committed(metadata_directories)
-    replay = Replay(partition_ids, Stamps.of(metadata_directories, wall_minus_monotonic_ns=wall_minus_monotonic_ns))
     try:
         start = log.batches[0].base_offset
         if start > 0:
@@ -441,11 +448,15 @@ def decode_metadata_log(
         raise HistoryUnreadable(f"The metadata log in {log.directory} {error}.") from error
     except OSError as error:
         raise HistoryUnreadable(f"A snapshot in {log.directory} cannot be read: {error.strerror}.") from error
+    return replay
+
+
+def _columns(table: Table, rows: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
     try:
-        rows = np.array(replay.finish(), dtype=np.int64).reshape(-1, len(METADATA.columns))
+        found = np.array(rows, dtype=np.int64).reshape(-1, len(table.columns))
     except OverflowError as error:
-        raise HistoryUnreadable(f"The metadata log in {log.directory} holds a number of more than 64 bits.") from error
-    return {column.name: rows[:, i].astype(column.kind) for i, column in enumerate(METADATA.columns)}
+        raise HistoryUnreadable("A metadata log holds a number of more than 64 bits.") from error
+    return {column.name: found[:, i].astype(column.kind) for i, column in enumerate(table.columns)}
 
 
 @dataclass(frozen=True, slots=True)

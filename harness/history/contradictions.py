@@ -112,6 +112,7 @@ _NEVER_NONE: Mapping[str, Sequence[str]] = {
     "messages": ("time_ns", "step", "server", "api", "version", "answer"),
     "steps": ("step",),
     "metadata": ("time_ns",),
+    "cluster_states": ("time_ns", "log_offset"),
     "transaction_states": ("time_ns", "log_offset", "number"),
     "group_states": ("time_ns", "log_offset", "number"),
     "share_states": ("time_ns", "log_offset", "number"),

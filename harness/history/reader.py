@@ -48,6 +48,7 @@ CELL_ROWS_HELD = 20_000_000
 CELLS_HELD = 4
 """For how many cells the rows of their clients are kept."""
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
+_OF_LOGS = ("cluster_states", "transaction_states", "group_states", "share_states")
 _OF_LEADERS = (code_of("high_watermark"), code_of("last_stable_offset"))
 _OF_THE_QUORUM = (code_of("quorum_leader"), code_of("quorum_epoch"))
 METADATA_RESOLUTION_NS = 1_000_000
@@ -254,7 +255,7 @@ class History:
         tables["asked"] = self._asked
         tables["calls"], tables["own_heartbeats"] = self._calls, self._own_heartbeats
         tables["admin_operations"] = self._small("admin_operations")
-        tables |= self._of_coordinators
+        tables |= self._of_logs
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["deliveries"] = PartitionColumns(self.files["deliveries"], *sorted(numbers))
         tables["metadata"] = self._of_nodes
@@ -276,8 +277,8 @@ class History:
         return SharedRows(self._of_partition("metadata", NONE))
 
     @cached_property
-    def _of_coordinators(self) -> dict[str, Mapping[str, np.ndarray]]:
-        return {name: SharedRows(self._small(name)) for name in ("transaction_states", "group_states", "share_states")}
+    def _of_logs(self) -> dict[str, Mapping[str, np.ndarray]]:
+        return {name: SharedRows(self._small(name)) for name in _OF_LOGS}
 
     @cached_property
     def _asked(self) -> dict[str, np.ndarray]:

@@ -167,8 +167,8 @@ class CellHistory:
     controllers, which name no partition. `metrics` holds those of the metadata quorum, `quorum_leader` and `quorum_epoch`.
     `asked` holds rows of `observations` of the kinds ASKED and CALLED. `calls` holds those of the kinds ADMIN_ANSWERED and
     ADMIN_WAITED, and `own_heartbeats` the heartbeats of the process that made these calls. `leader_offsets` holds rows of
-    `metrics` of its partitions, `high_watermark` and `last_stable_offset`. `admin_operations`, `transaction_states`,
-    `group_states` and `share_states` are whole.
+    `metrics` of its partitions, `high_watermark` and `last_stable_offset`. `admin_operations`, `cluster_states`,
+    `transaction_states`, `group_states` and `share_states` are whole.
     """
     clients: Sequence[PlannedClient]
     """The planned clients that serve this cell. The audit is one of them."""

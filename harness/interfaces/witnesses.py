@@ -292,6 +292,30 @@ class TransitionCase(IntEnum):
     """A replica is in the ISR, and eligible as well."""
     ELIGIBLE_FROM_NOWHERE = 14
     """A replica became eligible that was neither in sync nor eligible before."""
+    BROKER_EPOCH_NOT_NEW = 15
+    """A broker was registered with an epoch that is none of its own, and no offset behind all records about brokers."""
+    EPOCH_OF_ANOTHER = 16
+    """A broker was registered with the epoch that it has, as another process, or with another state."""
+    REGISTERED_UNFENCED = 17
+    """The registration of a new process is not fenced, or shuts down."""
+    BROKER_NOT_REGISTERED = 18
+    """A broker was changed that is not registered."""
+    BROKER_EPOCH_STALE = 19
+    """A broker was changed by another epoch than it is registered with."""
+    SHUTDOWN_OF_FENCED = 20
+    """A controlled shutdown of a fenced broker began."""
+    DIRECTORY_OF_TWO = 21
+    """A log directory is of two brokers."""
+    DIRECTORY_CAME_BACK = 22
+    """A broker has a log directory more than before, and did not register."""
+    BROKER_BEYOND_LEVEL = 23
+    """A broker was registered that does not support the level of a feature."""
+    LEVEL_BEYOND_BROKER = 24
+    """A feature got a level that a registered broker does not support."""
+    METADATA_VERSION_LOWERED = 25
+    """metadata.version fell below a version from which on there are other records."""
+    SETTING_OF_NO_TOPIC = 26
+    """A topic was configured that is not there."""
 
 
 @unique

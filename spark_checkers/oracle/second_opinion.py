@@ -118,6 +118,7 @@ WORLDLY = (
     "assignments",
     "positions",
     "admin_operations",
+    "cluster_states",
     "transaction_states",
     "group_states",
     "share_states",

@@ -25,6 +25,7 @@ from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, GIVEN_UP_NS, SHAR
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
+    METADATA_VERSION,
     MISSING,
     NONE,
     ORIGIN_SEQUENCE_BITS,
@@ -33,6 +34,7 @@ from prozess.harness.schema import (
     REMOTE_STORE,
     Acknowledgement,
     AdminOperation,
+    ClusterRecord,
     GroupRecord,
     Isolation,
     MetadataKind,
@@ -90,6 +92,7 @@ CONSTANTS = {
     "CONTROL": 0x20,
     # Numbers that are not there, times that never came, and ids of our own.
     "NONE": NONE,
+    "METADATA_VERSION": METADATA_VERSION,
     "REMOTE_STORE": REMOTE_STORE,
     "MISSING": f"({MISSING + 1} - 1)",
     "FOREVER": 2**63 - 1,
@@ -140,6 +143,7 @@ _CASES: Mapping[str, type[IntEnum]] = {
         RemoteState,
         TransactionState,
         GroupRecord,
+        ClusterRecord,
         ShareRecord,
         ShareState,
     )

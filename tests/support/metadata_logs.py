@@ -13,7 +13,7 @@ import pytest
 from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_metadata_log
 from prozess.clusters.files.segments import crc32c
 from prozess.clusters.protocol.client import compact_string, unsigned_varint, varint
-from prozess.harness.schema import MetadataKind
+from prozess.harness.schema import NONE, ClusterRecord, MetadataKind
 from tests.support.paths import DATA
 
 IDS = {("alpha", 0): 0, ("alpha", 1): 1, ("beta", 0): 2, ("gone", 0): 3}
@@ -190,11 +190,9 @@ class MetadataOracle:
     def partition_row(self, key, state, kind=MetadataKind.PARTITION):
         if (self.topics[key[0]], key[1]) not in self.ids:
             return
-        topic_id = base64.urlsafe_b64decode(key[0] + "==")
         self.row(
             kind,
-            topic_id_high=int.from_bytes(topic_id[:8], signed=True),
-            topic_id_low=int.from_bytes(topic_id[8:], signed=True),
+            **{f"topic_{name}": value for name, value in id_columns(key[0]).items()},
             partition=self.ids[self.topics[key[0]], key[1]],
             leader=state["leader"],
             leader_epoch=state["leaderEpoch"],
@@ -267,3 +265,61 @@ def _keyed_record(delta, key, value):
 
     body = b"\0" + varint(0) + varint(delta) + part(key) + part(value) + varint(0)
     return varint(len(body)) + body
+
+
+class ClusterOracle:
+    """Rows of `cluster_states` from the JSON of DumpLogSegments, by other means. Each is what the record says, by name."""
+
+    def __init__(self, name: str) -> None:
+        self.rows: list[dict[str, int]] = []
+        self.features: list[str] = []
+        self.topics: dict[str, str] = {}
+        for line in unzipped(name).decode().splitlines():
+            record = json.loads(line)
+            self.now = {"log_offset": record["offset"], "time_ms": record["time_ms"]}
+            getattr(self, record["type"].lower(), lambda _: None)(record["data"])
+
+    def row(self, kind, **columns):
+        nothing = dict.fromkeys(
+            ("broker_epoch", "id_high", "id_low", "node", "fenced", "feature", "lowest", "level"), NONE
+        )
+        self.rows.append(self.now | nothing | {"kind": int(kind), "shutting_down": 0} | columns)
+
+    def number(self, feature):
+        self.features += [] if feature in self.features else [feature]
+        return self.features.index(feature)
+
+    def feature_level_record(self, data):
+        self.row(ClusterRecord.FEATURE, feature=self.number(data["name"]), level=data["featureLevel"])
+
+    def topic_record(self, data):
+        self.topics[data["name"]] = data["topicId"]
+
+    def config_record(self, data):
+        if data["resourceType"] == 2:
+            self.row(ClusterRecord.CONFIGURED, **id_columns(self.topics[data["resourceName"]]))
+
+    def register_broker_record(self, data):
+        broker = {"node": data["brokerId"], "broker_epoch": data["brokerEpoch"]}
+        state = {"fenced": int(data.get("fenced", True)), "shutting_down": int(data.get("inControlledShutdown", False))}
+        self.row(ClusterRecord.REGISTERED, **broker, **state, **id_columns(data["incarnationId"]))
+        self.directories(broker, data)
+        for feature in data["features"]:
+            levels = {"lowest": feature["minSupportedVersion"], "level": feature["maxSupportedVersion"]}
+            self.row(ClusterRecord.SUPPORTED, **broker, feature=self.number(feature["name"]), **levels)
+
+    def broker_registration_change_record(self, data):
+        broker = {"node": data["brokerId"], "broker_epoch": data["brokerEpoch"]}
+        state = {"fenced": {1: 1, 0: NONE, -1: 0}[data.get("fenced", 0)]}
+        self.row(ClusterRecord.CHANGED, **broker, **state, shutting_down=data.get("inControlledShutdown", 0))
+        self.directories(broker, data)
+
+    def directories(self, broker, data):
+        for directory in data.get("logDirs", ()):
+            self.row(ClusterRecord.DIRECTORY, **broker, **id_columns(directory))
+
+
+def id_columns(text: str) -> dict[str, int]:
+    """The two columns of an id as Kafka prints it."""
+    value = base64.urlsafe_b64decode(text + "==")
+    return {"id_high": int.from_bytes(value[:8], signed=True), "id_low": int.from_bytes(value[8:], signed=True)}

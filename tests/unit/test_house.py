@@ -18,6 +18,7 @@ FILES_IN_A_FOLDER_MAX = 25
 ALIKE = {
     "clusters/install/locks": "each file says what the jars of one version are",
     "spark_checkers/oracle": "each .sql file has the texts of one subject; five modules fill them in, and ask them",
+    "checkers/metadata": "each has the rules of one KIP, the records that these look at, or the kernel that asks them",
     "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
     "tests/support/data": "each is what a real server wrote, what Kafka's own tools say of it, or a lock of a server",
@@ -31,18 +32,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 15_370,
-    "clusters": 21_840,
-    "harness": 40_710,
+    "checkers": 15_960,
+    "clusters": 22_000,
+    "harness": 40_800,
     "nemesis": 5_060,
     "prozess": 1_060,
-    "prozess/app": 7_280,
+    "prozess/app": 7_285,
     "prozess/campaigns": 7_300,
-    "prozess/exchange": 8_000,
+    "prozess/exchange": 8_035,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_420,
+    "spark_checkers": 6_540,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -419,6 +419,27 @@ REASONS: tuple[Reason, ...] = (
         ("less", "greater", "none"),
         "Below 2 an epoch may stay for many transactions. The generated history has no transaction of version 2.",
     ),
+    Reason(
+        "cluster_states", ("time_ns",), ALL, "When a record was written is for people: the order of the log counts."
+    ),
+    Reason(
+        "cluster_states",
+        ("id_high", "id_low"),
+        ALL,
+        "Another process, or another directory, is as good as this one. It accuses where two brokers have one.",
+    ),
+    Reason(
+        "cluster_states",
+        ("shutting_down",),
+        ALL,
+        "A broker that changed in another way is as good as this one. Rules name what may not follow, not what must.",
+    ),
+    Reason(
+        "cluster_states",
+        ("lowest", "level"),
+        ALL,
+        "A broker that supports more is as good as this one.",
+    ),
     Reason("group_states", ("client",), ("greater",), _RECORDER),
     Reason(
         "group_states", ("time_ns", "number", "leader_epoch"), ALL, "When and where a record was written is for people."

@@ -13,7 +13,7 @@ import numpy as np
 
 from prozess.clusters.files.group_log import GroupLog, read_group_log
 from prozess.clusters.files.log_directories import log_directories
-from prozess.clusters.files.metadata_log import decode_ground_truth
+from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_cluster_states, decode_ground_truth
 from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
 from prozess.clusters.files.share_log import ShareLog, read_share_log
@@ -74,6 +74,10 @@ def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_min
     """Decodes the controllers' log into the history and returns the number of rows. HarnessFailed if it cannot be read."""
     rows = decode(plan, cluster, wall_minus_monotonic_ns)
     recorder.extend("metadata", rows)
+    kept = [node.data_directory for node in cluster.nodes if "controller" in node.roles]
+    if any((directory / LOG_DIRECTORY).is_dir() for directory in kept):  # ZooKeeper has no such records
+        states = decode_cluster_states(kept, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+        recorder.extend("cluster_states", states)
     return len(rows["time_ns"])
 
 

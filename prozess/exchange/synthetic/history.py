@@ -419,6 +419,7 @@ def _write_others(
     _write_all(run, "metrics", [waits.quorum_answers(two, stale), *stable])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
+    _write_all(run, "cluster_states", [waits.cluster_states()])
     logs = [pair for pair in pairs if pair[0].kind == "log"]
     _write_all(run, "snapshots", (snapshots.entries(*pair) for pair in logs))
     with _table_writer(run, "replicas") as writer:

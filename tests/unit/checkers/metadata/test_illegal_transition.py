@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.metadata.illegal import RULES, illegal_transition
+from prozess.checkers.metadata.illegal import BROKER_RULES, FEATURE_RULES, RULES, SETTING_RULES, illegal_transition
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import TransitionCase as Case
 from prozess.harness.schema import NONE, MetadataKind, MetadataSource
@@ -139,8 +139,9 @@ def test_without_the_controllers_log_nothing_was_looked_at():
 
 
 def test_every_rule_names_a_kip_and_has_a_case_of_its_own():
-    assert all(rule.source.startswith("KIP-") for rule in RULES)
-    assert {rule.case for rule in RULES} == set(Case)
+    rules = (*RULES, *BROKER_RULES, *FEATURE_RULES, *SETTING_RULES)
+    assert all(rule.source.startswith("KIP-") for rule in rules)
+    assert {rule.case for rule in rules} == set(Case)
 
 
 # --- a second model, which goes through the log record by record
