@@ -55,10 +55,15 @@ def join_after_migration(
     """Joins ZooKeeper's rows and those of the controllers' log after a migration.
 
     ZooKeeper's count until the log first speaks of a partition. From there on the log decides, and what is also written to
-    ZooKeeper follows it (KIP-866, dual write). The log's positions come behind all of ZooKeeper's."""
+    ZooKeeper follows it (KIP-866, dual write). The log's positions come behind all of ZooKeeper's.
+
+    Who controlled by ZooKeeper is left out: its epochs are counted apart from the quorum's, whose active controller takes the
+    next one of ZooKeeper's, too (KafkaZkClient.tryRegisterKRaftControllerAsActiveController)."""
     of_partitions = controllers["time_ns"][controllers["partition"] != NONE]
+    kept = zookeeper["kind"] != MetadataKind.CONTROLLER.value
+    zookeeper = {name: column[kept] for name, column in zookeeper.items()}
     if not len(of_partitions):
-        return dict(zookeeper)
+        return zookeeper
     begins_ns = of_partitions.min()
     first, then = zookeeper["time_ns"] < begins_ns, controllers["time_ns"] >= begins_ns
     behind = int(zookeeper["log_position"].max(initial=0)) + 1

@@ -40,6 +40,14 @@ def test_as_long_as_the_log_speaks_of_brokers_alone_zookeeper_decides():
     assert leaders(join_after_migration(zookeeper, rows((5, 1, NONE), partition=NONE))) == leaders(zookeeper)
 
 
+def test_who_controlled_by_zookeeper_is_left_out_since_its_epochs_are_not_those_of_the_quorum():
+    """Seen: broker 2 controlled in epoch 3 of ZooKeeper, and 3002 in epoch 3 of the quorum: they were two-controllers."""
+    zookeeper = rows((10, FIRST_ZXID, 1), (20, FIRST_ZXID + 1, 2))
+    zookeeper["kind"][1] = MetadataKind.CONTROLLER
+    for log in (rows((30, 5, 2)), rows((5, 1, NONE), partition=NONE)):
+        assert MetadataKind.CONTROLLER not in join_after_migration(zookeeper, log)["kind"]
+
+
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=6), st.lists(st.integers(100, 199), min_size=1, max_size=6))
 def test_a_timeline_over_both_goes_through_them_in_order_of_time(before, after):
     zookeeper = rows(*((t, FIRST_ZXID + i, 1 + i % 3) for i, t in enumerate(sorted(before))))

@@ -126,7 +126,7 @@ def test_a_campaign_with_a_trial_that_cannot_be_planned_is_refused_before_the_fi
         'name = "c"\ntitle = "t"\n[[entries]]\ntrial = "smoke"\n[[entries]]\ntrial = "share-groups"\n'
         'set = { "variant.kafka_version" = ["4.4.0", "4.0.2"] }\n'
     )
-    with pytest.raises(BadInput, match="has no valid cell"):
+    with pytest.raises(BadInput, match="has no valid share cell"):
         campaign(CampaignRequest(str(path), rounds=1, runs=str(tmp_path / "runs")))
     assert not (tmp_path / "runs").exists()
 
