@@ -57,8 +57,8 @@ def join_after_migration(
     ZooKeeper's count until the log first speaks of a partition. From there on the log decides, and what is also written to
     ZooKeeper follows it (KIP-866, dual write). The log's positions come behind all of ZooKeeper's.
 
-    Who controlled by ZooKeeper is left out: its epochs are counted apart from the quorum's, whose active controller takes the
-    next one of ZooKeeper's, too (KafkaZkClient.tryRegisterKRaftControllerAsActiveController)."""
+    ZooKeeper's controllers are left out: their epochs are counted apart from the quorum's, and the quorum's controller takes
+    the next one of theirs, too (KafkaZkClient.tryRegisterKRaftControllerAsActiveController)."""
     of_partitions = controllers["time_ns"][controllers["partition"] != NONE]
     kept = zookeeper["kind"] != MetadataKind.CONTROLLER.value
     zookeeper = {name: column[kept] for name, column in zookeeper.items()}
