@@ -21,7 +21,7 @@ from prozess.workloads.canary_producer import PolledProducer, Renewals, in_time
 from prozess.workloads.librdkafka import LOST_POSITION, logged_in
 from prozess.workloads.log.reader import ReadRows, records_and_errors
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET, encoder
-from prozess.workloads.record.sends import INSTANCE_IS_DEAD, outcomes_by_code
+from prozess.workloads.record.outcomes import INSTANCE_IS_DEAD, outcomes_by_code
 from prozess.workloads.settings import producer_properties, reader_properties
 
 VALUE_BYTES = 100

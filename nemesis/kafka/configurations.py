@@ -15,7 +15,8 @@ from prozess.harness.plan.schedule import parse_target
 from prozess.harness.schema import Tristate
 from prozess.harness.values import Frozen
 from prozess.nemesis.faults import Observation, Watch, observe
-from prozess.nemesis.kafka.partitions import PartitionKey, broker_name, leader_of, named_partitions, until_accepted
+from prozess.nemesis.kafka.partitions import PartitionKey, broker_name, leader_of, named_partitions
+from prozess.nemesis.kafka.readiness import until_accepted
 from prozess.nemesis.roles import TargetMissing
 
 CHANGE_S = 20.0

@@ -21,8 +21,8 @@ from prozess.nemesis.kafka.partitions import (
     named_partitions,
     newest_views,
     text_of,
-    until_accepted,
 )
+from prozess.nemesis.kafka.readiness import until_accepted
 from prozess.nemesis.roles import TargetMissing
 
 ReassignmentKind = Literal["rotate", "move-follower", "move-leader", "grow", "shrink", "shrink-leader"]

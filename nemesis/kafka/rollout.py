@@ -18,7 +18,7 @@ from prozess.harness.processes import ProcessIdentity, identify
 from prozess.harness.schema import Tristate
 from prozess.harness.values import Frozen
 from prozess.nemesis.faults import Observation, Watch, observe
-from prozess.nemesis.kafka.partitions import await_unfenced, await_whole_isr
+from prozess.nemesis.kafka.readiness import await_unfenced, await_whole_isr
 from prozess.nemesis.roles import TargetMissing
 
 Identity = tuple[int | None, ProcessIdentity | None]

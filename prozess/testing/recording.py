@@ -12,10 +12,9 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from prozess.app.run.check import CheckOptions, check_run
-from prozess.app.run.cluster_state import measure_wall_offset
 from prozess.app.run.judge import judge_run
 from prozess.app.run.kill_rows import FAULT, TextRow, kill_rows, restart_rows, write_rows
-from prozess.harness.clock import SystemClock
+from prozess.harness.clock import SystemClock, measure_wall_offset
 from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import Login, meanwhile
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError

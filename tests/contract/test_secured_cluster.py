@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from prozess.app.run.cluster_state import MetadataSamples
+from prozess.app.run.samplers import MetadataSamples
 from prozess.clusters.existing.adoption import Kafka, describe_elsewhere, live_settings
 from prozess.clusters.existing.attach import AttachCluster
 from prozess.clusters.protocol.admin import Admin

@@ -28,7 +28,8 @@ from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import POLL_S
 from prozess.workloads.record.identity import copy_encoder
 from prozess.workloads.record.members import IN_TRANSACTION
-from prozess.workloads.record.sends import ABORT, COMMIT, TransactionalSends, TransactionRows, completer
+from prozess.workloads.record.sends import ABORT, COMMIT, completer
+from prozess.workloads.record.transactions import TransactionalSends, TransactionRows
 from prozess.workloads.settings import LaunchContext, Property, Settings, options_of, producer_properties
 from prozess.workloads.transactions.calls import TransactionCalls, TransactionOutcome
 from prozess.workloads.transactions.launch import owner_of, within_lifetime, within_transaction

@@ -20,7 +20,8 @@ from prozess.workloads.client import Client
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import POLL_S
 from prozess.workloads.record.identity import HEADER, IDENTITY, IDENTITY_OFFSET, copy_encoder, pack_header
-from prozess.workloads.record.sends import TransactionalSends, completer
+from prozess.workloads.record.sends import completer
+from prozess.workloads.record.transactions import TransactionalSends
 from prozess.workloads.settings import Property, RoleOptions
 
 Columns = Mapping[str, np.ndarray]

@@ -21,9 +21,9 @@ from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.reader import Offsets
 from prozess.workloads.record.identity import HEADER_NAME, VALUE_BYTES_MIN, encoder, key_id
+from prozess.workloads.record.outcomes import INSTANCE_IS_DEAD
 from prozess.workloads.record.sends import (
     FEW,
-    INSTANCE_IS_DEAD,
     Issuing,
     PartitionName,
     Reports,

@@ -7,7 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from prozess.harness.schema import Outcome
 from prozess.workloads.client import NowNs
-from prozess.workloads.record.sends import ABORT, COMMIT, TransactionRows
+from prozess.workloads.record.sends import ABORT, COMMIT
+from prozess.workloads.record.transactions import TransactionRows
 from prozess.workloads.transactions.java_producer import AnyProducer
 
 # Calls into librdkafka's transactional interface, answered by its own rules (INTRODUCTION, "Transactional producer";

@@ -19,14 +19,8 @@ from prozess.workloads.log.producer import POLL_S
 from prozess.workloads.log.reader import CONSUME_RECORDS_MAX, ReadRows
 from prozess.workloads.record.identity import encoder
 from prozess.workloads.record.members import ASSIGNED
-from prozess.workloads.record.sends import (
-    ABORT,
-    COMMIT,
-    DeliveryReport,
-    PartitionName,
-    TransactionalSends,
-    TransactionRows,
-)
+from prozess.workloads.record.sends import ABORT, COMMIT, DeliveryReport, PartitionName
+from prozess.workloads.record.transactions import TransactionalSends, TransactionRows
 from prozess.workloads.settings import options_of
 from prozess.workloads.transactions.calls import SLICE_S, TransactionCalls
 from prozess.workloads.transactions.java_producer import AnyProducer, JavaProducer

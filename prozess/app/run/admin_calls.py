@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from prozess.app.run.cluster_state import Beside
+from prozess.app.run.samplers import Beside
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.errors import HarnessFailed

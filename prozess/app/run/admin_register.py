@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 from uuid import UUID
 
-from prozess.app.run.cluster_state import Beside
+from prozess.app.run.samplers import Beside
 from prozess.clusters.protocol.administrator import TOPIC_ALREADY_EXISTS, Administrator
 from prozess.harness.clock import Clock
 from prozess.harness.interfaces import Cluster

@@ -19,18 +19,13 @@ from pathlib import Path
 from prozess.app.run.admin_calls import AdminCalls
 from prozess.app.run.admin_register import AdminRegister
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
-from prozess.app.run.cluster_state import (
-    Inspector,
-    MetadataSamples,
-    Sampler,
-    keep_coordinators_logs,
-    keep_ground_truth,
-    measure_wall_offset,
-)
+from prozess.app.run.cluster_state import Inspector, keep_ground_truth
+from prozess.app.run.coordinators_logs import keep_coordinators_logs
 from prozess.app.run.hanging_transactions import end_hanging
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
 from prozess.app.run.message_rows import MessageRows
 from prozess.app.run.metrics_sampler import MetricsSampler
+from prozess.app.run.samplers import MetadataSamples, Sampler
 from prozess.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
 from prozess.app.run.server_log_rows import keep_server_logs
 from prozess.app.run.trial_topics import TrialTopics
@@ -38,7 +33,7 @@ from prozess.app.wiring import TOOLBOX
 from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.registry import backend_named
-from prozess.harness.clock import NS_PER_S, wait_until
+from prozess.harness.clock import NS_PER_S, measure_wall_offset, wait_until
 from prozess.harness.config.existing_clusters import only_if
 from prozess.harness.errors import NotReady, ProzessError
 from prozess.harness.history.convert import finish_recording

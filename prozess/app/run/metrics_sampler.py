@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from prozess.app.run.cluster_state import Beside
+from prozess.app.run.samplers import Beside
 from prozess.app.run.time_lookups import TimeLookups
 from prozess.clusters.protocol.metrics import LeaderState, MetricsObserver
 from prozess.harness.clock import NS_PER_S, Clock

@@ -23,16 +23,12 @@ from typing import Any
 
 from prozess.app.run.admin_calls import AdminCalls
 from prozess.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
-from prozess.app.run.cluster_state import (
-    Inspector,
-    Sampler,
-    keep_coordinators_logs,
-    keep_ground_truth,
-    measure_wall_offset,
-)
+from prozess.app.run.cluster_state import Inspector, keep_ground_truth
+from prozess.app.run.coordinators_logs import keep_coordinators_logs
 from prozess.app.run.hanging_transactions import end_hanging
 from prozess.app.run.kill_rows import rows_from_json, write_rows
 from prozess.app.run.limits_reached import StageLimits, fence_and_audit
+from prozess.app.run.samplers import Sampler
 from prozess.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
 from prozess.app.run.trial_topics import TrialTopics
 from prozess.app.wiring import TOOLBOX
@@ -40,6 +36,7 @@ from prozess.clusters.existing.adoption import made_in
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.registry import backend_named
+from prozess.harness.clock import measure_wall_offset
 from prozess.harness.config.existing_clusters import only_if
 from prozess.harness.errors import ProzessError
 from prozess.harness.interfaces import AdminProtocol, Cluster, TopicSpec

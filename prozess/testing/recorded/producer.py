@@ -46,14 +46,8 @@ from prozess.testing.recorded.polls import SHORT_S, AskedRows
 from prozess.testing.recorded.processing_steps import produced
 from prozess.testing.recorded.topics import known_topic
 from prozess.workloads.record.identity import key_id
-from prozess.workloads.record.sends import (
-    ABORT,
-    COMMIT,
-    TransactionalSends,
-    TransactionRows,
-    complete_refused,
-    completer_at,
-)
+from prozess.workloads.record.sends import ABORT, COMMIT, complete_refused, completer_at
+from prozess.workloads.record.transactions import TransactionalSends, TransactionRows
 
 Delivery = Callable[[KafkaError | None, Message], Any]
 

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from prozess.harness.schema import Outcome
-from prozess.workloads.record.sends import REVIEWED, certain_within_ns, outcome_of, outcomes_by_code
+from prozess.workloads.record.outcomes import REVIEWED, certain_within_ns, outcome_of, outcomes_by_code
 
 CERTAIN_WITHOUT_RETRIES = {
     KafkaError.NOT_ENOUGH_REPLICAS,
