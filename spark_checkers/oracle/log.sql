@@ -94,12 +94,12 @@ where s.log_offset = {NONE} and s.outcome = {OK} and s.completed_ns != {MISSING}
 --- view missing_send
 -- Acknowledged (or proven by their transaction) and not in L.
 select s.*,
-       gone.client is null and (
+       t.client is null and (
            {cleaned(s; s.size = {NONE})}
            or (c.partition is not null and (s.log_offset = {NONE} or coalesce(l.unreadable, false)))
        ) as maybe
 from absent_send s
-left join overtaken gone on gone.partition = s.partition and gone.client = s.client and gone.sequence = s.sequence
+left join overtaken t on t.partition = s.partition and t.client = s.client and t.sequence = s.sequence
 join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
 left anti join passed_over o on o.partition = s.partition
 left join sentinel e on e.partition = s.partition
