@@ -68,38 +68,12 @@ left anti join first_copy f
     on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client and f.sequence = s.sequence
 where s.outcome = {OK} or (s.outcome = {INFO} and s.transaction != {NONE})
 
---- view overtaken
--- Acknowledged without an offset, before a record was sent that stands where consumers received every offset from 0 on.
-with offsets as (
-    select partition, log_offset, row_number() over (partition by partition order by log_offset) - 1 as number
-    from (select distinct partition, log_offset from given where not by_audit)
-),
-whole as (select partition, count_if(log_offset = number) as until from offsets group by partition),
-last as (
-    select g.partition, max(s.invoked_ns) as sent_ns
-    from given g
-    join whole w on w.partition = g.partition and g.log_offset < w.until
-    left join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
-    where not g.by_audit
-    group by g.partition
-    having not max(g.unreadable)
-),
-clocks as (select partition, min(clock) as first_clock, max(clock) as last_clock from sent group by partition)
-select s.partition, s.client, s.sequence
-from sent s
-join clocks k on k.partition = s.partition and k.first_clock = k.last_clock and k.first_clock != {NONE}
-join last on last.partition = s.partition and s.completed_ns < last.sent_ns
-where s.log_offset = {NONE} and s.outcome = {OK} and s.completed_ns != {MISSING}
-
 --- view missing_send
 -- Acknowledged (or proven by their transaction) and not in L.
 select s.*,
-       t.client is null and (
-           {cleaned(s; s.size = {NONE})}
-           or (c.partition is not null and (s.log_offset = {NONE} or coalesce(l.unreadable, false)))
-       ) as maybe
+       {cleaned(s; s.size = {NONE})}
+       or (c.partition is not null and (s.log_offset = {NONE} or coalesce(l.unreadable, false))) as maybe
 from absent_send s
-left join overtaken t on t.partition = s.partition and t.client = s.client and t.sequence = s.sequence
 join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
 left anti join passed_over o on o.partition = s.partition
 left join sentinel e on e.partition = s.partition
