@@ -125,7 +125,7 @@ def test_what_an_application_started_is_frozen_killed_and_ended_with_it(tmp_path
         (node,) = [n for n in b.workload.nodes() if n.client_role == "application"]
         child = int(logs_of(b, "stdout"))
         node.pause()
-        assert state_of(child) == "T"
+        b.until(lambda: state_of(child) == "T", "the child to stand still: a signal arrives when it is scheduled")
         node.resume()
         b.until(lambda: state_of(child) == "S", "the child to go on")
         node.kill()
