@@ -1,13 +1,12 @@
 """Each record about a broker in the controllers' log beside its registration before it: what rules for brokers look at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prozess.checkers.lookup import differs_from_previous
-from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import NONE, ClusterRecord
 
 Columns = Mapping[str, np.ndarray]
@@ -48,17 +47,6 @@ class BrokerChanges:
     def is_kind(self, kind: ClusterRecord) -> NDArray[np.bool_]:
         """Returns whether each record is of this kind."""
         return np.asarray(self.kind == kind)
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerRule:
-    """A rule that a record about a broker must keep."""
-
-    case: TransitionCase
-    source: str
-    """The KIP with the words that say it."""
-    forbids: Callable[[BrokerChanges], NDArray[np.bool_]]
-    """Returns for each record whether the rule forbids it (bool)."""
 
 
 def broker_changes_of(states: Columns) -> BrokerChanges:

@@ -1,6 +1,6 @@
 """Each change of a partition in the controllers' log beside the state before it: what the rules of the KIPs look at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,6 @@ from prozess.checkers.log.leadership import broker_truth, ground_truth
 from prozess.checkers.lookup import differs_from_previous
 from prozess.checkers.progress.leaders import MASK_BITS
 from prozess.harness.columns import once
-from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import NONE, MetadataKind
 
 
@@ -56,17 +55,6 @@ class PartitionChanges:
     """bool: its leader was fenced later than that moment, and the next change of the partition came later still, or never."""
     kraft: bool
     """The log is that of KRaft's controllers, not ZooKeeper's."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransitionRule:
-    """A rule that a change must keep."""
-
-    case: TransitionCase
-    source: str
-    """The KIP with the words that say it."""
-    forbids: Callable[[PartitionChanges], NDArray[np.bool_]]
-    """Returns for each change whether the rule forbids it (bool)."""
 
 
 def has(mask: NDArray[np.int64], broker: NDArray[np.int64]) -> NDArray[np.bool_]:

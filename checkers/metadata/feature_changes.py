@@ -1,6 +1,5 @@
 """Each level of a feature in the controllers' log beside the one before it: what rules for features look at."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,6 @@ from numpy.typing import NDArray
 from prozess.checkers.lookup import differs_from_previous
 from prozess.checkers.metadata.broker_changes import BrokerChanges, Columns
 from prozess.checkers.metadata.holders import slots_of
-from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import ClusterRecord
 
 
@@ -33,17 +31,6 @@ class FeatureChanges:
     """The row that ends each registration, or that registers the broker anew."""
     registration: NDArray[np.int64]
     """The registration of each row of `supported`: an index of `begins`."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureRule:
-    """A rule that the level of a feature must keep."""
-
-    case: TransitionCase
-    source: str
-    """The KIP with the words that say it."""
-    forbids: Callable[[FeatureChanges], NDArray[np.bool_]]
-    """Returns for each record whether the rule forbids it (bool)."""
 
 
 def feature_changes_of(brokers: BrokerChanges) -> FeatureChanges:

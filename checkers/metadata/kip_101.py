@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule
+from prozess.checkers.metadata.changes import PartitionChanges
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 
 
@@ -20,12 +21,12 @@ def _leader_without_epoch(changes: PartitionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.EPOCH_IS_NOT_NEXT,
         "KIP-101: the controller increments the leader epoch with each new leader; PartitionRegistration.merge, by one",
         _epoch_is_not_next,
     ),
-    TransitionRule(
+    KipRule(
         TransitionCase.LEADER_WITHOUT_EPOCH,
         "KIP-101: a leader epoch has one leader",
         _leader_without_epoch,

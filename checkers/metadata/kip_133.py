@@ -1,26 +1,15 @@
 """KIP-133: what is configured is there."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import NONE
 
 Columns = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingRule:
-    """A rule that a setting of a topic must keep."""
-
-    case: TransitionCase
-    source: str
-    """The KIP with the words that say it."""
-    forbids: Callable[[Columns], NDArray[np.bool_]]
-    """Returns for each row of a setting whether the rule forbids it (bool)."""
 
 
 def _setting_of_no_topic(settings: Columns) -> NDArray[np.bool_]:
@@ -29,7 +18,7 @@ def _setting_of_no_topic(settings: Columns) -> NDArray[np.bool_]:
 
 
 SETTING_RULES = (
-    SettingRule(
+    KipRule(
         TransitionCase.SETTING_OF_NO_TOPIC,
         "KIP-133: AlterConfigs of a topic that is not there is refused; QuorumController.ConfigResourceExistenceChecker",
         _setting_of_no_topic,

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule, has
+from prozess.checkers.metadata.changes import PartitionChanges, has
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import NONE
 
@@ -21,13 +22,13 @@ def _in_sync_without_replica(changes: PartitionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.LEADER_NOT_IN_SYNC,
         "KIP-497: the leader is in the ISR that it proposes; ReplicationControlManager.validateAlterPartitionData refuses "
         "any other",
         _leader_not_in_sync,
     ),
-    TransitionRule(
+    KipRule(
         TransitionCase.IN_SYNC_WITHOUT_REPLICA,
         "KIP-497: the ISR is a subset of the replicas; Replicas.validateIsr",
         _in_sync_without_replica,

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule
+from prozess.checkers.metadata.changes import PartitionChanges
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 
 
@@ -13,7 +14,7 @@ def _changed_after_its_end(changes: PartitionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.CHANGED_AFTER_ITS_END,
         "KIP-516: topic ids are unique, and a topic that is made again has another one",
         _changed_after_its_end,

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule, records_of
-from prozess.checkers.metadata.feature_changes import FeatureChanges, FeatureRule, feature_changes_of, level_of
+from prozess.checkers.metadata.broker_changes import BrokerChanges, records_of
+from prozess.checkers.metadata.feature_changes import FeatureChanges, feature_changes_of, level_of
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import ClusterRecord
 
@@ -36,7 +37,7 @@ def _broker_beyond_level(brokers: BrokerChanges) -> NDArray[np.bool_]:
 
 
 BROKER_RULES = (
-    BrokerRule(
+    KipRule(
         TransitionCase.BROKER_BEYOND_LEVEL,
         "KIP-584: a broker that does not support a finalized level may not register; "
         "ClusterControlManager.processRegistrationFeature",
@@ -44,7 +45,7 @@ BROKER_RULES = (
     ),
 )
 FEATURE_RULES = (
-    FeatureRule(
+    KipRule(
         TransitionCase.LEVEL_BEYOND_BROKER,
         "KIP-584: a finalized level is within what every broker supports; FeatureControlManager.reasonNotSupported",
         _level_beyond_broker,

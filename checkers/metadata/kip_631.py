@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule, same_incarnation
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule
+from prozess.checkers.metadata.broker_changes import BrokerChanges, same_incarnation
+from prozess.checkers.metadata.changes import PartitionChanges
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import ClusterRecord
 
@@ -50,7 +51,7 @@ def _broker_epoch_stale(changes: BrokerChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.FENCED_BROKER_LEADS,
         "KIP-631: 'Brokers which are fenced … will not be in any ISR and will not lead'; "
         "ReplicationControlManager.handleBrokerFenced changes its partitions in the same batch of records",
@@ -58,29 +59,29 @@ RULES = (
     ),
 )
 BROKER_RULES = (
-    BrokerRule(
+    KipRule(
         TransitionCase.BROKER_EPOCH_NOT_NEW,
         "KIP-631: the controller assigns a new broker epoch to each registration; QuorumController.registerBroker takes the "
         "offset of the next record",
         _broker_epoch_not_new,
     ),
-    BrokerRule(
+    KipRule(
         TransitionCase.EPOCH_OF_ANOTHER,
         "KIP-631: the incarnation id is another one whenever the process is; ClusterControlManager.registerBroker keeps the "
         "epoch of the same one, and what state it is in (KAFKA-16757)",
         _epoch_of_another,
     ),
-    BrokerRule(
+    KipRule(
         TransitionCase.REGISTERED_UNFENCED,
         "KIP-631: a broker is fenced when it registers, until it has caught up; ClusterControlManager.registerBroker",
         _registered_unfenced,
     ),
-    BrokerRule(
+    KipRule(
         TransitionCase.BROKER_NOT_REGISTERED,
         "KIP-631: fencing changes a registration; ClusterControlManager.replayRegistrationChange refuses any other record",
         _broker_not_registered,
     ),
-    BrokerRule(
+    KipRule(
         TransitionCase.BROKER_EPOCH_STALE,
         "KIP-631: a heartbeat with another broker epoch is answered STALE_BROKER_EPOCH; "
         "ClusterControlManager.replayRegistrationChange refuses such a record",

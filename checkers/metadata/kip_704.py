@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule, elects, has, nobody
+from prozess.checkers.metadata.changes import PartitionChanges, elects, has, nobody
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 
 
@@ -33,19 +34,19 @@ def _recovered_by_another(changes: PartitionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.UNCLEAN_AND_UNRECORDED,
         "KIP-704: the controller marks an unclean election with the leader recovery state RECOVERING; "
         "PartitionChangeBuilder.tryElection",
         _unclean_and_unrecorded,
     ),
-    TransitionRule(
+    KipRule(
         TransitionCase.RECOVERS_AMONG_OTHERS,
         "KIP-704: while it recovers, a leader may not have others in the ISR; AlterPartition is refused with "
         "INVALID_REQUEST",
         _recovers_among_others,
     ),
-    TransitionRule(
+    KipRule(
         TransitionCase.RECOVERED_BY_ANOTHER,
         "KIP-704: the leader that recovers says with AlterPartition that it has recovered",
         _recovered_by_another,

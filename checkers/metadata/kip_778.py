@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.feature_changes import FeatureChanges, FeatureRule
+from prozess.checkers.metadata.feature_changes import FeatureChanges
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import METADATA_VERSION
 
@@ -22,7 +23,7 @@ def _metadata_version_lowered(features: FeatureChanges) -> NDArray[np.bool_]:
 
 
 FEATURE_RULES = (
-    FeatureRule(
+    KipRule(
         TransitionCase.METADATA_VERSION_LOWERED,
         "KIP-778: a downgrade that loses metadata is unsafe, and no release permits it (KAFKA-13896); "
         "FeatureControlManager.updateMetadataVersion",

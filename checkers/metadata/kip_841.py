@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule, elects, has
+from prozess.checkers.metadata.broker_changes import BrokerChanges
+from prozess.checkers.metadata.changes import PartitionChanges, elects, has
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import ClusterRecord
 
@@ -27,19 +28,19 @@ def _shutdown_of_fenced(changes: BrokerChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.FENCED_BROKER_JOINS,
         "KIP-841: fenced replicas may not join the ISR; AlterPartition answers INELIGIBLE_REPLICA",
         _fenced_broker_joins,
     ),
-    TransitionRule(
+    KipRule(
         TransitionCase.FENCED_BROKER_ELECTED,
         "KIP-841: only a broker that is not fenced may be elected; ReplicationControlManager, isAcceptableLeader",
         _fenced_broker_elected,
     ),
 )
 BROKER_RULES = (
-    BrokerRule(
+    KipRule(
         TransitionCase.SHUTDOWN_OF_FENCED,
         "KIP-841: an active broker enters the controlled shutdown; BrokerHeartbeatManager.calculateNextBrokerState "
         "lets a fenced one go at once",

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.broker_changes import BrokerChanges, BrokerRule, records_of
+from prozess.checkers.metadata.broker_changes import BrokerChanges, records_of
 from prozess.checkers.metadata.holders import held_twice, slots_of
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 from prozess.harness.schema import ClusterRecord
 
@@ -44,13 +45,13 @@ def _directories(changes: BrokerChanges) -> tuple[np.ndarray, ...]:
 
 
 BROKER_RULES = (
-    BrokerRule(
+    KipRule(
         TransitionCase.DIRECTORY_OF_TWO,
         "KIP-858: the id of a log directory is unique in the cluster; ClusterControlManager.registerBroker refuses a broker "
         "with a directory of another one",
         _directory_of_two,
     ),
-    BrokerRule(
+    KipRule(
         TransitionCase.DIRECTORY_CAME_BACK,
         "KIP-858: a broker reports failed directories until it is restarted; "
         "ReplicationControlManager.handleDirectoriesOffline writes down those that are left",

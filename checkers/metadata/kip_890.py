@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prozess.checkers.metadata.kip_98 import BUMPED_VERSION
-from prozess.checkers.metadata.transaction_changes import TransactionChanges, TransactionRule, state_is
+from prozess.checkers.metadata.rule import KipRule
+from prozess.checkers.metadata.transaction_changes import TransactionChanges, state_is
 from prozess.harness.interfaces.witnesses import TransactionCase
 from prozess.harness.schema import TransactionState as State
 
@@ -22,7 +23,7 @@ def _not_raised(changes: TransactionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransactionRule(
+    KipRule(
         TransactionCase.EPOCH_NOT_RAISED,
         "KIP-890, 'Bump epoch on each transaction': EndTxn raises the epoch; TransactionMetadata.prepareAbortOrCommit",
         _not_raised,

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.changes import PartitionChanges, TransitionRule
+from prozess.checkers.metadata.changes import PartitionChanges
+from prozess.checkers.metadata.rule import KipRule
 from prozess.harness.interfaces.witnesses import TransitionCase
 
 
@@ -20,12 +21,12 @@ def _eligible_from_nowhere(changes: PartitionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransitionRule(
+    KipRule(
         TransitionCase.ELIGIBLE_AND_IN_SYNC,
         "KIP-966: the ELR has no member of the ISR",
         _eligible_and_in_sync,
     ),
-    TransitionRule(
+    KipRule(
         TransitionCase.ELIGIBLE_FROM_NOWHERE,
         "KIP-966: a member of the ELR was in the ISR before; PartitionChangeBuilder.populateTargetElr",
         _eligible_from_nowhere,

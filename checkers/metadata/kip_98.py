@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from prozess.checkers.metadata.transaction_changes import TransactionChanges, TransactionRule, state_is
+from prozess.checkers.metadata.rule import KipRule
+from prozess.checkers.metadata.transaction_changes import TransactionChanges, state_is
 from prozess.harness.interfaces.witnesses import TransactionCase
 from prozess.harness.schema import TransactionState as State
 
@@ -83,49 +84,49 @@ def _partitions_left(changes: TransactionChanges) -> NDArray[np.bool_]:
 
 
 RULES = (
-    TransactionRule(
+    KipRule(
         TransactionCase.TAKEN_BACK,
         "KIP-98, 4.2: once PREPARE_COMMIT or PREPARE_ABORT is in the log, the transaction is guaranteed to end so",
         _taken_back,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.UNDECIDED,
         "KIP-98, 4.3: after the markers are written, the coordinator writes the COMPLETE_ of the decision before it",
         _undecided,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.DECIDED_NOTHING,
         "KIP-98, EndTxnRequest: only an ongoing transaction can be committed or aborted; "
         "TransactionState.VALID_PREVIOUS_STATES",
         _decided_nothing,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.DROPPED,
         "KIP-98, InitPidRequest: a transaction that is open is aborted before a new producer gets its epoch",
         _dropped,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.NEVER_INITIALISED,
         "KIP-98, AddPartitionsToTxnRequest: an id that the coordinator does not know is answered INVALID_PRODUCER_ID_MAPPING",
         _never_initialised,
     ),
-    TransactionRule(TransactionCase.EPOCH_FELL, "KIP-98: the epoch of a producer grows, to fence zombies", _epoch_fell),
-    TransactionRule(
+    KipRule(TransactionCase.EPOCH_FELL, "KIP-98: the epoch of a producer grows, to fence zombies", _epoch_fell),
+    KipRule(
         TransactionCase.EPOCH_IN_TRANSACTION,
         "KIP-98, InitPidRequest: an initialisation raises the epoch; TransactionMetadata.prepareAddPartitions keeps it",
         _epoch_in_transaction,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.PRODUCER_CHANGED,
         "KIP-98: a transactional.id keeps its producer id; KIP-360 and KIP-890: it gets another one when epochs run out",
         _producer_changed,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.PARTITIONS_CHANGED,
         "KIP-98, 4.3: markers are written to every partition that was added to the transaction",
         _partitions_changed,
     ),
-    TransactionRule(
+    KipRule(
         TransactionCase.PARTITIONS_LEFT,
         "KIP-98: what is complete has no partitions any more; TransactionMetadata.prepareComplete",
         _partitions_left,

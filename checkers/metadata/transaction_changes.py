@@ -1,13 +1,13 @@
 """Each record of the transaction log beside the one before it: what the rules of the KIPs look at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prozess.checkers.lookup import differs_from_next, differs_from_previous
-from prozess.harness.interfaces.witnesses import GIVEN_UP_NS, TransactionCase
+from prozess.harness.interfaces.witnesses import GIVEN_UP_NS
 from prozess.harness.schema import NONE, TransactionState
 
 _COLUMNS = ("state", "producer_id", "producer_epoch", "partitions", "client_version")
@@ -50,17 +50,6 @@ class TransactionChanges:
         before, after = self.before, self.after
         same = (before.state == after.state) & (before.producer_epoch == after.producer_epoch)
         return np.asarray(same & self.same_producer)
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionRule:
-    """A rule that a record must keep."""
-
-    case: TransactionCase
-    source: str
-    """The KIP with the words that say it."""
-    forbids: Callable[[TransactionChanges], NDArray[np.bool_]]
-    """Returns for each record whether the rule forbids it (bool)."""
 
 
 def state_is(states: TransactionStates, *wanted: TransactionState) -> NDArray[np.bool_]:
