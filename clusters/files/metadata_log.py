@@ -29,6 +29,16 @@ from prozess.harness.schema import CLUSTER_STATES, METADATA, NONE, ClusterRecord
 LOG_DIRECTORY = "__cluster_metadata-0"
 
 
+@dataclass(frozen=True, slots=True)
+class GroundTruth:
+    """What those who keep the metadata state, decoded, without `client`."""
+
+    metadata: dict[str, np.ndarray]
+    """Columns of `prozess.harness.schema.METADATA`."""
+    states: dict[str, np.ndarray] | None
+    """Columns of `prozess.harness.schema.CLUSTER_STATES`; None: ZooKeeper keeps no such records."""
+
+
 def decode_ground_truth(
     directories: Sequence[Path],
     *,
@@ -36,17 +46,22 @@ def decode_ground_truth(
     wall_minus_monotonic_ns: int,
     metadata_mode: MetadataMode = "kraft-isolated",
     migrated: Sequence[Path] = (),
-) -> dict[str, np.ndarray]:
-    """Decodes the columns of `prozess.harness.schema.METADATA` from *each* node that keeps metadata.
+) -> GroundTruth:
+    """Decodes what *each* node that keeps metadata has.
 
     The directories are those of KRaft's controllers, or of ZooKeeper's servers (`prozess.clusters.files.zookeeper_log`).
     `migrated`: those of the controllers that took over from ZooKeeper, if any did (KIP-866)."""
-    decode = decode_zookeeper_logs if metadata_mode == "zookeeper" else decode_metadata_log
-    truth = decode(directories, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+    if metadata_mode != "zookeeper":
+        return decode_metadata_log(
+            directories, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns
+        )
+    before = decode_zookeeper_logs(
+        directories, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns
+    )
     if not any((directory / LOG_DIRECTORY).is_dir() for directory in migrated):
-        return truth
+        return GroundTruth(before, None)
     later = decode_metadata_log(migrated, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-    return join_after_migration(truth, later)
+    return GroundTruth(join_after_migration(before, later.metadata), later.states)
 
 
 def join_after_migration(
@@ -405,8 +420,8 @@ def decode_metadata_log(
     *,
     partition_ids: Mapping[tuple[str, int], int],
     wall_minus_monotonic_ns: int,
-) -> dict[str, np.ndarray]:
-    """Decodes the committed metadata log into columns of `prozess.harness.schema.METADATA`, in log order, without `client`.
+) -> GroundTruth:
+    """Decodes the committed metadata log, in log order.
 
     `metadata_directories`: the data directory of *each* controller (or its `__cluster_metadata-0`), missing ones too: they
     count. With several, only what a majority of them holds is committed and decoded; an unfinished tail of a deposed
@@ -423,20 +438,7 @@ def decode_metadata_log(
     normal after SIGKILL and left out: it was never acknowledged to anyone.
     """
     stamps = Stamps.of(metadata_directories, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-    return _columns(METADATA, _replayed(metadata_directories, Replay(partition_ids, stamps)).finish())
-
-
-def decode_cluster_states(
-    metadata_directories: Sequence[Path], *, wall_minus_monotonic_ns: int
-) -> dict[str, np.ndarray]:
-    """Decodes the same log into columns of `prozess.harness.schema.CLUSTER_STATES`, without `client`."""
-    stamps = Stamps.of(metadata_directories, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-    replay = _replayed(metadata_directories, Replay({}, stamps))
-    replay.finish()
-    return _columns(CLUSTER_STATES, replay.states.rows)
-
-
-def _replayed(metadata_directories: Sequence[Path], replay: Replay) -> Replay:
+    replay = Replay(partition_ids, stamps)
     log, committed_end = _committed(metadata_directories)
     try:
         start = log.batches[0].base_offset
@@ -453,7 +455,7 @@ def _replayed(metadata_directories: Sequence[Path], replay: Replay) -> Replay:
         raise HistoryUnreadable(f"The metadata log in {log.directory} {error}.") from error
     except OSError as error:
         raise HistoryUnreadable(f"A snapshot in {log.directory} cannot be read: {error.strerror}.") from error
-    return replay
+    return GroundTruth(_columns(METADATA, replay.finish()), _columns(CLUSTER_STATES, replay.states.rows))
 
 
 def _columns(table: Table, rows: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:

@@ -107,7 +107,7 @@ finally:
     cluster.teardown()
 directories = [node.data_directory for node in cluster.nodes if "controller" in node.roles]
 columns = decode_ground_truth(
-    directories, partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0)
+    directories, partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0).metadata
 seen["rows"] = {name: values.tolist() for name, values in columns.items()}
 tool = "kafka.tools.DumpLogSegments" if version < "4.3" else "org.apache.kafka.tools.DumpLogSegments"
 jars = ":".join(str(jar) for jar in ensure_jars(version))

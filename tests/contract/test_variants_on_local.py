@@ -90,7 +90,7 @@ until(lambda: all(in_sync(b, 3) for b in (1, 2, 3)), "a whole cluster")
 cluster.teardown()
 columns = decode_ground_truth(
     [node.data_directory for node in cluster.nodes if "zookeeper" in node.roles],
-    partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0, metadata_mode="zookeeper")
+    partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0, metadata_mode="zookeeper").metadata
 seen["rows"] = {name: values.tolist() for name, values in columns.items()}
 seen["controllers"] = [first, second, third]
 """

@@ -34,7 +34,7 @@ def controller(directory: Path, *segments: bytes, first_offsets: tuple[int, ...]
 
 
 def decode(*directories: Path, ids=IDS, wall_minus_monotonic_ns=WALL_MINUS_MONOTONIC_NS):
-    return decode_metadata_log(directories, partition_ids=ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+    return decode_metadata_log(directories, partition_ids=ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns).metadata
 
 
 def rows(columns, *names):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from prozess.clusters.files.log_directories import log_directories
-from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_cluster_states, decode_ground_truth
+from prozess.clusters.files.metadata_log import decode_ground_truth
 from prozess.clusters.files.remote_segments import RemoteLog, read_remote_logs
 from prozess.clusters.files.segments import Replica, log_end, read_replicas
 from prozess.clusters.files.zookeeper_log import columns_of_id
@@ -29,19 +29,23 @@ _INTERNAL_PARTITIONS = {
 """Each (topic, number) → a number of its own, which `_kinds` takes back to the number within its topic."""
 
 
-def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[str, np.ndarray]:
-    """Returns the rows of `metadata` from the controllers' logs, or ZooKeeper's. Only what a majority of them holds is
-    committed, so the directory of a node that is missing is asked for, too."""
+def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int) -> int:
+    """Decodes the controllers' logs, or ZooKeeper's, into the history and returns the number of rows of `metadata`. Only what
+    a majority of them holds is committed, so the directory of a node that is missing is asked for, too. HarnessFailed if
+    they cannot be read."""
     mode = plan.variant.metadata_mode
     keeper = "zookeeper" if mode == "zookeeper" else "controller"
-    decoded = decode_ground_truth(
+    truth = decode_ground_truth(
         [node.data_directory for node in cluster.nodes if keeper in node.roles],
         partition_ids={**plan.recorded, **_INTERNAL_PARTITIONS},
         wall_minus_monotonic_ns=wall_minus_monotonic_ns,
         metadata_mode=mode,
         migrated=[n.data_directory for n in cluster.nodes if mode == "zookeeper" and "controller" in n.roles],
     )
-    return {name: np.asarray(column) for name, column in _kinds(decoded).items()}
+    recorder.extend("metadata", {name: np.asarray(column) for name, column in _kinds(truth.metadata).items()})
+    if truth.states is not None:
+        recorder.extend("cluster_states", truth.states)
+    return len(truth.metadata["time_ns"])
 
 
 def _kinds(rows: dict[str, Any]) -> dict[str, Any]:
@@ -55,17 +59,6 @@ def _kinds(rows: dict[str, Any]) -> dict[str, Any]:
         "kind": np.where(of_transactions, MetadataKind.TRANSACTIONS_PARTITION, marked).astype(kind.dtype),
         "partition": np.where(of_transactions, partition + INTERNAL_PARTITIONS_MAX, partition).astype(partition.dtype),
     }
-
-
-def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int) -> int:
-    """Decodes the controllers' log into the history and returns the number of rows. HarnessFailed if it cannot be read."""
-    rows = decode(plan, cluster, wall_minus_monotonic_ns)
-    recorder.extend("metadata", rows)
-    kept = [node.data_directory for node in cluster.nodes if "controller" in node.roles]
-    if any((directory / LOG_DIRECTORY).is_dir() for directory in kept):  # ZooKeeper has no such records
-        states = decode_cluster_states(kept, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-        recorder.extend("cluster_states", states)
-    return len(rows["time_ns"])
 
 
 class Inspector:

@@ -191,7 +191,7 @@ def test_the_metadata_log_is_decoded_as_dump_log_segments_decodes_it(finished):
     files = sorted((directory / LOG_DIRECTORY).glob("*.log"))
     ids = {(p.topic_name, p.number): p.partition for p in finished.plan.partitions}
     wall = finished.wall_minus_monotonic_ns
-    columns = decode_ground_truth([directory], partition_ids=ids, wall_minus_monotonic_ns=wall)
+    columns = decode_ground_truth([directory], partition_ids=ids, wall_minus_monotonic_ns=wall).metadata
     oracle = MetadataOracle(dumped_records(finished.dump(files, "--cluster-metadata-decoder")), ids)
     assert_same_rows(columns, oracle, at_least=20, wall_minus_monotonic_ns=wall)
     batches = [batch for file in files for batch in read_batches(file.read_bytes()).batches]
@@ -248,7 +248,7 @@ def the_zookeeper_log_is_read_as_zookeepers_own_tool_reads_it(finished: FilesOfR
         partition_ids={name: partition for partition, name in names.items()},
         wall_minus_monotonic_ns=finished.wall_minus_monotonic_ns,
         metadata_mode="zookeeper",
-    )
+    ).metadata
     read = [
         (zxid, *names[partition], leader, epoch, isr)
         for kind, zxid, partition, leader, epoch, isr in zip(

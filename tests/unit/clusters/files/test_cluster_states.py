@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_cluster_states
+from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_metadata_log
 from prozess.clusters.files.segments import read_batches
 from prozess.clusters.protocol.client import compact_string, unsigned_varint
 from prozess.harness.schema import CLUSTER_STATES, NONE
@@ -31,7 +31,7 @@ PROCESS, DIRECTORY, OTHER = (UUID(int=number << 64 | 5) for number in (1, 2, 3))
 
 
 def decode(*directories):
-    return decode_cluster_states(directories, wall_minus_monotonic_ns=WALL_MINUS_MONOTONIC_NS)
+    return decode_metadata_log(directories, partition_ids={}, wall_minus_monotonic_ns=WALL_MINUS_MONOTONIC_NS).states
 
 
 def registration(node: int, epoch: int, *directories: UUID, version: int = 4, fenced: int = 1, shutting_down: int = 0):

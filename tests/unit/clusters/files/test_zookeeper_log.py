@@ -54,7 +54,7 @@ def directories(tmp_path: Path, servers=(1, 2, 3)) -> list[Path]:
 def decode(of, ids=IDS):
     columns = decode_ground_truth(
         of, partition_ids=ids, wall_minus_monotonic_ns=WALL_MINUS_MONOTONIC_NS, metadata_mode="zookeeper"
-    )
+    ).metadata
     assert {name: str(values.dtype)[0] for name, values in columns.items()} == {c.name: "i" for c in METADATA.columns}
     return columns
 
