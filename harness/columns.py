@@ -17,6 +17,13 @@ def row_dtype(table: Table) -> np.dtype[np.void]:
     return np.dtype([*((c.name, "<" + c.kind) for c in table.columns), *padding, ("mark", "<i8")])
 
 
+def offsets_in_row(table: Table) -> dict[str, int]:
+    """Returns at which byte of such a row each column begins."""
+    fields = row_dtype(table).fields
+    assert fields is not None, "a row has columns"
+    return {name: field[1] for name, field in fields.items()}
+
+
 def empty_rows(table: Table) -> dict[str, np.ndarray]:
     """Returns arrays of length 0, in the Parquet form."""
     kinds = {"client": "i4"} | {c.name: c.kind for c in table.columns}

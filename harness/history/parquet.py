@@ -472,7 +472,7 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
 def of_an_earlier_version(run: RunDirectory, table: Table) -> bool:
     """Returns whether a version of prozess that knew no such table proved this history: its manifest names others, and not
     this one. Nothing is known of what is recorded there. A table that the manifest names and that is gone is damage."""
-    if not run.manifest.is_file():
+    if not run.manifest.is_file() or (run.tables is None and table_path(run, table.name).exists()):
         return False
     named, folder = read_object(run.manifest).get("files", {}), f"{run.history.name}/"
     return f"{folder}{table.name}.parquet" not in named and any(name.startswith(folder) for name in named)

@@ -3,15 +3,13 @@
 import struct
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.columns import row_dtype
+from prozess.harness.columns import offsets_in_row
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, Isolation, ObservationKind
 
 PAUSE_NS = NS_PER_S
 """Two calls within this time belong to one stretch."""
-_FIELDS = row_dtype(OBSERVATIONS).fields
-assert _FIELDS is not None
-_VALUE, _VALUE_AT = struct.Struct("@q"), _FIELDS["value"][1]
+_VALUE, _VALUE_AT = struct.Struct("@q"), offsets_in_row(OBSERVATIONS)["value"]
 
 
 class AskedStretch:

@@ -19,7 +19,7 @@ from prozess.app.run.outside_sandbox import lacking_faults
 from prozess.app.run_options import RunOptions, engine_name
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, Interrupted
-from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
+from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle, with_decide
 from prozess.harness.history.convert import LargeTables, ensure_proven_history
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.parquet import file_without_rows, of_an_earlier_version, parquet_schema, table_path
@@ -216,12 +216,7 @@ def plan(
     `decide`: the guarantees that decide the verdict; empty means all that can be judged. BadInput for a trial that is
     not valid.
     """
-    made = _planned(trial, seed, overrides, isolation)
-    if not decide:
-        return made
-    named = parse_decide(decide)
-    refuse_idle(made, named)
-    return made.model_copy(update={"decide": named})
+    return with_decide(_planned(trial, seed, overrides, isolation), decide)
 
 
 def _planned(trial: TrialSource, seed: int, overrides: Mapping[str, Any] | None, isolation: str) -> Plan:

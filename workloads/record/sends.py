@@ -12,7 +12,7 @@ from typing import Protocol, cast
 import numpy as np
 from confluent_kafka import KafkaError, Message
 
-from prozess.harness.columns import row_dtype
+from prozess.harness.columns import offsets_in_row, row_dtype
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, Outcome
 from prozess.workloads.client import NowNs
@@ -26,7 +26,7 @@ from prozess.workloads.settings import offsets_are_reported, retries_allowed
 
 
 assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
-FIELD_AT = {name: row_dtype(SENDS).fields[name][1] for name in row_dtype(SENDS).names or ()}  # type: ignore[index]
+FIELD_AT = offsets_in_row(SENDS)
 OUTCOME_FORM, _COMPLETED, TIME_FORM = struct.Struct("@ii"), struct.Struct("@qq"), struct.Struct("@q")
 """Layouts of columns: outcome, code; completed_ns, log_offset; one column of eight bytes."""
 assert FIELD_AT["code"] == FIELD_AT["outcome"] + 4

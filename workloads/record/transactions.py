@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError
 
-from prozess.harness.columns import row_dtype
+from prozess.harness.columns import offsets_in_row
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, TRANSACTIONS, Outcome
 from prozess.workloads.client import NowNs
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET
 from prozess.workloads.record.sends import FIELD_AT, OUTCOME_FORM, TIME_FORM, DeliveryReport, complete_refused
 
-_FIELDS = row_dtype(TRANSACTIONS).fields
-assert _FIELDS is not None
-_COLUMNS = {c.name: (struct.Struct("@q" if c.kind == "i8" else "@i"), _FIELDS[c.name][1]) for c in TRANSACTIONS.columns}
+_AT = offsets_in_row(TRANSACTIONS)
+_COLUMNS = {c.name: (struct.Struct("@q" if c.kind == "i8" else "@i"), _AT[c.name]) for c in TRANSACTIONS.columns}
 
 
 class TransactionalSends:

@@ -587,6 +587,14 @@ def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
             )
 
 
+def with_decide(plan: Plan, decide: Sequence[str]) -> Plan:
+    """Returns the plan with the guarantees that were chosen to decide, `--decide`, or else those that its trial names. BadInput
+    for an unknown one, or one that no cell is judged by."""
+    named = parse_decide(decide or plan.decide)
+    refuse_idle(plan, named)
+    return plan.model_copy(update={"decide": named})
+
+
 def why_not_judged(plan: Plan, anomaly: str, *, ended: bool = False) -> str | None:
     """Returns why a guarantee cannot be judged where this history comes from; None = it can. `ended`: in a cell whose topic
     was deleted before the audit."""

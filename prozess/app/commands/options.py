@@ -300,15 +300,13 @@ def chosen(backend: str | None, variant: str | None, settings: list[str] | None)
 
 
 def decided_by(plan: "Plan", decide: list[str] | None) -> "Plan":
-    """Returns the plan with the guarantees that `--decide` names. BadInput for an unknown one, or one that no cell is
-    judged by."""
-    if not decide:
+    """Returns the plan with the guarantees that `--decide` names, or else its trial. BadInput for an unknown one, or one that
+    no cell is judged by."""
+    if not decide and not plan.decide:
         return plan
-    from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
+    from prozess.harness.guarantees.verdict.judge import with_decide
 
-    named = parse_decide(decide)
-    refuse_idle(plan, named)
-    return plan.model_copy(update={"decide": named})
+    return with_decide(plan, decide or ())
 
 
 def spark_settings(texts: list[str]) -> dict[str, str]:

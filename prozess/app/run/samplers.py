@@ -105,20 +105,24 @@ class Sampler(Beside):
                 continue
             self._last[node, partition] = seen
             self._recorder.write(
-                "metadata",
-                time_ns=now_ns,
-                isr=broker_mask(seen.isr),
-                elr=0,
-                last_known_elr=0,
-                replicas=broker_mask(seen.replicas),
-                kind=int(MetadataKind.PARTITION),
-                source=int(MetadataSource.SAMPLE),
-                partition=partition,
-                node=node,
-                leader=seen.leader,
-                leader_epoch=seen.leader_epoch,
-                recovering=NONE,
+                "metadata", time_ns=now_ns, source=int(MetadataSource.SAMPLE), **_stated(node, partition, seen)
             )
+
+
+def _stated(node: int, partition: int, seen: PartitionView | DescribedPartition) -> dict[str, int]:
+    """Returns what a broker states of a partition, as columns of `metadata`."""
+    return {
+        "isr": broker_mask(seen.isr),
+        "elr": 0,
+        "last_known_elr": 0,
+        "replicas": broker_mask(seen.replicas),
+        "kind": int(MetadataKind.PARTITION),
+        "partition": partition,
+        "node": node,
+        "leader": seen.leader,
+        "leader_epoch": seen.leader_epoch,
+        "recovering": NONE,
+    }
 
 
 DESCRIBED_SAMPLE_S = 0.3
@@ -168,21 +172,12 @@ class MetadataSamples(Beside):
                     self._write(now_ns, broker, partition, seen)
 
     def _write(self, now_ns: int, broker: int, partition: int, seen: DescribedPartition) -> None:
-        self._recorder.write(
-            "metadata",
-            time_ns=now_ns,
-            isr=broker_mask(seen.isr),
-            elr=broker_mask(seen.eligible.elr),
-            last_known_elr=broker_mask(seen.eligible.last_known_elr),
-            replicas=broker_mask(seen.replicas),
-            kind=int(MetadataKind.PARTITION),
-            source=int(MetadataSource.DESCRIBED),
-            partition=partition,
-            node=broker,
-            leader=seen.leader,
-            leader_epoch=seen.leader_epoch,
-            recovering=NONE,
-        )
+        eligible = {
+            "elr": broker_mask(seen.eligible.elr),
+            "last_known_elr": broker_mask(seen.eligible.last_known_elr),
+        }
+        stated = _stated(broker, partition, seen) | eligible
+        self._recorder.write("metadata", time_ns=now_ns, source=int(MetadataSource.DESCRIBED), **stated)
 
     def _sample_quorum(self) -> None:
         while not self.stopping.wait(QUORUM_S):
