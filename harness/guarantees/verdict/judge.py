@@ -588,8 +588,8 @@ def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
 
 
 def with_decide(plan: Plan, decide: Sequence[str]) -> Plan:
-    """Returns the plan with the guarantees that were chosen to decide, `--decide`, or else those that its trial names. BadInput
-    for an unknown one, or one that no cell is judged by."""
+    """Returns the plan with the guarantees that were chosen to decide, `--decide`, or else those that its trial names.
+    BadInput for an unknown one, or one that no cell is judged by."""
     named = parse_decide(decide or plan.decide)
     refuse_idle(plan, named)
     return plan.model_copy(update={"decide": named})
