@@ -211,7 +211,7 @@ class CellTable:
         """Returns the values of the axes that the workload's strength asks for in such a cluster, and the combinations that
         they make."""
         workload = self._workload
-        nowhere = KINDS[workload.kind].why_not_here(variant)
+        nowhere = why_not_here(workload, variant)
 
         def why_not(row: Mapping[str, str]) -> str | None:
             combination = self._combination_of(row, variant)
@@ -242,6 +242,16 @@ class CellTable:
             values = implied(kind, chosen) | chosen
             self._combinations[known] = _combination(kind, {**self._base_axes, **row}, values, self._made, variant)
         return self._combinations[known]
+
+
+def why_not_here(workload: WorkloadSpec, variant: Variant) -> str | None:
+    """Returns why such a cluster cannot have any cell of the workload; None if it can."""
+    if (
+        text_of(workload.base.get("topic.properties.remote.storage.enable", False)) == "true"
+        and not variant.tiered_storage
+    ):
+        return "the brokers have no remote store for topics with remote.storage.enable=true (variant.tiered_storage)"
+    return KINDS[workload.kind].why_not_here(variant)
 
 
 def exclusions_of(chosen: ChosenRows, workload: WorkloadSpec) -> tuple[Exclusion, ...]:

@@ -15,7 +15,7 @@ from prozess.campaigns.engine import read_begun
 from prozess.harness import inputs
 from prozess.harness.config.configuration import Text, Variant, version_numbers
 from prozess.harness.errors import BadInput, UnsupportedFault
-from prozess.harness.plan.axes import CellTable, expand
+from prozess.harness.plan.axes import CellTable, expand, why_not_here
 from prozess.harness.plan.checks import why_nobody
 from prozess.harness.plan.covering import ChosenRows, choose
 from prozess.harness.plan.plan import Plan
@@ -23,7 +23,6 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step, parse_target, selects
 from prozess.harness.plan.trial import ControlSpec, Exclude, Share, Trial, WorkloadSpec
 from prozess.harness.plan.trial_files import known_matrices, lay_over, parse_trial
-from prozess.harness.plan.workloads.registry import KINDS
 from prozess.harness.suggestions import did_you_mean
 from prozess.harness.values import Frozen
 
@@ -130,17 +129,19 @@ class Matrix:
             raise BadInput(f"{self.source}: {where} = {problem['input']!r}: {problem['msg']}.") from error
 
     def trial(self, row: Mapping[str, str], *, name: str | None = None) -> Trial:
-        """Returns the trial of one choice, with all cells: without the workloads that its brokers know nothing of, if it has
+        """Returns the trial of one choice, with all cells: without the workloads that its cluster cannot have, if it has
         others. BadInput as for a trial's file."""
+        trial = self.whole_trial(row, name=name)
+        here = tuple(workload for workload in trial.workloads if why_not_here(workload, trial.variant) is None)
+        return trial.model_copy(update={"workloads": here or trial.workloads})
+
+    def whole_trial(self, row: Mapping[str, str], *, name: str | None = None) -> Trial:
+        """Returns the trial of one choice with every workload of the file, those that its cluster cannot have among them."""
         schedule = self.spec.schedule(row[SCHEDULE])
         document = copy.deepcopy(self.document)
         for key, value in self.spec.settings_of(row).items():
             lay_over(document, key, value)
         document["name"] = name or self.name
-        variant, workloads = self.variant(row), document.get("workloads", [])
-        here = [w for w in workloads if w.get("kind") not in KINDS or KINDS[w["kind"]].why_not_here(variant) is None]
-        if here:
-            document["workloads"] = here
         document["title"] = f"{self.title}: {schedule.title}"
         if schedule.settle_s is not None:
             document["settle_s"] = schedule.settle_s
@@ -318,6 +319,17 @@ class MatrixLayout:
                 self._counts[key] = tuple(self._count(trial, workload) for workload in trial.workloads)
             self._counts_of[chosen] = self._counts[key]
         return self._counts_of[chosen]
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Returns the workload's kind and the reason, for each choice and each workload that its cluster cannot have."""
+        workloads = self.matrix.whole_trial(self.rows[0]).workloads
+        variants = map(self.matrix.variant, self.rows)
+        return [(w.kind, why) for here in variants for w in workloads if (why := why_not_here(w, here)) is not None]
+
+    @cached_property
+    def fullest(self) -> dict[str, str]:
+        """Returns the first choice that has the most workloads."""
+        return max(self.rows, key=lambda row: len(self.counts(row)))
 
     def _count(self, trial: Trial, workload: WorkloadSpec) -> CellCount:
         key = workload.model_dump_json()

@@ -178,8 +178,10 @@ def show_matrix(layout: MatrixLayout) -> None:
 
 
 def _show_cells(out: Console, layout: MatrixLayout) -> None:
-    first = layout.rows[0]
-    out.print(f"\nCells (on the first cluster: {', '.join(list(first.values())[:-1])}):")
+    first = layout.fullest
+    out.print(
+        f"\nCells (on the first cluster that can have all workloads, or most: {', '.join(list(first.values())[:-1])}):"
+    )
     table = Table(box=None, pad_edge=False)
     columns = ("workload", "raw product", "valid", "strength", "run", "pairs or triples covered", "per trial", "parts")
     for column in columns:
@@ -208,6 +210,10 @@ def _show_cells(out: Console, layout: MatrixLayout) -> None:
     for count in counts:
         what = "combinations" if count.valid is not None else _MANY[count.choice.size]
         _show_reasons(out, f"Excluded {what} of {count.kind} cells", count.choice.reasons())
+    left_out = (f"{kind}: {why}" for kind, why in layout.left_out())
+    _show_reasons(
+        out, f"Workloads that a choice of cluster and schedule cannot have, of {len(layout.rows):,} choices", left_out
+    )
 
 
 _MANY = {1: "values", 2: "pairs", 3: "triples", 4: "quadruples"}
@@ -364,11 +370,14 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
             **{"workload": c.kind, "raw": c.choice.raw, "valid": c.valid, "run": c.chosen},
             **{"per_trial": c.of_trial, "parts": c.parts},
         }
-        for c in layout.counts(layout.rows[0])
+        for c in layout.counts(layout.fullest)
     ]
     document = {
         "name": layout.matrix.name,
         "cells": counts,
+        "left_out": [
+            {"workload": kind, "reason": why, "choices": n} for (kind, why), n in Counter(layout.left_out()).items()
+        ],
         "choices": {
             "raw": choice.raw,
             "valid": None if choice.valid is None else len(choice.valid),

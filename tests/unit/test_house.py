@@ -32,13 +32,13 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 15_960,
+    "checkers": 15_975,
     "clusters": 22_010,
-    "harness": 40_815,
+    "harness": 40_825,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_300,
-    "prozess/campaigns": 7_300,
+    "prozess/campaigns": 7_310,
     "prozess/exchange": 8_035,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,

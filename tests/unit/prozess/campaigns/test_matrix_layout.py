@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from collections import Counter
 from functools import cache
 from itertools import product
 
@@ -9,7 +10,7 @@ import pytest
 
 from prozess.campaigns.campaign_plan import CampaignDirectory
 from prozess.campaigns.matrix_layout import MatrixLayout, load_matrix, parse_matrix, read_matrix_file
-from prozess.campaigns.matrix_runner import begin_matrix
+from prozess.campaigns.matrix_runner import begin_matrix, show_matrix
 from prozess.command import run
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan.covering import covered
@@ -17,6 +18,8 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_matrices, load_trial
 from tests.support.campaigns import Ending, own_process
 
+OF_ONE = ("workload", "topics", "axes")
+"""What a file says of its only workload."""
 STEPS = [{"name": "a kill", "do": {"kind": "fault", "fault": "kill", "targets": ["leader(0)"]}}]
 
 
@@ -67,6 +70,30 @@ def test_a_cover_of_the_trials_has_every_valid_pair_and_what_is_impossible_is_to
     assert choice.covered == choice.possible
     assert choice.impossible == [{"variant.metadata_mode": "zookeeper", "variant.kafka_version": "4.4.0"}]
     assert "KIP-833" in choice.why_impossible(choice.impossible[0])
+
+
+def test_a_workload_that_a_cluster_cannot_have_is_left_out_there_and_named_with_the_reason(capsys):
+    tiered = {"topic.properties.remote.storage.enable": True, "topic.replication_factor": 3}
+    workloads = [
+        {"kind": "log", "topics": {"placement": [[1, 2, 3]]}, "axes": {"producer.acks": ["1", "all"]}},
+        {"kind": "log", "base": tiered, "axes": {"producer.acks": ["1", "all"]}},
+        {"kind": "share", "base": {"topic.replication_factor": 3, "producer.acks": "all"}},
+    ]
+    axes = {"variant.tiered_storage": [False, True], "variant.kafka_version": ["3.9.2", "4.4.0"]}
+    whole = document(matrix={"axes": axes}) | {"workloads": workloads}
+    made = MatrixLayout(parse_matrix({k: v for k, v in whole.items() if k not in OF_ONE}, source="small.toml"))
+    with_store, with_share = ({"variant.tiered_storage": "true"}, {"variant.kafka_version": "4.4.0"})
+    for row in made.rows:
+        plan = made.plan(next(trial for trial in made.trials if trial.row == row))
+        traits = [(cell.workload, "tiered" in cell.traits) for cell in plan.cells]
+        assert (("log", True) in traits) == (with_store.items() <= row.items())
+        assert (("share", False) in traits) == (with_share.items() <= row.items())
+    assert Counter(kind for kind, _ in made.left_out()) == {"log": 4, "share": 4}
+    assert made.fullest == {"variant.tiered_storage": "true", "variant.kafka_version": "4.4.0", "schedule": "calm"}
+    show_matrix(made)
+    printed = capsys.readouterr().out
+    assert "cannot have, of 8 choices (8):" in printed
+    assert "4  log: the brokers have no remote store" in printed
 
 
 def test_cells_beyond_the_limit_are_dealt_to_further_trials_each_once():
