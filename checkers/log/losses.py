@@ -9,7 +9,7 @@ from prozess.harness.columns import of_clients
 from prozess.harness.interfaces.checking import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import NONE, Isolation, Outcome
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
 
 # These kernels do not ask whether a finding was permitted. They are O(n) where observers agree with the log. Only what
 # does not agree is sorted.
@@ -32,8 +32,8 @@ def lost(history: PartitionHistory) -> KernelResult:
     https://kafka.apache.org/documentation/#producerconfigs_acks. Counts records. Not judged: sends that were completed
     after the sentinel was sent and may stand behind it; what retention or compaction may have removed; a record whose
     index holds an unreadable one (that is `corrupt`). Records without offset that one of these may be make the result
-    incomplete. `case`: LOST_ABSENT, LOST_REPLACED, LOST_OR_BEFORE. O(n), and O(k log k) for the k records that the log
-    does not confirm.
+    incomplete, unless consumers show that it is nowhere (`_overtaken`). `case`: LOST_ABSENT, LOST_REPLACED,
+    LOST_OR_BEFORE. O(n), and O(k log k) for the k records that the log does not confirm.
 
     Example: a, b and c were acknowledged at 0, 1 and 2, and the log is [a x]. At offset 1 stands x, and no other offset has
     b: b is lost, LOST_REPLACED. Nothing stands at 2: c is lost, LOST_ABSENT. d was not acknowledged, but a consumer
@@ -47,7 +47,7 @@ def lost(history: PartitionHistory) -> KernelResult:
         judged = int(np.count_nonzero(index.acknowledged))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
     by_transaction = _proven_by_transaction(index)
-    acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction)
+    acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction, history)
     seen_row, seen_send, proven_judged, resolved = _lost_proven(index, doubtful, by_transaction)
     # Two kinds of witnesses: by a row of `sends` (acknowledged), and by a row of `reads` (received). -1: there is no such
     # row.
@@ -80,7 +80,7 @@ def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelR
     once more after the last send was over."""
     sends, never = index.sends, _NeverGiven.of(history)
     rows, reached = never.rows, never.reached
-    lost_rows = rows[~index.consumed.beyond(sends["log_offset"][rows])]
+    lost_rows = rows[never.passed]
     if not len(lost_rows):
         everything = read_in_the_end(index, history.client_clock)
         return KernelResult(no_witnesses(), 0, reached, None if everything else index.incomplete())
@@ -93,7 +93,8 @@ def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelR
         sequence=sends["sequence"][shown],
         offset=sends["log_offset"][shown],
     )
-    in_doubt = index.consumed.not_within(witnesses["log_offset"]) & (witnesses["case"] == LOST_ABSENT)
+    offset = witnesses["log_offset"]
+    in_doubt = (offset != NONE) & index.consumed.not_within(offset) & (witnesses["case"] == LOST_ABSENT)
     witnesses["case"][in_doubt] = LOST_OR_BEFORE
     return KernelResult(witnesses, len(lost_rows), reached)
 
@@ -110,8 +111,8 @@ def unseen(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     if index.audited:
         return KernelResult(no_witnesses(), count=0, judged=0)
-    sends, rows = index.sends, _NeverGiven.of(history).rows
-    rows = rows[index.consumed.beyond(sends["log_offset"][rows])]
+    sends, never = index.sends, _NeverGiven.of(history)
+    rows = never.rows[~never.passed]
     judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK.value))
     if not len(rows):
         return KernelResult(no_witnesses(), 0, judged)
@@ -140,6 +141,44 @@ class _NeverGiven(Indexed):
         key, offset = sends["key"][rows], sends["log_offset"][rows]
         self.rows = rows[~index.may_be_cleaned(record_key=key, offset=offset, tombstone=tombstone)]
         """The rows of `sends` that are ok (or proven by their transaction) and that no consumer received."""
+        beyond = index.consumed.beyond(sends["log_offset"][self.rows])
+        self.passed = ~beyond | _overtaken(index, self.rows, history)
+        """bool[rows]: did a consumer come by this record, if it was in the log?"""
+
+
+def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistory) -> np.ndarray:
+    """Returns bool[rows]: was the record acknowledged without an offset, and is it nowhere in the log? That is proven if a
+    record that was sent after the acknowledgement stands where consumers received every offset from 0 on, all of one
+    leader's epoch, and this one is not among them. All clients must use one clock. acks=0 acknowledges nothing.
+
+    One epoch, since a consumer may have received what a new leader then wrote over: this one may stand there. A leader that
+    wrote both would have it at an offset of its own, and a later leader's log does not have what an earlier one had there.
+
+    Example: a and b were acknowledged at 3.1 s, and nobody knows where. Consumers received c d e at 0, 1 and 2, and e was
+    sent at 3.2 s: a and b would have to stand before it. (A broker took c as the first batch, KAFKA-15591.)
+    """
+    sends, reads = index.sends, index.reads
+    unknown = (sends["log_offset"][rows] == NONE) & (sends["outcome"][rows] == Outcome.OK.value)
+    unknown &= of_clients(history.client_acks, sends["client"][rows], unknown=0) != 0
+    clocks = of_clients(history.client_clock, index.senders, unknown=NONE)
+    if not unknown.any() or (clocks == NONE).any() or (clocks != clocks[0]).any():
+        return np.zeros(len(rows), dtype=bool)
+    consumer = index.consumer_rows
+    consumer = consumer[reads["sender"][consumer] != SENTINEL_CLIENT]
+    offset, epoch = reads["log_offset"][consumer], reads["leader_epoch"][consumer]
+    offsets = np.unique(offset)
+    # Example: 0 1 2 5 6 at epochs 4 4 5 5 5: offsets 0 and 1 have none missing before them and one epoch.
+    whole = int(np.count_nonzero(offsets == np.arange(len(offsets))))
+    other = (epoch != epoch[offset == 0].max(initial=NONE)) | (epoch == NONE)
+    whole = min(whole, int(offset[other].min(initial=whole)))
+    received = consumer[offset < whole]
+    if not len(received) or (index.read_key[received] == UNREADABLE).any():
+        return np.zeros(len(rows), dtype=bool)
+    known = index.send_of_read[received]
+    last_ns = int(sends["invoked_ns"][known[known >= 0]].max(initial=MISSING))
+    completed_ns = sends["completed_ns"][rows]
+    among = Lookup(distinct(index.keys_of_reads(received))).find(index.send_key[rows]) >= 0
+    return np.asarray(unknown & ~among & (completed_ns != MISSING) & (completed_ns < last_ns))
 
 
 def _pick(first: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -171,7 +210,9 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     return proven
 
 
-def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tuple[np.ndarray, int, np.ndarray]:
+def _lost_acknowledged(
+    index: PartitionIndex, by_transaction: np.ndarray, history: PartitionHistory
+) -> tuple[np.ndarray, int, np.ndarray]:
     """Returns the rows of `sends` that are ok (or proven by their transaction) and not in L(p); how many were judged;
     and the rows that cannot be judged, because nobody knows their offset."""
     sends = index.sends
@@ -196,6 +237,7 @@ def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tup
     if index.unreadable_positions:
         position = index.send_position[rows]
         maybe |= (offset == NONE) | ((position >= 0) & (index.log.key[position] == UNREADABLE))
+    maybe &= ~_overtaken(index, rows, history)
     doubtful = rows[maybe & ~excused & (offset == NONE)]
     # What may have been cleaned at a known offset is not judged; at an unknown one somebody may still know where it stood.
     excused |= maybe

@@ -68,12 +68,54 @@ left anti join first_copy f
     on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client and f.sequence = s.sequence
 where s.outcome = {OK} or (s.outcome = {INFO} and s.transaction != {NONE})
 
+--- view overtaken
+-- Acknowledged without an offset, before a record was sent that stands where consumers received every offset from 0 on, of one
+-- leader's epoch.
+with received as (select * from given where not by_audit),
+offsets as (
+    select partition, log_offset, row_number() over (partition by partition order by log_offset) - 1 as number
+    from (select distinct partition, log_offset from received)
+),
+begins as (select partition, max(leader_epoch) as epoch from received where log_offset = 0 group by partition),
+others as (
+    select r.partition, min(r.log_offset) as first
+    from received r
+    join begins b on b.partition = r.partition and (r.leader_epoch != b.epoch or r.leader_epoch = {NONE})
+    group by r.partition
+),
+whole as (
+    select f.partition, least(count_if(f.log_offset = f.number), any_value(o.first)) as until
+    from offsets f
+    left join others o on o.partition = f.partition
+    group by f.partition
+),
+last as (
+    select g.partition, max(s.invoked_ns) as sent_ns
+    from received g
+    join whole w on w.partition = g.partition and g.log_offset < w.until
+    left join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
+    group by g.partition
+    having not max(g.unreadable)
+),
+clocks as (select partition, min(clock) as first_clock, max(clock) as last_clock from sent group by partition)
+select s.partition, s.client, s.sequence
+from sent s
+join clocks k on k.partition = s.partition and k.first_clock = k.last_clock and k.first_clock != {NONE}
+join last on last.partition = s.partition and s.completed_ns < last.sent_ns
+join whole w on w.partition = s.partition
+left join received g
+    on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence and g.log_offset < w.until
+where g.client is null and s.log_offset = {NONE} and s.outcome = {OK} and s.acks != 0 and s.completed_ns != {MISSING}
+
 --- view missing_send
 -- Acknowledged (or proven by their transaction) and not in L.
 select s.*,
-       {cleaned(s; s.size = {NONE})}
-       or (c.partition is not null and (s.log_offset = {NONE} or coalesce(l.unreadable, false))) as maybe
+       v.client is null and (
+           {cleaned(s; s.size = {NONE})}
+           or (c.partition is not null and (s.log_offset = {NONE} or coalesce(l.unreadable, false)))
+       ) as maybe
 from absent_send s
+left join overtaken v on v.partition = s.partition and v.client = s.client and v.sequence = s.sequence
 join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
 left anti join passed_over o on o.partition = s.partition
 left join sentinel e on e.partition = s.partition

@@ -43,10 +43,13 @@ select distinct partition, client, sequence from within_reach
 --- view ungiven
 -- Acknowledged (or proven by their transaction), and received by no consumer. `passed`: one read beyond.
 select s.partition, s.client, s.sequence,
-       s.log_offset != {NONE}
-       and case when p.readers_begin = 'anywhere' then b.client is not null
-                else coalesce(s.log_offset <= r.furthest, false) end as passed
+       o.client is not null or (
+           s.log_offset != {NONE}
+           and case when p.readers_begin = 'anywhere' then b.client is not null
+                    else coalesce(s.log_offset <= r.furthest, false) end
+       ) as passed
 from sent s
+left join overtaken o on o.partition = s.partition and o.client = s.client and o.sequence = s.sequence
 join fact_partitions p on p.partition = s.partition
 left join reach r on r.partition = s.partition
 left join within_span b on b.partition = s.partition and b.client = s.client and b.sequence = s.sequence

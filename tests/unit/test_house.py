@@ -32,7 +32,7 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 15_975,
+    "checkers": 15_980,
     "clusters": 22_010,
     "harness": 40_825,
     "nemesis": 5_060,
@@ -43,7 +43,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_540,
+    "spark_checkers": 6_585,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -1,10 +1,12 @@
 """What the kernels of the log report: for each anomaly a bad history and a near-miss good one, then the corner rules."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from prozess.checkers.log.duplicates import duplicate
-from prozess.checkers.log.losses import LOST_ABSENT, LOST_REPLACED, lost
+from prozess.checkers.log.losses import LOST_ABSENT, LOST_REPLACED, lost, unseen
 from prozess.checkers.log.order import REORDERED_OR_COPY, offset_conflict, reordered
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX
 from prozess.harness.schema import MISSING, NONE
@@ -82,6 +84,48 @@ def test_an_unrecorded_record_of_a_crashed_producer_that_was_read_and_is_gone_is
 
 def test_a_phantom_is_never_lost():
     assert lost(history([], [], [(READER, 0, 99, 5)])).count == 0
+
+
+OVERTAKEN = [(PRODUCER, 0, OK, NONE, {"completed_ns": 25}), (PRODUCER, 1, OK, 0), (PRODUCER, 2, OK, 1)]
+"""0 was acknowledged at 25 ns, and nobody knows where; 1 was sent at 20 ns, and 2 at 30 ns."""
+EPOCH = {"leader_epoch": 4}
+FROM_0 = [(READER, 0, PRODUCER, 1, EPOCH), (READER, 1, PRODUCER, 2, EPOCH)]
+
+
+def test_a_record_without_an_offset_is_lost_where_consumers_received_all_that_stands_before_a_later_one():
+    """Seen: a topic made again, KAFKA-15591, and DeleteRecords: two records were unknown, and stood nowhere."""
+    result = lost(history(OVERTAKEN, [(1, PRODUCER, 2)], FROM_0, log_start=1))
+    assert (result.count, result.incomplete) == (1, None)
+    assert (result.witnesses["sequence"].tolist(), result.witnesses["case"].tolist()) == ([0], [LOST_ABSENT])
+    unaudited = replace(history(OVERTAKEN, [], FROM_0, sentinel=None), audited=False)
+    assert (lost(unaudited).count, unseen(unaudited).count) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("sends", "reads"),
+    [
+        (OVERTAKEN, FROM_0[1:]),
+        (OVERTAKEN, [FROM_0[0], (READER, 2, PRODUCER, 2, EPOCH)]),
+        (OVERTAKEN, [(READER, 0, PRODUCER, 1, CORRUPT | EPOCH), FROM_0[1]]),
+        (OVERTAKEN[:2], FROM_0[:1]),
+        ([(PRODUCER, 0, OK, NONE, {"completed_ns": 31}), *OVERTAKEN[1:]], FROM_0),
+        (OVERTAKEN, [FROM_0[0], (READER, 1, PRODUCER, 2, {"leader_epoch": 5})]),
+        ([(PRODUCER_ACKS_0, *OVERTAKEN[0][1:]), *OVERTAKEN[1:]], FROM_0),
+    ],
+    ids=[
+        "not from 0 on",
+        "with a gap",
+        "with an unreadable one",
+        "none was sent later",
+        "nor after the acknowledgement",
+        "what stood there may be another leader's",
+        "and acks=0 acknowledges nothing",
+    ],
+)
+def test_without_that_proof_a_record_without_an_offset_may_be_what_was_deleted(sends, reads):
+    result = lost(history(sends, [(1, PRODUCER, 2)] if len(sends) > 2 else [], reads, log_start=1))
+    assert result.count == 0
+    assert result.incomplete
 
 
 def test_a_failed_send_is_never_lost():
