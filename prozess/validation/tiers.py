@@ -13,6 +13,7 @@ _OF_PLUGINS = ("rsm.config.", "rlmm.config.")
 """What the names of settings of the two plugins begin with, unless somebody has chosen another beginning."""
 ENABLED, SYSTEM = "remote.storage.enable", "remote.log.storage.system.enable"
 _DISABLED = "remote.log.copy.disable"
+_UNCLEAN = "unclean.leader.election.enable"
 
 
 def of_plugin(name: str) -> bool:
@@ -71,6 +72,13 @@ def set_tiers(found: Translated, topic: Settings, broker: Settings) -> None:
             "lost, since segments that local retention has let go are nowhere else, and a consumer that comes to a lost one "
             "waits without an exception"
         )
+        unclean = topic.get(_UNCLEAN) or broker.get(_UNCLEAN)
+        if unclean is not None and is_true(unclean.value):
+            found.notes.append(
+                f"{_UNCLEAN}=true with {ENABLED}=true: after an unclean election consumers that are served from the "
+                "remote store get what the election cut away, and not what was acknowledged since; run the trial "
+                "tiered-unclean"
+            )
         size: Setting | None = topic.get("segment.bytes") or broker.get("log.segment.bytes")
         if size is None or (number(size.value) or 0) > 2**20:
             found.notes.append(

@@ -26,7 +26,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
 from prozess.harness.guarantees.logic import UNKNOWN, Truth, as_truth, constant, doubt_unless
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.codes import number_of, partition_for
-from prozess.harness.schema import MISSING, NONE, MetadataKind, ObservationKind, Outcome, Tristate
+from prozess.harness.schema import MISSING, NONE, REMOTE_STORE, MetadataKind, ObservationKind, Outcome, Tristate
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 """Bits of a batch's attributes. A control batch of a transaction is a marker: it ends what its producer id has open."""
@@ -140,28 +140,44 @@ class AppendedBatches:
 
 
 def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, AppendedBatches]:
-    """Returns, for each partition, the batches of the replica whose log reached furthest at the end. `replicas`: columns of
-    the table."""
+    """Returns, for each partition, the batches of the replica whose log reached furthest at the end, and before them those
+    of the remote store, if these ascend: two segments with one offset are of several lineages, and nothing says which is
+    this log's. `replicas`: columns of the table."""
     rows = np.flatnonzero(replicas["step"] == NONE)
     order = np.lexsort((replicas["base_offset"][rows], replicas["node"][rows], replicas["partition"][rows]))
     rows = rows[order]
-    partition, node, last = (replicas[name][rows] for name in ("partition", "node", "last_offset"))
+    partition, node, first, last = (
+        replicas[name][rows] for name in ("partition", "node", "base_offset", "last_offset")
+    )
     assert len(partition) == len(node) == len(last), "columns of one length"
     starts = np.flatnonzero(np.r_[True, (partition[1:] != partition[:-1]) | (node[1:] != node[:-1])][: len(rows)])
     ends = np.append(starts[1:], len(rows))
     furthest: dict[int, tuple[int, int, int]] = {}
+    stored: dict[int, tuple[int, int]] = {}
     for start, end in zip(starts.tolist(), ends.tolist(), strict=False):  # as many as there are copies
+        if node[start] == REMOTE_STORE:
+            stored[int(partition[start])] = (start, end)
+            continue
         # Compared as a tuple: by its last offset first. The rows decide between copies that reached equally far.
         copy = (int(last[end - 1]), start, end)
         furthest[int(partition[start])] = max(copy, furthest.get(int(partition[start]), copy))
+
+    def chosen(number: int, start: int, end: int) -> np.ndarray:
+        # Example: the store has 0-9 10-19 20-29, and the broker 20-24 25-33. Chosen: 0-9 10-19 20-24 25-33.
+        begin, stop = stored.get(number, (start, start))
+        stop = begin + int(np.searchsorted(last[begin:stop], first[start]))
+        remote = np.arange(begin, stop)
+        one_lineage = bool((first[remote][1:] > last[remote][:-1]).all())
+        return rows[np.r_[remote if one_lineage else remote[:0], np.arange(start, end)]]
+
     names = ("base_offset", "last_offset", "producer_id", "producer_epoch", "attributes")
     return {
         number: AppendedBatches(
-            **{name: replicas[name][rows[start:end]] for name in names},
-            first_sequence=replicas["base_sequence"][rows[start:end]],
-            timestamp_ms=replicas["base_timestamp_ms"][rows[start:end]],
+            **{name: replicas[name][of_log] for name in names},
+            first_sequence=replicas["base_sequence"][of_log],
+            timestamp_ms=replicas["base_timestamp_ms"][of_log],
         )
-        for number, (_, start, end) in furthest.items()
+        for number, of_log in ((number, chosen(number, start, end)) for number, (_, start, end) in furthest.items())
     }
 
 

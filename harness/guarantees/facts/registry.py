@@ -460,6 +460,7 @@ FACTS: Mapping[str, Fact] = {
         "a fault of any kind was active between then and the time when the object had to be gone",
         could=lambda h: possibly(h.faulted),
     ),
+    "tiered storage": Fact("the topic has remote.storage.enable=true (KIP-405)", lambda c: yes_if(c.tiered)),
     "remote store harmed": Fact(
         "the offset was copied to the remote store, and in between a fault kept brokers from the store, or from an object of "
         "this partition in it",

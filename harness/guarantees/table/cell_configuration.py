@@ -44,6 +44,8 @@ class CellConfiguration:
     """unclean.leader.election.enable of the topic."""
     retention_limited: bool = False
     """The topic has a retention.ms or a retention.bytes."""
+    tiered: bool = False
+    """The topic has tiered storage (KIP-405)."""
     commits_first: bool = False
     """The group commits what its members may not have processed yet."""
     commits_by_name: bool = False
@@ -100,6 +102,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         delivery=cell.delivery,
         unclean_enabled=cell.topic.unclean_leader_election_enable,
         retention_limited=any(cell.topic.properties.get(name, "-1") != "-1" for name in _RETENTION),
+        tiered=cell.topic.is_tiered,
         commits_first=group is not None and commits_first(group),
         commits_by_name=group is not None and commits_by_name(group, parse_version(kafka_version)),
         ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),

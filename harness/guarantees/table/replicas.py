@@ -311,6 +311,16 @@ _EXPIRED_EARLY = Guarantee(
             reason="a broker whose wall clock was moved may have taken records for older than they were",
             source="UnifiedLog.deleteRetentionMsBreachedSegments: by the broker's wall clock",
         ),
+        Rule(
+            id="expired-early/store-forgotten",
+            when=("tiered storage", "wiped"),
+            label="a remote store that nobody knows any more",
+            reason="which segments are in the remote store stands in the topic __remote_log_metadata alone: where its "
+            "replicas lost what was not on their disks yet, nobody knows of segments that brokers have already deleted",
+            change="a replica that keeps its power, or log.flush.interval.messages=1 for that topic, too",
+            source="KIP-405: RemoteLogMetadataManager, by a topic with 3 replicas; seen with 3.9.2 and 4.4.0: 420 to 878 "
+            "records of 24 topics, whose objects are all in the store",
+        ),
     ),
 )
 

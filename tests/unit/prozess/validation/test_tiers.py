@@ -100,6 +100,13 @@ def test_the_trials_brokers_have_a_remote_store():
     assert not any("fill no segment" in note for note in small.parts.notes)
 
 
+@pytest.mark.parametrize(("unclean", "warned"), [("true", True), ("false", False), (None, False)])
+def test_an_unclean_election_with_a_remote_store_is_warned_of(unclean, warned):
+    settings = TIERED | ({} if unclean is None else {"unclean.leader.election.enable": unclean})
+    notes = predicted({"acks": "all"}, topic=settings, broker=BROKER).parts.notes
+    assert any("run the trial tiered-unclean" in note for note in notes) == warned
+
+
 def test_settings_of_the_plugins_are_none_of_kafkas():
     assert of_plugin("rsm.config.s3.bucket.name")
     assert of_plugin("rlmm.config.remote.log.metadata.common.client.security.protocol")

@@ -21,7 +21,7 @@ from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.cell_configuration import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import CopyCase, make_witnesses
-from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
+from prozess.harness.schema import MISSING, NONE, REMOTE_STORE, Outcome, Tristate
 from tests.support.cells.evidence import MS, ns, state
 from tests.support.cells.partitions import table
 
@@ -240,6 +240,33 @@ def test_a_marker_is_early_only_by_more_than_its_stamp_and_the_clocks_leave_open
     found = evaluate_witnesses("torn", VERSION_1, envelope, make_witnesses(1, witness))
     stamp_ns = batches[1]["base_timestamp_ms"] * MS - WALL_ZERO_MS * MS
     assert (named("torn", found)[0] is not None) == (stamp_ns + MS + error_ms * MS < ns(asked_s))
+
+
+def stored(offset, **more):
+    return batch(offset, node=REMOTE_STORE, attributes=0, **more)
+
+
+BUMPED = [batch(5, epoch=1, attributes=0, base_sequence=0), batch(6, epoch=1, attributes=0, base_sequence=1)]
+
+
+@pytest.mark.parametrize(
+    ("remote", "expected"),
+    [
+        ([stored(3), stored(4)], 1),
+        ([stored(3), stored(4), stored(5)], 1),
+        ([stored(3), stored(4), stored(4, epoch=1)], -1),
+        ([], -1),
+    ],
+    ids=["the store has the first", "and more than the broker", "two lineages", "nobody has it"],
+)
+def test_what_brokers_no_longer_have_themselves_stands_in_the_remote_store(remote, expected):
+    found = batches_by_partition(table("replicas", [*remote, *BUMPED]))[0]
+    assert found.bumped(make_witnesses(1, {"log_offset": 5, "other_offset": 4})).tolist() == [expected]
+    assert (found.base_offset[1:] > found.last_offset[:-1]).all()
+
+
+def test_a_store_without_a_broker_says_nothing_of_the_log():
+    assert batches_by_partition(table("replicas", [stored(3)])) == {}
 
 
 # --- markers and open transactions, against a plain loop ------------------------------------------------------------

@@ -146,6 +146,7 @@ SEEN: Mapping[str, Seen] = {
         columns={"end_s": 4 + DAY_S, "case": int(SnapshotCase.UNKNOWN_THERE)},
     ),
     "retention is limited": Seen(configuration={"retention_limited": True}),
+    "tiered storage": Seen(configuration={"tiered": True}),
     "taken": of_case(GapCase.TAKEN),
     "fault since it was let go": Seen(STABLE, fault(0, "pause", [2], 5, 100), columns={"begin_s": 10, "end_s": 40}),
     "remote store harmed": Seen(
