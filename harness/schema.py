@@ -395,25 +395,39 @@ TRANSACTION_STATES = table(
 )
 GROUP_STATES = table(
     "group_states",
-    "What `__consumer_offsets` states of consumer groups (KIP-848): of each partition the copy that would lead.",
+    "What `__consumer_offsets` states of groups of the consumer protocol (KIP-848) and of the classic protocols: of each "
+    "partition the copy that would lead.",
     ("time_ns", "i8", "ns", "of the record, by the coordinator's clock"),
     ("log_offset", "i8", "offset", "in its partition"),
     ("number", "i4", "partition number", "of `__consumer_offsets`"),
     ("leader_epoch", "i4", "epoch", "of the leader that appended it, which is the coordinator"),
     ("group", "i4", "cell number", "of the cell whose members have the group.id; NONE: of no cell"),
-    ("member", "i4", "id", "members in the order in which the log names them; NONE: of the group"),
+    (
+        "member",
+        "i4",
+        "id",
+        "members in the order in which the log names them; of CLASSIC the leader; NONE: of the group, or nobody leads",
+    ),
     ("kind", "i4", "GroupRecord", ""),
     (
         "epoch",
         "i4",
         "group epoch",
-        "of the group, its target assignment, or the member; -2: a static member is away; NONE: gone",
+        "of the group, its target assignment, or the member; of a classic group its generation; -2: a static member is "
+        "away; NONE: gone",
     ),
     (
         "partition",
         "i4",
         "partition id",
         "NONE: of a member or group, or a partition of a topic that is not there at the end",
+    ),
+    (
+        "name",
+        "i4",
+        "id",
+        "names in the order in which the log has them: of CLASSIC the protocol type, of CLASSIC_PROTOCOL the protocol, of "
+        "CLASSIC_MEMBER the group.instance.id; NONE: none",
     ),
 )
 SHARE_STATES = table(
@@ -877,6 +891,12 @@ class GroupRecord(IntEnum):
     RELEASING = 6
     """The member was asked to give the partition up, and has not yet."""
     MEMBER_GONE = 7
+    CLASSIC = 8
+    """The group of a classic protocol has this generation, and the members that the rows of the same offset say."""
+    CLASSIC_PROTOCOL = 9
+    """This protocol was chosen, such as `range`: all members know it."""
+    CLASSIC_MEMBER = 10
+    CLASSIC_GONE = 11
 
 
 @unique
