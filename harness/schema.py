@@ -375,7 +375,12 @@ CLUSTER_STATES = table(
     ("node", "i4", "node id", "of the broker; NONE: of none"),
     ("fenced", "i4", "0/1", "from here on; NONE: as before"),
     ("shutting_down", "i4", "0/1", "1: it shuts down from here on (KIP-841); of a change 0: as before"),
-    ("feature", "i4", "id", "METADATA_VERSION; others in the order in which the log names them; NONE: of none"),
+    (
+        "feature",
+        "i4",
+        "id",
+        "METADATA_VERSION, ELR_VERSION; others in the order in which the log names them; NONE: of none",
+    ),
     ("lowest", "i4", "level", "that the broker supports; NONE"),
     ("level", "i4", "level", "of the feature; the highest that the broker supports; NONE"),
 )
@@ -538,6 +543,7 @@ __all__ = [
     "CLUSTER_STATES",
     "COMMITS",
     "DELIVERIES",
+    "ELR_VERSION",
     "FAULTS",
     "FORMAT_VERSION",
     "GROUP_STATES",
@@ -594,6 +600,8 @@ __all__ = [
 FORMAT_VERSION = 5
 METADATA_VERSION = 0
 """The number of the feature metadata.version in `cluster_states`."""
+ELR_VERSION = 1
+"""The number of the feature eligible.leader.replicas.version in `cluster_states`."""
 MISSING = -(2**63)
 """Stands for a time that never came."""
 NONE = -1

@@ -316,6 +316,8 @@ class TransitionCase(IntEnum):
     """metadata.version fell below a version from which on there are other records."""
     SETTING_OF_NO_TOPIC = 26
     """A topic was configured that is not there."""
+    FEATURE_BEYOND_METADATA = 27
+    """A feature got a level that needs a newer metadata.version."""
 
 
 @unique

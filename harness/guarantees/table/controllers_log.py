@@ -14,7 +14,8 @@ _ILLEGAL_TRANSITION = Guarantee(
     ),
     nothing="the controllers' log says nothing about leaders",
     nothing_is_unknown=False,
-    source="KIP-101, KIP-133, KIP-497, KIP-516, KIP-584, KIP-631, KIP-704, KIP-778, KIP-841, KIP-858, KIP-966",
+    source="KIP-101, KIP-133, KIP-497, KIP-516, KIP-584, KIP-631, KIP-704, KIP-778, KIP-841, KIP-858, KIP-966, "
+    "KIP-1022",
 )
 _ILLEGAL_TRANSACTION_STATE = Guarantee(
     anomaly="illegal-transaction-state",

@@ -9,13 +9,13 @@ import numpy as np
 from prozess.exchange.synthetic.cells import BEFORE_NS, NODES, Columns, GeneratedCell, log_positions
 from prozess.exchange.synthetic.plants import PLANTS
 from prozess.harness.interfaces.witnesses import make_witnesses
-from prozess.harness.schema import METADATA_VERSION, NONE, ClusterRecord
+from prozess.harness.schema import ELR_VERSION, METADATA_VERSION, NONE, ClusterRecord
 
-_LOWEST, _LEVEL, _LOWERED = 7, 25, 22
-"""What brokers support of metadata.version, what it is, and a level without eligible leader replicas, which came with 23."""
+_LEVEL, _HIGHEST = 22, 25
+"""The levels of metadata.version that brokers support, and it has in turn. 23 brought eligible leader replicas."""
 _X, _Y = 98, 99
 """Brokers of which planted records are: they have no partitions."""
-_FEATURE = METADATA_VERSION + 1
+_FEATURE = ELR_VERSION + 1
 _NO_TOPIC = (NONE, NONE)
 _PLANTED_FROM = 1_000
 """The offset of the first planted record."""
@@ -52,19 +52,22 @@ _Record = list[_Row]
 
 
 def cluster_states(planted: int) -> Columns:
-    """Rows of `cluster_states`: each broker registers as a fenced one, with a directory and the levels of a feature that it
-    supports, and takes part. Then the feature has a level, and a topic is configured. Behind that is what belongs to the
-    cluster among so many plants of `illegal-transition`."""
+    """Rows of `cluster_states`: each broker registers as a fenced one, with a directory and the levels of features that it
+    supports, and takes part. Then a topic is configured, and a feature has a level. Behind that is what belongs to the
+    cluster among so many plants of `illegal-transition`; and in the end features are raised."""
     records: list[tuple[int, _Record]] = []
     for number, node in enumerate(NODES):
         at = 2 * number
-        support = _Row(ClusterRecord.SUPPORTED, node, at, feature=METADATA_VERSION, lowest=_LOWEST, level=_LEVEL)
-        registered = [_registered(node, at), _Row(ClusterRecord.DIRECTORY, node, at, (2, node)), support]
+        registered = [_registered(node, at), _Row(ClusterRecord.DIRECTORY, node, at, (2, node))]
+        for feature, lowest, highest in ((METADATA_VERSION, _LEVEL, _HIGHEST), (ELR_VERSION, 1, 1)):
+            registered.append(_Row(ClusterRecord.SUPPORTED, node, at, feature=feature, lowest=lowest, level=highest))
         records += [(at, registered), (at + 1, [_Row(ClusterRecord.CHANGED, node, at, fenced=0)])]
     at = 2 * len(NODES)
-    records += [(at, [_feature(METADATA_VERSION, _LEVEL)]), (at + 1, [_Row(ClusterRecord.CONFIGURED, id=(3, 1))])]
+    records += [(at, [_Row(ClusterRecord.CONFIGURED, id=(3, 1))]), (at + 1, [_feature(METADATA_VERSION, _LEVEL)])]
     rest, _ = _planted(planted)
-    rows = [(at, row) for at, record in (*records, *rest) for row in record]
+    raised = [[_feature(METADATA_VERSION, _HIGHEST)], [_feature(ELR_VERSION, 1)]]
+    records += [*rest, *enumerate(raised, start=rest[-1][0] + 1 if rest else at + 2)]
+    rows = [(at, row) for at, record in records for row in record]
     offset = np.array([at for at, _ in rows], dtype=np.int64)
     values = [(row.kind, row.node, row.broker_epoch, *row.id, *astuple(row)[4:]) for _, row in rows]
     time_ns = BEFORE_NS + offset
@@ -121,8 +124,9 @@ def _plants(at: int) -> Sequence[tuple[list[_Record], _Record, list[_Record]]]:
         ([[*x, own]], [changed, own, other], [left]),
         ([], [*x, newer], [left]),
         ([], [_feature(_FEATURE, 1)], [[_feature(_FEATURE, 0)]]),
-        ([], [_feature(METADATA_VERSION, _LOWERED)], [[_feature(METADATA_VERSION, _LEVEL)]]),
+        ([[_feature(METADATA_VERSION, _HIGHEST)]], [_feature(METADATA_VERSION, _LEVEL)], []),
         ([], [_Row(ClusterRecord.CONFIGURED)], []),
+        ([], [_feature(ELR_VERSION, 1)], [[_feature(ELR_VERSION, 0)]]),
     )
 
 

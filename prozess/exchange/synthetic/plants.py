@@ -79,7 +79,7 @@ PLANTS: Mapping[str, Plantable] = {
     "unanswered": Plantable("log", every_cell=True),
     "not-linearizable": Plantable("log", every_cell=True),
     "leaderless": Plantable("log"),
-    "illegal-transition": Plantable("log", of_cluster=12),
+    "illegal-transition": Plantable("log", of_cluster=13),
     "stuck": Plantable("log"),
     "unreported": Plantable("log"),
     "snapshot-conflict": Plantable("log", per_partition=45),  # within the first batch: 15 offsets, in each of 3 copies

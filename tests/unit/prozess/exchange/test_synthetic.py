@@ -167,7 +167,11 @@ def cases(run, anomaly):
             },
         ),
         ("leaderless", 4, {ProgressCase.LEADER: 4}),
-        ("illegal-transition", 14, dict.fromkeys(OF_CLUSTER, 1) | {TransitionCase.LEADER_NOT_IN_SYNC: 2}),
+        (
+            "illegal-transition",
+            2 + len(OF_CLUSTER),
+            dict.fromkeys(OF_CLUSTER, 1) | {TransitionCase.LEADER_NOT_IN_SYNC: 2},
+        ),
         ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
         ("stale-controller", 3, {0: 3}),
         ("not-linearizable", 3, {AdminCase.STALE: 3}),
