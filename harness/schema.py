@@ -375,7 +375,12 @@ CLUSTER_STATES = table(
     ("node", "i4", "node id", "of the broker; NONE: of none"),
     ("fenced", "i4", "0/1", "from here on; NONE: as before"),
     ("shutting_down", "i4", "0/1", "1: it shuts down from here on (KIP-841); of a change 0: as before"),
-    ("feature", "i4", "id", "METADATA_VERSION; others in the order in which the log names them; NONE: of none"),
+    (
+        "feature",
+        "i4",
+        "id",
+        "METADATA_VERSION, ELR_VERSION; others in the order in which the log names them; NONE: of none",
+    ),
     ("lowest", "i4", "level", "that the broker supports; NONE"),
     ("level", "i4", "level", "of the feature; the highest that the broker supports; NONE"),
 )
@@ -395,25 +400,39 @@ TRANSACTION_STATES = table(
 )
 GROUP_STATES = table(
     "group_states",
-    "What `__consumer_offsets` states of consumer groups (KIP-848): of each partition the copy that would lead.",
+    "What `__consumer_offsets` states of groups of the consumer protocol (KIP-848) and of the classic protocols: of each "
+    "partition the copy that would lead.",
     ("time_ns", "i8", "ns", "of the record, by the coordinator's clock"),
     ("log_offset", "i8", "offset", "in its partition"),
     ("number", "i4", "partition number", "of `__consumer_offsets`"),
     ("leader_epoch", "i4", "epoch", "of the leader that appended it, which is the coordinator"),
     ("group", "i4", "cell number", "of the cell whose members have the group.id; NONE: of no cell"),
-    ("member", "i4", "id", "members in the order in which the log names them; NONE: of the group"),
+    (
+        "member",
+        "i4",
+        "id",
+        "members in the order in which the log names them; of CLASSIC the leader; NONE: of the group, or nobody leads",
+    ),
     ("kind", "i4", "GroupRecord", ""),
     (
         "epoch",
         "i4",
         "group epoch",
-        "of the group, its target assignment, or the member; -2: a static member is away; NONE: gone",
+        "of the group, its target assignment, or the member; of a classic group its generation; -2: a static member is "
+        "away; NONE: gone",
     ),
     (
         "partition",
         "i4",
         "partition id",
         "NONE: of a member or group, or a partition of a topic that is not there at the end",
+    ),
+    (
+        "name",
+        "i4",
+        "id",
+        "names in the order in which the log has them: of CLASSIC the protocol type, of CLASSIC_PROTOCOL the protocol, of "
+        "CLASSIC_MEMBER the group.instance.id; NONE: none",
     ),
 )
 SHARE_STATES = table(
@@ -524,6 +543,7 @@ __all__ = [
     "CLUSTER_STATES",
     "COMMITS",
     "DELIVERIES",
+    "ELR_VERSION",
     "FAULTS",
     "FORMAT_VERSION",
     "GROUP_STATES",
@@ -580,6 +600,8 @@ __all__ = [
 FORMAT_VERSION = 5
 METADATA_VERSION = 0
 """The number of the feature metadata.version in `cluster_states`."""
+ELR_VERSION = 1
+"""The number of the feature eligible.leader.replicas.version in `cluster_states`."""
 MISSING = -(2**63)
 """Stands for a time that never came."""
 NONE = -1
@@ -877,6 +899,12 @@ class GroupRecord(IntEnum):
     RELEASING = 6
     """The member was asked to give the partition up, and has not yet."""
     MEMBER_GONE = 7
+    CLASSIC = 8
+    """The group of a classic protocol has this generation, and the members that the rows of the same offset say."""
+    CLASSIC_PROTOCOL = 9
+    """This protocol was chosen, such as `range`: all members know it."""
+    CLASSIC_MEMBER = 10
+    CLASSIC_GONE = 11
 
 
 @unique

@@ -50,7 +50,7 @@ def feature_changes_of(brokers: BrokerChanges) -> FeatureChanges:
 
 
 def level_of(features: FeatureChanges, feature: np.ndarray, row: np.ndarray) -> NDArray[np.int64]:
-    """Returns the level that each of these features has at a row, 0: none."""
+    """Returns the level that each of these features has in front of a row, 0: none."""
     width = len(features.table["kind"]) + 1
     key = features.feature * width + features.rows
     slot = np.searchsorted(key, feature.astype(np.int64) * width + row) - 1

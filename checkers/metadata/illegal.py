@@ -16,6 +16,7 @@ from prozess.checkers.metadata import (
     kip_841,
     kip_858,
     kip_966,
+    kip_1022,
 )
 from prozess.checkers.metadata.broker_changes import broker_changes_of, is_torn
 from prozess.checkers.metadata.changes import changes_of
@@ -29,7 +30,7 @@ RULES = tuple(rule for kip in (kip_101, kip_497, kip_516, kip_631, kip_704, kip_
 """Every rule for partitions, in the order of the KIPs."""
 BROKER_RULES = tuple(rule for kip in (kip_584, kip_631, kip_841, kip_858) for rule in kip.BROKER_RULES)
 """Every rule for brokers."""
-FEATURE_RULES = (*kip_584.FEATURE_RULES, *kip_778.FEATURE_RULES)
+FEATURE_RULES = (*kip_584.FEATURE_RULES, *kip_778.FEATURE_RULES, *kip_1022.FEATURE_RULES)
 """Every rule for features."""
 SETTING_RULES = kip_133.SETTING_RULES
 """Every rule for settings of topics."""

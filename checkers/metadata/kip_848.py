@@ -1,33 +1,12 @@
 """KIP-848: epochs of a consumer group never fall, and a partition is a member's only after all others have given it up."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from prozess.checkers.lookup import differs_from_previous
+from prozess.checkers.metadata.group_records import Columns, GroupRule, classic_records, last_before, rows_of_kind
 from prozess.checkers.metadata.holders import held_twice, slots_of
 from prozess.harness.interfaces.witnesses import GroupStateCase
 from prozess.harness.schema import NONE, GroupRecord
-
-Columns = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRule:
-    """A rule that the records of one consumer group must keep."""
-
-    case: GroupStateCase
-    source: str
-    """The KIP with the words that say it."""
-    broken: Callable[[Columns], tuple[NDArray[np.int64], NDArray[np.int64]]]
-    """Returns the rows that break it, ascending, and of each the row that it contradicts."""
-
-
-def rows_of_kind(rows: Columns, *kinds: GroupRecord) -> NDArray[np.int64]:
-    """Returns the rows that state one of these, ascending."""
-    return np.flatnonzero(np.isin(rows["kind"], kinds))
 
 
 def _fell(rows: Columns, kind: GroupRecord, gone: GroupRecord | None, by: str) -> tuple[np.ndarray, np.ndarray]:
@@ -66,6 +45,31 @@ def _owned_twice(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
+def _two_protocols(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of one protocol while the group is one of the other, and the last row that says so. A group without
+    members and generation only keeps committed offsets, and may become one of either protocol."""
+    records = classic_records(rows)
+    epochs = rows_of_kind(rows, GroupRecord.GROUP_EPOCH)
+    other = last_before(rows, records.rows, GroupRecord.GROUP_EPOCH, GroupRecord.GROUP_GONE)
+    bad = np.isin(other, epochs)
+    real = (records.members > 0) | (records.generation > 0)
+    classic = last_before(rows, epochs, GroupRecord.CLASSIC, GroupRecord.CLASSIC_GONE)
+    both = np.isin(classic, records.rows[real])
+    mine = np.concatenate([records.rows[bad], epochs[both]])
+    order = np.argsort(mine)
+    return mine[order], np.concatenate([other[bad], classic[both]])[order]
+
+
+def _generation_lost(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Returns records in which a consumer group goes on as a classic one, of a generation below its epoch, and that epoch."""
+    records = classic_records(rows)
+    gone, epoch = (last_before(rows, records.rows, kind) for kind in (GroupRecord.GROUP_GONE, GroupRecord.GROUP_EPOCH))
+    since = last_before(rows, records.rows, GroupRecord.CLASSIC, GroupRecord.CLASSIC_GONE, GroupRecord.GROUP_EPOCH)
+    goes_on = (gone > since) & (epoch != NONE) & (records.members > 0)
+    bad = goes_on & (records.generation < rows["epoch"][epoch])
+    return records.rows[bad], epoch[bad]
+
+
 RULES = (
     GroupRule(
         GroupStateCase.GROUP_EPOCH_FELL,
@@ -96,5 +100,16 @@ RULES = (
         GroupStateCase.OWNED_TWICE,
         "KIP-848, 'Reconciliation of the group': a partition is assigned once its old owner has revoked it",
         _owned_twice,
+    ),
+    GroupRule(
+        GroupStateCase.TWO_PROTOCOLS,
+        "KIP-848, 'Upgrade and Downgrade': the group is converted; GroupMetadataManager.convertToConsumerGroup and "
+        "convertToClassicGroup write tombstones of what it was",
+        _two_protocols,
+    ),
+    GroupRule(
+        GroupStateCase.GENERATION_LOST,
+        "ClassicGroup.fromConsumerGroup: the generation is the epoch of the consumer group; a new group has no members",
+        _generation_lost,
     ),
 )

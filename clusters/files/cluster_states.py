@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from prozess.clusters.protocol.client import Cursor
-from prozess.harness.schema import CLUSTER_STATES, METADATA_VERSION, NONE, ClusterRecord
+from prozess.harness.schema import CLUSTER_STATES, ELR_VERSION, METADATA_VERSION, NONE, ClusterRecord
 
 _IDS = struct.Struct(">qq")
 _LEVELS = struct.Struct(">hh")
@@ -32,11 +32,14 @@ class BrokerRecord:
 
 
 class ClusterStates:
-    """Collects the rows. Features are numbered in the order in which they are named, behind metadata.version."""
+    """Collects the rows. Features are numbered in the order in which they are named, behind those that rules know."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, ...]] = []
-        self._numbers: dict[str, int] = {"metadata.version": METADATA_VERSION}
+        self._numbers: dict[str, int] = {
+            "metadata.version": METADATA_VERSION,
+            "eligible.leader.replicas.version": ELR_VERSION,
+        }
         self._topics: dict[str, UUID] = {}
         self._awaited: list[tuple[str, int]] = []
         """Settings of topics that are not there (yet): the name, and the row."""

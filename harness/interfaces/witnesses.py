@@ -316,6 +316,8 @@ class TransitionCase(IntEnum):
     """metadata.version fell below a version from which on there are other records."""
     SETTING_OF_NO_TOPIC = 26
     """A topic was configured that is not there."""
+    FEATURE_BEYOND_METADATA = 27
+    """A feature got a level that needs a newer metadata.version."""
 
 
 @unique
@@ -350,7 +352,7 @@ class TransactionCase(IntEnum):
 @unique
 class GroupStateCase(IntEnum):
     """Says which rule a record about a consumer group breaks, as the `case` of witnesses of `illegal-group-state`. The rule's
-    words are in `prozess.checkers.metadata.kip_848`. No case is 1."""
+    words are in `prozess.checkers.metadata.kip_848` and `kip_345`. No case is 1."""
 
     GROUP_EPOCH_FELL = 2
     """The group epoch is below the one before."""
@@ -364,6 +366,24 @@ class GroupStateCase(IntEnum):
     """A member is in an epoch of which there is no target assignment yet."""
     OWNED_TWICE = 7
     """A member was assigned a partition that another member has not given up."""
+    TWO_PROTOCOLS = 8
+    """The group is one of the classic protocols and of the consumer protocol at once."""
+    GENERATION_LOST = 9
+    """A consumer group goes on as a classic one, and its generation is below the epoch that it had."""
+    GENERATION_FELL = 10
+    """The generation of a classic group is below the one before."""
+    GENERATION_REUSED = 11
+    """A generation has other members than before, another leader or another protocol."""
+    TYPE_CHANGED = 12
+    """A group with members has another protocol type, and was not empty in between."""
+    LEADER_NOT_MEMBER = 13
+    """A group has members, and is led by none of them."""
+    NOTHING_CHOSEN = 14
+    """A group has members, and no protocol, no protocol type or no generation."""
+    LEFT_BEHIND = 15
+    """A group has no members, and a leader or a protocol."""
+    MEMBER_TWICE = 16
+    """A member or a group.instance.id is in the group twice."""
 
 
 @unique

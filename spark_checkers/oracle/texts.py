@@ -25,6 +25,7 @@ from prozess.harness.interfaces.witnesses import ADMIN_LAG_NS, GIVEN_UP_NS, SHAR
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
+    ELR_VERSION,
     METADATA_VERSION,
     MISSING,
     NONE,
@@ -92,6 +93,7 @@ CONSTANTS = {
     "CONTROL": 0x20,
     # Numbers that are not there, times that never came, and ids of our own.
     "NONE": NONE,
+    "ELR_VERSION": ELR_VERSION,
     "METADATA_VERSION": METADATA_VERSION,
     "REMOTE_STORE": REMOTE_STORE,
     "MISSING": f"({MISSING + 1} - 1)",

@@ -163,6 +163,15 @@ select world, log_offset, level, {TransitionCase.METADATA_VERSION_LOWERED} from 
 where kind = {ClusterRecord.FEATURE} and feature = {METADATA_VERSION} and level < level_before
   and exists(array(8, 11, 13, 14, 15, 17, 23, 30, 32, 33), changed -> changed > level and changed <= level_before)
 union all
+select f.world, f.log_offset, f.level, {TransitionCase.FEATURE_BEYOND_METADATA}
+from stated_in_cluster f
+left join stated_in_cluster m
+    on m.world = f.world and m.kind = f.kind and m.feature = {METADATA_VERSION} and (m.turn < f.turn or m.time_ns = f.time_ns)
+where f.kind = {ClusterRecord.FEATURE} and f.feature = {ELR_VERSION} and f.level > 0
+group by f.world, f.log_offset, f.turn, f.level, f.time_ns
+having coalesce(max_by(m.level, m.turn) filter (where m.turn < f.turn), 0) < 23
+   and not coalesce(bool_or(m.level >= 23) filter (where m.time_ns = f.time_ns), false)
+union all
 select world, log_offset, {NONE}, {TransitionCase.SETTING_OF_NO_TOPIC} from cluster_states
 where kind = {ClusterRecord.CONFIGURED} and id_high = {NONE} and id_low = {NONE}
 

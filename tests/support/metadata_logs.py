@@ -272,7 +272,7 @@ class ClusterOracle:
 
     def __init__(self, name: str) -> None:
         self.rows: list[dict[str, int]] = []
-        self.features: list[str] = []
+        self.features = ["metadata.version", "eligible.leader.replicas.version"]
         self.topics: dict[str, str] = {}
         for line in unzipped(name).decode().splitlines():
             record = json.loads(line)

@@ -32,18 +32,18 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 15_980,
-    "clusters": 22_010,
-    "harness": 40_855,
+    "checkers": 16_250,
+    "clusters": 22_040,
+    "harness": 40_905,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_300,
     "prozess/campaigns": 7_310,
-    "prozess/exchange": 8_035,
+    "prozess/exchange": 8_225,
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_585,
+    "spark_checkers": 6_680,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -14,7 +14,8 @@ _ILLEGAL_TRANSITION = Guarantee(
     ),
     nothing="the controllers' log says nothing about leaders",
     nothing_is_unknown=False,
-    source="KIP-101, KIP-133, KIP-497, KIP-516, KIP-584, KIP-631, KIP-704, KIP-778, KIP-841, KIP-858, KIP-966",
+    source="KIP-101, KIP-133, KIP-497, KIP-516, KIP-584, KIP-631, KIP-704, KIP-778, KIP-841, KIP-858, KIP-966, "
+    "KIP-1022",
 )
 _ILLEGAL_TRANSACTION_STATE = Guarantee(
     anomaly="illegal-transaction-state",
@@ -32,15 +33,14 @@ _ILLEGAL_TRANSACTION_STATE = Guarantee(
 _ILLEGAL_GROUP_STATE = Guarantee(
     anomaly="illegal-group-state",
     meaning="A record of a consumer group in `__consumer_offsets` does not follow from those before it.",
-    promise="What `__consumer_offsets` states of a consumer group follows from what it stated before, by the rules of "
-    "KIP-848: epochs do not fall, and no two members have one partition.",
+    promise="What `__consumer_offsets` states of a consumer group follows from what it stated before, by the rules of the "
+    "KIPs: epochs and generations do not fall, a generation keeps its members, and no two members have one partition.",
     found=(
-        "1 record of a group coordinator breaks a rule of KIP-848",
-        "{n} records of group coordinators break a rule of KIP-848",
+        "1 record of a group coordinator breaks a rule of a KIP",
+        "{n} records of group coordinators break a rule of a KIP",
     ),
-    nothing="coordinators keep no such records of groups of the classic protocols",
-    nothing_is_unknown=False,
-    source="KIP-848",
+    nothing="no coordinator's log says anything about the group",
+    source="KIP-345, KIP-848",
     workloads=("group",),
 )
 _ILLEGAL_SHARE_STATE = Guarantee(

@@ -57,12 +57,14 @@ def _group_states(
     cells: Mapping[str, int], served: Mapping[tuple[UUID, int], int], logs: Iterable[GroupLog]
 ) -> Iterator[dict[str, np.ndarray]]:
     members: dict[str, int] = {"": NONE}
+    names: dict[str, int] = {"": NONE}
     gone: dict[tuple[UUID, int], int] = {}
     for log in logs:
         numbers = {
             "group": [cells.get(group, NONE) for group in log.groups],
             "member": [members.setdefault(member, len(members) - 1) for member in log.members],
             "partition": [NONE if one is None else _numbered(one, served, gone) for one in log.partitions],
+            "name": [names.setdefault(name, len(names) - 1) for name in log.names],
         }
         own = {name: np.array(values, dtype=np.int64) for name, values in numbers.items()}
         yield {**log.columns, **own, "number": np.full(len(log.groups), log.number)}

@@ -82,18 +82,12 @@ def _states(client: np.ndarray, offset: np.ndarray, time_ns: np.ndarray, state: 
 
 
 def group_states(cell: GeneratedCell) -> Mapping[str, np.ndarray]:
-    """Rows of `group_states`: the group has epochs, and each partition has an owner. Where that was planted, an epoch of the
-    group falls."""
-    owned = [(owner_of(cell, partition), partition.partition) for partition in cell.partitions]
-    falls = np.tile([_GROUP_EPOCH + 1, _GROUP_EPOCH], cell.planted.get("illegal-group-state", 0)).tolist()
-    rows = [(GroupRecord.GROUP_EPOCH, _GROUP_EPOCH, NONE, NONE), (GroupRecord.TARGET_EPOCH, _GROUP_EPOCH, NONE, NONE)]
-    for member in sorted({owner for owner, _ in owned}):
-        rows.append((GroupRecord.MEMBER, _GROUP_EPOCH, member, NONE))
-        rows += [(GroupRecord.OWNED, _GROUP_EPOCH, member, partition) for owner, partition in owned if owner == member]
-    rows += [(GroupRecord.GROUP_EPOCH, epoch, NONE, NONE) for epoch in falls]
-    kind, epoch, member, partition = np.array(rows, dtype=np.int64).T
-    # A member's partitions are in its record.
-    offset = np.cumsum(kind != GroupRecord.OWNED) - 1
+    """Rows of `group_states`: a classic group was upgraded, has epochs, and each partition has an owner. Behind these is what
+    was planted, each rule broken in turn."""
+    records, _ = _group_records(cell)
+    rows = [row for record in records for row in record]
+    kind, epoch, member, partition, name = np.array(rows, dtype=np.int64).T
+    offset = np.repeat(np.arange(len(records)), list(map(len, records)))
     return {
         "client": np.full(len(rows), NONE),
         "time_ns": _INITIALISED_NS + offset * STEP_NS,
@@ -105,16 +99,90 @@ def group_states(cell: GeneratedCell) -> Mapping[str, np.ndarray]:
         "kind": kind,
         "epoch": epoch,
         "partition": partition,
+        "name": name,
     }
 
 
 def illegal_group_states(cell: GeneratedCell) -> np.ndarray:
-    """Returns the witnesses of `illegal-group-state`: the epoch of a group that is below the one before."""
-    rows, planted = group_states(cell), cell.planted.get("illegal-group-state", 0)
-    bad = slice(len(rows["epoch"]) - 2 * planted + 1, None, 2)
-    columns: dict[str, np.ndarray | int] = {name: rows[name][bad] for name in ("log_offset",)}
-    columns |= {"partition": cell.partitions[0].partition, "sequence": _GROUP_EPOCH, "begin_ns": rows["time_ns"][bad]}
-    return make_witnesses(planted, columns)
+    """Returns the witnesses of `illegal-group-state`: the last record of each plant."""
+    records, offset = _group_records(cell)
+    wrong = np.array([records[at][0] for at in offset], dtype=np.int64).reshape(-1, 5)
+    columns: dict[str, np.ndarray | int] = {"sequence": wrong[:, 1], "reader": wrong[:, 2], "log_offset": offset}
+    columns |= {"partition": cell.partitions[0].partition, "begin_ns": _INITIALISED_NS + offset * STEP_NS}
+    return make_witnesses(len(offset), columns)
+
+
+_Record = list[tuple[int, int, int, int, int]]
+"""Its rows: kind, epoch, member, partition, name."""
+_A, _B = 1_000_000, 1_000_001
+"""Members of planted records."""
+_TYPE, _PROTOCOL, _INSTANCE, _OTHER = range(4)
+
+
+def _group_records(cell: GeneratedCell) -> tuple[list[_Record], np.ndarray]:
+    """Returns the records of a group, and the offsets of those that break a rule: int64[planted]."""
+    owned = [(owner_of(cell, partition), partition.partition) for partition in cell.partitions]
+    owners = sorted({owner for owner, _ in owned})
+    records = [_classic(0, protocol_type=NONE), _classic(1, *owners), _gone(GroupRecord.CLASSIC_GONE)]
+    records += [_stated(GroupRecord.GROUP_EPOCH, _GROUP_EPOCH), _stated(GroupRecord.TARGET_EPOCH, _GROUP_EPOCH)]
+    records += [_member(owner, _GROUP_EPOCH, *(p for whose, p in owned if whose == owner)) for owner in owners]
+    plants, offset = _group_plants(cell.partitions[0].partition), []
+    for number in range(cell.planted.get("illegal-group-state", 0)):
+        # What was planted in front of it states nothing any more.
+        records += map(_gone, (GroupRecord.GROUP_GONE, GroupRecord.CLASSIC_GONE))
+        records += [_gone(GroupRecord.MEMBER_GONE, _A), *plants[number % len(plants)]]
+        offset.append(len(records) - 1)
+    return records, np.array(offset, dtype=np.int64)
+
+
+def _group_plants(partition: int) -> list[list[_Record]]:
+    """Returns for each rule, in the order of GroupStateCase, records of which the last one breaks it, and nothing else."""
+    epoch, target, joined = GroupRecord.GROUP_EPOCH, GroupRecord.TARGET_EPOCH, _classic(1, _A)
+    return [
+        [_stated(epoch, 2), _stated(epoch, 1)],
+        [_stated(epoch, 2), _stated(target, 2), _stated(target, 1)],
+        [_stated(epoch, 2), _stated(target, 2), _member(_A, 2), _member(_A, 1)],
+        [_stated(epoch, 1), _stated(target, 2)],
+        [_stated(epoch, 2), _stated(target, 1), _member(_A, 2)],
+        [_stated(epoch, 1), _stated(target, 1), _member(_A, 1, partition)],
+        [_stated(epoch, 1), joined],
+        [_stated(epoch, 2), _gone(GroupRecord.GROUP_GONE), joined],
+        [_classic(2, _A), joined],
+        [joined, _classic(1, _B)],
+        [joined, _classic(2, _A, protocol_type=_OTHER)],
+        [_classic(1, _A, leader=_B)],
+        [_classic(1, _A)[:1] + _classic(1, _A)[2:]],
+        [_classic(1, leader=_A)],
+        [_classic(1, _A, _B, instance=_INSTANCE)],
+    ]
+
+
+def _stated(kind: GroupRecord, epoch: int) -> _Record:
+    return [(kind, epoch, NONE, NONE, NONE)]
+
+
+def _gone(kind: GroupRecord, member: int = NONE) -> _Record:
+    return [(kind, NONE, member, NONE, NONE)]
+
+
+def _member(member: int, epoch: int, *partitions: int) -> _Record:
+    return [
+        (GroupRecord.MEMBER, epoch, member, NONE, NONE),
+        *((GroupRecord.OWNED, epoch, member, one, NONE) for one in partitions),
+    ]
+
+
+def _classic(
+    generation: int, *members: int, leader: int | None = None, protocol_type: int = _TYPE, instance: int = NONE
+) -> _Record:
+    """A record of a classic group: its first member leads if none is named. All have one group.instance.id, if any."""
+    leads = (members[0] if members else NONE) if leader is None else leader
+    protocol = [(GroupRecord.CLASSIC_PROTOCOL, generation, NONE, NONE, _PROTOCOL)] if members else []
+    return [
+        (GroupRecord.CLASSIC, generation, leads, NONE, protocol_type),
+        *protocol,
+        *((GroupRecord.CLASSIC_MEMBER, generation, one, NONE, instance) for one in members),
+    ]
 
 
 def share_states(cell: GeneratedCell) -> Iterator[Mapping[str, np.ndarray]]:

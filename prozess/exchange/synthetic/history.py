@@ -18,6 +18,7 @@ import numpy as np
 from prozess.exchange.synthetic import cells as tables
 from prozess.exchange.synthetic import coordinators, members, shares, snapshots, tiers, waits
 from prozess.exchange.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
+from prozess.exchange.synthetic.cluster_states import cluster_states
 from prozess.exchange.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.exchange.synthetic.plants import PLANTS, expected_findings
 from prozess.exchange.synthetic.witnesses import write_planted
@@ -244,7 +245,9 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
         )
         for rank, partition in enumerate(cell.partitions)
     ]
-    planted = {name: count for name, count in options.planted.items() if PLANTS[name].kind == kind}
+    planted = {
+        name: PLANTS[name].in_cells(count) for name, count in options.planted.items() if PLANTS[name].kind == kind
+    }
     return GeneratedCell(
         kind=kind,
         cell=cell.cell,
@@ -419,7 +422,7 @@ def _write_others(
     _write_all(run, "metrics", [waits.quorum_answers(two, stale), *stable])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [waits.brokers(), waits.controllers(two, stale), *led])
-    _write_all(run, "cluster_states", [waits.cluster_states()])
+    _write_all(run, "cluster_states", [cluster_states(options.planted.get("illegal-transition", 0))])
     logs = [pair for pair in pairs if pair[0].kind == "log"]
     _write_all(run, "snapshots", (snapshots.entries(*pair) for pair in logs))
     with _table_writer(run, "replicas") as writer:

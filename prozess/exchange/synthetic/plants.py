@@ -42,6 +42,12 @@ class Plantable:
     """The most that one partition can have; None = one per batch."""
     every_cell: bool = False
     """True if it belongs to the whole cluster, and is found once in every cell."""
+    of_cluster: int = 0
+    """How many kinds of it belong to the whole cluster: after each one of a cell come so many of these."""
+
+    def in_cells(self, count: int) -> int:
+        """Returns how many of these are not one of the kinds of the cluster."""
+        return -(-count // (1 + self.of_cluster))
 
 
 PLANTS: Mapping[str, Plantable] = {
@@ -73,7 +79,7 @@ PLANTS: Mapping[str, Plantable] = {
     "unanswered": Plantable("log", every_cell=True),
     "not-linearizable": Plantable("log", every_cell=True),
     "leaderless": Plantable("log"),
-    "illegal-transition": Plantable("log"),
+    "illegal-transition": Plantable("log", of_cluster=13),
     "stuck": Plantable("log"),
     "unreported": Plantable("log"),
     "snapshot-conflict": Plantable("log", per_partition=45),  # within the first batch: 15 offsets, in each of 3 copies
@@ -139,7 +145,8 @@ def expected_findings(planted: Mapping[str, int], *, cells: int) -> dict[str, in
     found: dict[str, int] = {}
     for name, count in planted.items():
         plant = PLANTS[name]
-        found[name] = found.get(name, 0) + count * (cells if plant.every_cell else 1)
+        own = 0 if plant.every_cell else plant.in_cells(count)
+        found[name] = found.get(name, 0) + own + (count - own) * cells
         for implied, times in plant.implies.items():
             found[implied] = found.get(implied, 0) + -(-count // plant.implied_every) * times
     return found

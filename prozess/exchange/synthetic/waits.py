@@ -26,20 +26,17 @@ from prozess.exchange.synthetic.log import STEP_NS, VAIN_NS
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import (
-    METADATA_VERSION,
     MISSING,
     NONE,
     RECORDER_CLIENT,
     AdminOperation,
     AdminSetting,
-    ClusterRecord,
     MetadataKind,
     MetadataSource,
     ObservationKind,
     Outcome,
 )
 
-_LEVEL = 25
 STALE_ANSWERS = 9
 """A controller answers so often, once a second, that it is active, and is replaced after the first time."""
 INITIALISE = 0
@@ -248,34 +245,6 @@ def brokers() -> Columns:
         "kind": kinds,
         "source": MetadataSource.CONTROLLER_LOG,
         "node": np.repeat(NODES, 2),
-    }
-
-
-def cluster_states() -> Columns:
-    """Rows of `cluster_states`: each broker registers as a fenced one, with a directory and the level of a feature that it
-    supports, and takes part. Then the feature has that level, and a topic is configured."""
-    per_broker = [ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.SUPPORTED, ClusterRecord.CHANGED]
-    kinds = np.append(np.tile(per_broker, len(NODES)), [ClusterRecord.FEATURE, ClusterRecord.CONFIGURED])
-    nodes = np.append(np.repeat(NODES, len(per_broker)), [NONE, NONE])
-    later = np.isin(kinds, (ClusterRecord.CHANGED, ClusterRecord.CONFIGURED))
-    time_ns = BEFORE_NS + 2 * (np.arange(len(kinds)) // len(per_broker)) + later
-    offset = log_positions(time_ns)
-    has_id = np.isin(kinds, (ClusterRecord.REGISTERED, ClusterRecord.DIRECTORY, ClusterRecord.CONFIGURED))
-    of_feature = np.isin(kinds, (ClusterRecord.SUPPORTED, ClusterRecord.FEATURE))
-    return {
-        "client": np.full(len(kinds), NONE),
-        "time_ns": time_ns,
-        "log_offset": offset,
-        "broker_epoch": np.where(nodes == NONE, NONE, offset - (kinds == ClusterRecord.CHANGED)),
-        "id_high": np.where(has_id, kinds, NONE),
-        "id_low": np.where(has_id, nodes, NONE),
-        "kind": kinds,
-        "node": nodes,
-        "fenced": np.select([kinds == ClusterRecord.REGISTERED, kinds == ClusterRecord.CHANGED], [1, 0], NONE),
-        "shutting_down": np.zeros(len(kinds)),
-        "feature": np.where(of_feature, METADATA_VERSION, NONE),
-        "lowest": np.where(kinds == ClusterRecord.SUPPORTED, _LEVEL, NONE),
-        "level": np.where(of_feature, _LEVEL, NONE),
     }
 
 

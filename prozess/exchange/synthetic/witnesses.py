@@ -40,6 +40,7 @@ from prozess.exchange.synthetic.cells import (
     second_owner_of,
     spots_of,
 )
+from prozess.exchange.synthetic.cluster_states import illegal_in_cluster
 from prozess.exchange.synthetic.log import (
     BATCH,
     EARLIER_NS,
@@ -88,6 +89,7 @@ def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], planted: Ma
         found["two-controllers"].append(_two_controllers(cell, two))
         found["stale-controller"].append(waits.stale_controllers(cell, two, stale))
         found["unanswered"].append(waits.late_calls(cell, unanswered))
+        found["illegal-transition"].append(illegal_in_cluster(cell, planted.get("illegal-transition", 0)))
         found["not-linearizable"].append(waits.contradictions(cell, planted.get("not-linearizable", 0)))
         if cell.kind == "transactions":
             found["hanging"].append(waits.hung(cell))

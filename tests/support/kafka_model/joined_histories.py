@@ -89,7 +89,8 @@ def _moved(columns: Mapping[str, np.ndarray], world: int) -> dict[str, np.ndarra
     made = {name: np.asarray(values) for name, values in columns.items()}
     for name in _IDS:
         if name in made:
-            shift = np.where(made[name] == NONE, 0, PARTITIONS_PER_WORLD * world).astype(made[name].dtype)
+            # What is gone keeps its id below NONE (group_states).
+            shift = np.where(made[name] <= NONE, 0, PARTITIONS_PER_WORLD * world).astype(made[name].dtype)
             made[name] = made[name] + shift
     if not made:
         return {}

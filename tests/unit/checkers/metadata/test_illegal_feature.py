@@ -8,20 +8,21 @@ from hypothesis import strategies as st
 
 from prozess.checkers.metadata.illegal import FEATURE_RULES, SETTING_RULES, illegal_transition
 from prozess.checkers.metadata.kip_778 import CHANGED
+from prozess.checkers.metadata.kip_1022 import NEEDED
 from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.interfaces.witnesses import TransitionCase as Case
-from prozess.harness.schema import METADATA_VERSION, NONE
+from prozess.harness.schema import ELR_VERSION, METADATA_VERSION, NONE
 from prozess.harness.schema import ClusterRecord as Record
 from tests.support.cells.partitions import CELL, PARTITION, history, table
 
 Row = dict[str, int]
 CASES = {rule.case for rule in (*FEATURE_RULES, *SETTING_RULES)} | {Case.BROKER_BEYOND_LEVEL}
-GROUP_VERSION = 1
+GROUP_VERSION, OTHER = 2, 3
 
 
 def broken(*records: Sequence[Row]) -> list[tuple[Case, int]]:
-    """The rules for features that records break, each with the offset. Record n is at offset n."""
-    rows = [row | {"log_offset": n} for n, record in enumerate(records) for row in record]
+    """The rules for features that records break, each with the offset. Record n is at offset n, and two are of one time."""
+    rows = [row | {"log_offset": n, "time_ns": n // 2} for n, record in enumerate(records) for row in record]
     cell = CELL.model_copy(update={"partitions": (PARTITION,)})
     tables = {"cluster_states": table("cluster_states", rows), "metadata": table("metadata", [])}
     whole = CellHistory(cell=cell, partitions={PARTITION: history()}, tables=tables, clients=())
@@ -57,7 +58,7 @@ NEW, OLD = registered(1, (GROUP_VERSION, 0, 1)), registered(2)
     [
         (Case.LEVEL_BEYOND_BROKER, [NEW], level(GROUP_VERSION, 2), level(GROUP_VERSION, 1)),
         (Case.LEVEL_BEYOND_BROKER, [NEW, OLD], level(GROUP_VERSION, 1), level(GROUP_VERSION, 0)),
-        (Case.LEVEL_BEYOND_BROKER, [NEW], level(2, 1), level(2, 0)),
+        (Case.LEVEL_BEYOND_BROKER, [NEW], level(OTHER, 1), level(OTHER, 0)),
         (
             Case.BROKER_BEYOND_LEVEL,
             [level(GROUP_VERSION, 1)],
@@ -66,9 +67,9 @@ NEW, OLD = registered(1, (GROUP_VERSION, 0, 1)), registered(2)
         ),
         (
             Case.BROKER_BEYOND_LEVEL,
-            [level(GROUP_VERSION, 2), level(2, 1)],
-            registered(1, (2, 1, 1), (GROUP_VERSION, 0, 1)),
-            registered(1, (2, 1, 1), (GROUP_VERSION, 0, 2)),
+            [level(GROUP_VERSION, 2), level(OTHER, 1)],
+            registered(1, (OTHER, 1, 1), (GROUP_VERSION, 0, 1)),
+            registered(1, (OTHER, 1, 1), (GROUP_VERSION, 0, 2)),
         ),
         (
             Case.METADATA_VERSION_LOWERED,
@@ -88,12 +89,29 @@ NEW, OLD = registered(1, (GROUP_VERSION, 0, 1)), registered(2)
             level(METADATA_VERSION, 8),
             level(GROUP_VERSION, 8),
         ),
+        (
+            Case.FEATURE_BEYOND_METADATA,
+            [level(METADATA_VERSION, 22)],
+            level(ELR_VERSION, 1),
+            level(ELR_VERSION, 0),
+        ),
+        (Case.FEATURE_BEYOND_METADATA, [], level(ELR_VERSION, 1), level(METADATA_VERSION, 23)),
+        (Case.FEATURE_BEYOND_METADATA, [level(GROUP_VERSION, 23)], level(ELR_VERSION, 1), level(GROUP_VERSION, 1)),
         (Case.SETTING_OF_NO_TOPIC, [setting(3)], setting(NONE), setting(3)),
     ],
 )
 def test_a_rule_forbids_a_level_and_not_the_one_beside_it(rule, log, breaks, keeps):
     assert broken(*log, breaks) == [(rule, len(log))]
     assert broken(*log, keeps) == []
+
+
+def test_one_request_raises_metadata_version_and_what_needs_it_in_either_order():
+    raised = [level(METADATA_VERSION, 23), level(ELR_VERSION, 1)]
+    assert broken(*raised) == broken(*reversed(raised)) == []
+    assert broken(level(GROUP_VERSION, 0), *reversed(raised)) == [(Case.FEATURE_BEYOND_METADATA, 1)], (
+        "metadata.version was raised later"
+    )
+    assert broken(level(METADATA_VERSION, 23), level(METADATA_VERSION, 25), level(ELR_VERSION, 1)) == []
 
 
 def test_a_broker_that_is_gone_or_has_registered_anew_forbids_nothing():
@@ -121,6 +139,11 @@ def naive(log: Sequence[Sequence[Row]]) -> list[tuple[Case, int]]:
                 found.append((Case.LEVEL_BEYOND_BROKER, at))
             if feature == METADATA_VERSION and any(now < one <= before for one in CHANGED.tolist()):
                 found.append((Case.METADATA_VERSION_LOWERED, at))
+            beside = log[at ^ 1][0] if at ^ 1 < len(log) else {}
+            raised = beside.get("kind") == Record.FEATURE and beside["feature"] == METADATA_VERSION
+            known = max(levels.get(METADATA_VERSION, 0), beside["level"] if raised else 0)
+            if feature == ELR_VERSION and now and known < NEEDED:
+                found.append((Case.FEATURE_BEYOND_METADATA, at))
             levels[feature] = now
         elif own["kind"] == Record.CONFIGURED:
             found += [(Case.SETTING_OF_NO_TOPIC, at)] if (own["id_high"], own["id_low"]) == (NONE, NONE) else []
@@ -138,7 +161,7 @@ ranges = st.lists(st.tuples(features, st.integers(0, 14), st.integers(0, 14)), m
 records = st.one_of(
     st.builds(lambda node, some: registered(node, *some), nodes, ranges),
     st.builds(unregistered, nodes),
-    st.builds(level, features, st.integers(0, 14)),
+    st.builds(level, features, st.one_of(st.integers(0, 14), st.integers(22, 24))),
     st.builds(setting, st.integers(NONE, 1)),
 )
 

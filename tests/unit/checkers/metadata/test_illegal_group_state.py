@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.checkers.metadata.illegal_group_state import illegal_group_state
-from prozess.checkers.metadata.kip_848 import RULES
+from prozess.checkers.metadata.illegal_group_state import RULES, illegal_group_state
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import GroupStateCase as Case
 from prozess.harness.schema import NONE, GroupRecord
@@ -42,6 +41,7 @@ def row(kind: GroupRecord, epoch: int = NONE, **more: int) -> Row:
         "epoch": epoch,
         "member": NONE,
         "partition": NONE,
+        "name": NONE,
         "number": 2,
     } | more
 
@@ -141,8 +141,9 @@ def test_a_witness_names_record_member_and_what_it_contradicts():
     assert [int(witness[name]) for name in names] == [P, 9, 8, B, 4, 5, 2]
 
 
-def test_every_rule_names_the_kip_and_has_a_case_of_its_own():
-    assert all(rule.source.startswith("KIP-848") for rule in RULES)
+def test_every_rule_names_a_kip_or_what_kafka_does_and_has_a_case_of_its_own():
+    known = ("KIP-", "GroupMetadata", "ClassicGroup.")
+    assert all(rule.source.startswith(known) for rule in RULES)
     assert {rule.case for rule in RULES} == set(Case)
 
 

@@ -35,6 +35,7 @@ from prozess.harness.interfaces.witnesses import (
     EpochCase,
     GapCase,
     GroupCase,
+    GroupStateCase,
     LeftCase,
     LookupCase,
     ProgressCase,
@@ -80,6 +81,7 @@ def differences(run, planted_in=None):
 
 
 ONCE = frozenset(name for name, plant in PLANTS.items() if plant.per_partition == 1)
+OF_CLUSTER = [case for case in TransitionCase if case >= TransitionCase.BROKER_EPOCH_NOT_NEW]
 EVERYTHING = {name: 1 if name in ONCE else 3 for name in PLANTS}
 OF_SEVERAL = ("misplaced", "starved", "unreported")
 """What takes several partitions, of which, where some are corrupt, one has no unreadable record."""
@@ -165,13 +167,18 @@ def cases(run, anomaly):
             },
         ),
         ("leaderless", 4, {ProgressCase.LEADER: 4}),
-        ("illegal-transition", 3, {TransitionCase.LEADER_NOT_IN_SYNC: 3}),
+        (
+            "illegal-transition",
+            2 + len(OF_CLUSTER),
+            dict.fromkeys(OF_CLUSTER, 1) | {TransitionCase.LEADER_NOT_IN_SYNC: 2},
+        ),
         ("unanswered", 3, {ProgressCase.CONTROLLER_CALL: 2, ProgressCase.BROKER_CALL: 1}),
         ("stale-controller", 3, {0: 3}),
         ("not-linearizable", 3, {AdminCase.STALE: 3}),
         ("unstable", 4, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 2}),
         ("unstable", 60, {GroupCase.UNOWNED: 2, GroupCase.REASSIGNED: 58}),
         ("starved", 5, {GroupCase.IDLE: 5}),
+        ("illegal-group-state", 17, dict.fromkeys(GroupStateCase, 1) | dict.fromkeys(list(GroupStateCase)[:2], 2)),
         ("remote-gap", 7, dict.fromkeys(GapCase, 1) | {GapCase.GONE: 2, GapCase.DAMAGED: 2}),
         ("remote-conflict", 4, {RemoteCase.TWIN: 4}),
         ("remote-left", 3, {LeftCase.TOPIC_DELETED: 3}),
