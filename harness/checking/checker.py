@@ -151,7 +151,7 @@ def cut_evenly(ranges: np.ndarray, number: int) -> list[int]:
         return []
     low, behind = np.maximum(low, 0), high + 1
     # Example: 600 rows from 0 to 99, and 100 from 0 to 999. Up to offset 100 there are 6.1 rows at each offset, and 0.1 from
-    # there on. So there are 610 rows up to 100, and 700 up to 1,000: two pieces meet at 350 / 6.1 = 57.
+    # there on, which is 610 rows up to 100, and 700 up to 1,000. Two pieces meet at 350 / 6.1 = 57.
     at = np.concatenate([low, behind])
     order = np.argsort(at, kind="stable")
     density = np.cumsum(np.concatenate([rows / (behind - low), -rows / (behind - low)])[order])[:-1]

@@ -30,7 +30,7 @@ from tests.support.anomalies import OF_CELLS
 from tests.support.examples import ALL, examples
 from tests.support.finding_values import said
 from tests.support.kafka_model import groups, transactions
-from tests.support.unaudited import unaudited
+from tests.support.kafka_model.unaudited import unaudited
 from tests.unit.checkers.transactions.test_cycles_by_brute_force import drawn
 
 QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

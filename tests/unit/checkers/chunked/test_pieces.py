@@ -36,8 +36,8 @@ from tests.support.edn_histories import Jepsen
 from tests.support.examples import examples
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
 from tests.support.kafka_model.partition import FATES, PRODUCERS, READERS, Partition, drawn_facts
+from tests.support.kafka_model.unaudited import own_rows, revealed, unaudited
 from tests.support.stored_runs import verifiable_run
-from tests.support.unaudited import own_rows, revealed, unaudited
 
 CHECKERS = {name: checker for name, checker in select().partition.items() if checker.in_pieces}
 KERNELS = {name: checker.kernel for name, checker in CHECKERS.items()}
