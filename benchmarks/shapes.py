@@ -40,6 +40,7 @@ class Shape:
 
 
 SHAPES = {
+    "one-key": Shape(keys=1, transactions=False, poll_max=4, assigned=1),
     "plain": Shape(keys=8, transactions=False, poll_max=4, assigned=4),
     "transactions": Shape(keys=8, transactions=True, poll_max=8, assigned=4, aborts=0.03),
     "rotating": Shape(keys=8, transactions=True, poll_max=32, assigned=6, writes_max=1024, aborts=0.03, crashes=0.0086),

@@ -117,15 +117,15 @@ class Consumed:
         return first[order], np.maximum.accumulate(last[order])
 
 
-def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
+def read_in_the_end(index: "PartitionIndex", history: PartitionHistory) -> bool:
     """Returns whether consumers, after the last send to the partition was over, received every record once more that was
     acknowledged or that one of them had received before. Then nothing is gone, even if nobody audited. All clients must
-    use one clock. `client_clock` is that of `PartitionHistory`. O(n log n)."""
+    use one clock. `index` is that of the history. O(n log n)."""
     sends, reads = index.sends, index.reads
     consumer = index.consumer_rows
     # One clock for all, or "after the last send" means nothing.
     clients = np.concatenate([index.senders, index.consumers])
-    clocks = of_clients(client_clock, clients, unknown=NONE)
+    clocks = of_clients(history.client_clock, clients, unknown=NONE)
     if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
         return False
     # A send that was never completed may have been appended at any time after: it counts by when it was invoked, as that is
@@ -136,6 +136,10 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
         ),
         int(sends["invoked_ns"].max(initial=MISSING)),
     )
+    if history.left_out_ns is not None:
+        over_ns = max(over_ns, history.left_out_ns[0])
+        if history.left_out_ns[1] <= over_ns:
+            return False
     last = consumer[reads["read_ns"][consumer] > over_ns]
     # Owed: what was acknowledged, or received before. All of it must be among the reads after the last send.
     owed = index.consumed.sends | (sends["outcome"] == Outcome.OK.value)

@@ -206,7 +206,7 @@ _OWN: dict[str, Checker] = {
             traits=frozenset({BOUNDED}),
             by_partition=_IN_PAIRS_OR_PIECES,
         ),
-        PartitionChecker(anomaly="unseen", kernel=unseen, fact=True),
+        PartitionChecker(anomaly="unseen", kernel=unseen, fact=True, judged_when_plain=("unaudited",)),
     )
 }
 

@@ -313,8 +313,8 @@ def measure_with_spark(
 def hash_with_spark(
     stretches: Sequence[Stretch], *, run: RunDirectory, workers: int, session: "SparkSession"
 ) -> Sequence[str]:
-    """Returns the SHA-256 of each of these stretches of the run's tables, which tasks read. HistoryUnreadable; HarnessFailed
-    if Spark fails."""
+    """Returns the SHA-256 of each of these stretches of the run's rows and tables, which tasks read; nothing for one that a
+    task cannot read. HistoryUnreadable; HarnessFailed if Spark fails."""
     sizes = [size for _, _, size in stretches]
     tasks = shared_out(sizes, min(len(sizes), TASKS_PER_WORKER * workers))
     location = HistoryLocation.of(run)
@@ -326,7 +326,7 @@ def hash_with_spark(
             digests = digests_of(location.run, [stretches[number] for number in tasks[task]])
             yield pa.record_batch([pa.array(tasks[task]), pa.array(map(pickle.dumps, digests))], schema=PICKLED)
 
-    what = f"proofs of the history: stretches: {len(sizes)}, bytes: {sum(sizes):,}"
+    what = f"proofs of rows and tables: stretches: {len(sizes)}, bytes: {sum(sizes):,}"
     with described(session, f"prozess check {run.name if run.tables is None else run.address}: {what}"):
         return unpickled(collect(session, len(tasks), hash_stretches, PICKLED, what="prove the history"))
 

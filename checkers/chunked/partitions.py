@@ -50,6 +50,7 @@ from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker
 from prozess.harness.checking.kernels import check_partition, failed
 from prozess.harness.history.parquet import UNBOUNDED
 from prozess.harness.interfaces.checking import Finding, KernelResult, PartitionHistory
+from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import MISSING
 
 # The package's docstring draws how a partition is cut. The rules are in `prozess.checkers.chunked.pieces`.
@@ -66,12 +67,13 @@ _SURVEY, _SURVEY_BLOCK, _KEEP, _STEPS = "survey", "survey block", "keep", "steps
 @dataclass(frozen=True, slots=True)
 class KeptRows:
     """Rows of plain records of a piece that must be kept, and their sends. `late` is what that kernel finds of the
-    records that are left out."""
+    records that are left out, and `left_out_ns` is what `Piece.left_out_ns` returns of a piece that nobody audited."""
 
     sends: np.ndarray
     reads: np.ndarray
     sent: PieceSends
     late: KernelResult | None = None
+    left_out_ns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +211,14 @@ class Remainder:
         sends = distinct(np.concatenate([self.sends, *(kept.sends for kept in self.kept)]))
         reads = distinct(np.concatenate([self.reads, *(kept.reads for kept in self.kept)]))
         counts = [replace(_EMPTY, counts=residue.counts) for residue in self.residues]
-        late = [KeptRows(_NOTHING, _NOTHING, PieceSends(), kept.late) for kept in self.kept]
+        small = [replace(kept, sends=_NOTHING, reads=_NOTHING, sent=PieceSends()) for kept in self.kept]
         return replace(
             self,
             sends=sends,
             reads=reads,
             residues=counts,
             offsets=self.offsets[:0],
-            kept=late,
+            kept=small,
             copied=copied,
             parts=self._parts(cuts, sends, reads),
         )
@@ -246,7 +248,9 @@ class Remainder:
         # Example: pieces counted 900 plain records, and 30 of these are in the remainder: 870 were left out.
         still = Piece(left, self.sends, self.reads).residue().counts
         missing = {name: sum(one.counts.get(name, 0) for one in self.residues) - still[name] for name in still}
-        left = replace(left, left_out=missing["records"])
+        times = [kept.left_out_ns for kept in self.kept if kept.left_out_ns is not None]
+        left_out_ns = (max(done_ns for done_ns, _ in times), min(given_ns for _, given_ns in times)) if times else None
+        left = replace(left, left_out=missing["records"], left_out_ns=left_out_ns)
         findings = check_partition(left, {name: checker.kernel for name, checker in checkers.items()})
         counts = {name: checker.judged_when_plain or () for name, checker in checkers.items()}
         return [_with_judged(f, sum(missing[name] for name in counts[f.anomaly])) for f in findings]
@@ -266,7 +270,7 @@ class Remainder:
         return find_processed(source, self.processed, self.copied, anomaly)
 
     def _left(self, source: Source) -> PartitionHistory:
-        return replace(source.history, sends=source.sends.take(self.sends), reads=source.reads.take(self.reads))
+        return source.of_rows(source.sends.take(self.sends), source.reads.take(self.reads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,15 +350,17 @@ def _concerns(context: PieceContext, low: int, high: int, done_ns: Mapping[int, 
 def _piece(source: Source, low: int, high: int) -> Piece:
     sends, sends_rows = source.sends.by_offset(low, high)
     reads, reads_rows = source.reads.by_offset(low, high)
-    return Piece(replace(source.history, sends=sends, reads=reads), sends_rows, reads_rows)
+    return Piece(source.of_rows(sends, reads), sends_rows, reads_rows)
 
 
 def _kept(source: Source, piece: Piece, context: PieceContext, with_late: bool) -> KeptRows:
     keep = piece.keep(context)
-    rows = piece.kept(keep)
+    rows = KeptRows(*piece.kept(keep))
+    if not piece.history.audited:
+        rows = replace(rows, left_out_ns=piece.left_out_ns(keep))
     if not with_late or source.cell is None:
-        return KeptRows(*rows)
-    return KeptRows(*rows, late_in(source.cell(), piece, piece.plain & ~keep))
+        return rows
+    return replace(rows, late=late_in(source.cell(), piece, piece.plain & ~keep))
 
 
 def _survey(source: Source, low: int, high: int, asked: frozenset[str]) -> Surveyed:
@@ -376,12 +382,12 @@ def _survey_block(
     chosen = {name: values[nowhere] for name, values in columns.items()} if len(nowhere) else source.empty(table)
     numbers = numbers[nowhere]
     if table == "sends":
-        history = replace(source.history, sends=chosen, reads=source.empty("reads"))
+        history = source.of_rows(chosen, source.empty("reads"))
         waits = None
         if with_stuck and source.cell is not None:
             waits = waits_of(columns, source.cell().bounds.acknowledgement_ns)
         return Surveyed(Piece(history, numbers, _NOTHING, whole=True).residue(), waits=waits)
-    history = replace(source.history, sends=source.empty("sends"), reads=chosen)
+    history = source.of_rows(source.empty("sends"), chosen)
     residue = Piece(history, _NOTHING, numbers, whole=True).residue()
     runs = runs_of(columns)
     return Surveyed(residue, offsets=uneven_offsets(columns, bounds), ends=block_ends(columns), runs=runs)
@@ -399,7 +405,13 @@ _STAGES: Mapping[str, Callable[..., object]] = {
 }
 
 
-def may_be_split(history: PartitionHistory) -> bool:
-    """Returns whether a partition may be checked in pieces. A partition that nobody audited may not, nor may a compacted
-    one, in which the other records of a key decide about each record."""
-    return history.audited and not history.compacted
+_REVEALED_TRAITS = frozenset({"log", "verifiable"})
+
+
+def may_be_split(history: PartitionHistory, cell: Cell | None) -> bool:
+    """Returns whether a partition may be checked in pieces. A compacted one may not, in which the other records of a key
+    decide about each record. One that nobody audited may if its cell judges nothing but single partitions and their readers:
+    edges between transactions would name revealed reads, which have no numbers."""
+    if history.compacted:
+        return False
+    return history.audited or (cell is not None and cell.traits <= _REVEALED_TRAITS)

@@ -4,6 +4,10 @@ with everything is left out and only counted. The same kernels check what is lef
 A record is *plain* if nothing about it can be found: one send acknowledged the offset where the log has it, everybody who
 read that offset was given it, the audit at read_committed too, and it was sent here. Each rule below says which kernel needs
 what it keeps although it is plain. Keeping more never changes a finding, as long as all rows of an offset are kept, or none.
+
+If nobody audited, the log is what acknowledgements and reads reveal of each offset by itself (`RevealedReads`): so the rows
+of a range of offsets reveal the log of that range. Those revealed rows stand behind the own ones, and have no numbers. A
+record is plain then if a consumer was given it, too: of others `lost` and `unseen` ask how far anybody read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,9 +112,12 @@ class Piece:
     ) -> None:
         """If `whole` is set, no record of the piece is plain."""
         self.history, self.index = history, PartitionIndex.of(history)
+        count = len(self.index.reads["client"])
         assert len(sends_rows) == len(self.index.sends["client"]), "the numbers of all rows of `sends` of the piece"
-        assert len(reads_rows) == len(self.index.reads["client"]), "the numbers of all rows of `reads` of the piece"
+        assert len(reads_rows) == count or not history.audited, "the numbers of all rows of `reads` of the piece"
         self._sends_rows, self._reads_rows = sends_rows, reads_rows
+        self._counted = np.ones(count, dtype=bool) if history.audited else self.index.by_consumer
+        """bool[reads]: does this read count among those that are judged? Without an audit those of consumers do."""
         index, log = self.index, self.index.log
         self.send_position, self.read_position = index.send_position, index.read_position
         self.plain = self._plain(log) & (not whole)
@@ -147,7 +154,29 @@ class Piece:
         plain &= np.bincount(self.send_position[there], minlength=len(plain)) == 1
         good = np.zeros(len(plain), dtype=bool)
         good[self.send_position[well]] = True
+        if not index.audited:
+            good &= self._last_given_ns() != _LEAST
         return plain & good
+
+    def _last_given_ns(self) -> np.ndarray:
+        """Returns int64[L(p)]: when a consumer was last given what stands there; the least number where none was."""
+        last_ns = np.full(len(self.index.log.key), _LEAST)
+        rows = np.flatnonzero(self.index.by_consumer & (self.read_position >= 0))
+        np.maximum.at(last_ns, self.read_position[rows], self.index.reads["read_ns"][rows])
+        return last_ns
+
+    def _numbered(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the numbers that these rows of `reads` have in the whole partition, without what is only revealed."""
+        return np.asarray(self._reads_rows[rows[rows < len(self._reads_rows)]])
+
+    def left_out_ns(self, keep: np.ndarray) -> tuple[int, int] | None:
+        """Returns `left_out_ns` of a history from which all plain records are left out but for those to keep."""
+        left_out = self.plain & ~keep
+        if not left_out.any():
+            return None
+        sends, send = self.index.sends, self.send[left_out]
+        done_ns = np.maximum(sends["completed_ns"][send], sends["invoked_ns"][send])
+        return int(done_ns.max()), int(self._last_given_ns()[left_out].min())
 
     def residue(self) -> Residue:
         """Returns everything that is not plain, and what other pieces must know."""
@@ -167,7 +196,7 @@ class Piece:
         }
         return Residue(
             sends=self._sends_rows[left_sends],
-            reads=self._reads_rows[left_reads],
+            reads=self._numbered(left_reads),
             sent=self.sent(left_sends),
             read_key=distinct(index.read_key[left_reads]),
             log_offset=index.log.offset[~self.plain],
@@ -178,7 +207,7 @@ class Piece:
                 index,
                 self.plain,
                 self.send,
-                self._chosen(self.read_position, self.plain),
+                self._chosen(self.read_position, self.plain) & self._counted,
                 self._clock(self.send),
                 self.history.client_clock,
             ),
@@ -201,12 +230,12 @@ class Piece:
         """Returns the rows of `sends` and of `reads` of the records to keep, and their sends."""
         assert not (keep & ~self.plain).any(), "what is not plain is in the residue already"
         sends, reads = (np.flatnonzero(self._chosen(p, keep)) for p in (self.send_position, self.read_position))
-        return self._sends_rows[sends], self._reads_rows[reads], self.sent(sends)
+        return self._sends_rows[sends], self._numbered(reads), self.sent(sends)
 
     def least_done_ns(self) -> dict[int, int]:
         """Returns, for each clock, when its first plain record was acknowledged or read. A record that was sent later but
         stands in front of it matters."""
-        rows = np.flatnonzero(self._chosen(self.read_position, self.plain))
+        rows = np.flatnonzero(self._chosen(self.read_position, self.plain) & self._counted)
         send = self.send[self.plain]
         clock = np.concatenate([self._clock(send), self._clock_of_reads(rows)])
         time_ns = np.concatenate([self.index.sends["completed_ns"][send], self.index.reads["read_ns"][rows]])
@@ -223,7 +252,8 @@ class Piece:
         """Returns the offsets of this piece at which readers stepped unevenly within it. A step over offsets that have no
         record, such as the marker of a transaction, is even: whoever leads from a record of the log to the next one has
         skipped nothing. Many records would be kept otherwise, where transactions are small."""
-        reads = self.index.reads
+        names, own = ("client", "span", "sender", "log_offset", "leader_epoch"), len(self._reads_rows)
+        reads = {name: self.index.reads[name][:own] for name in names}
         # Rows that follow one another here, but not in the whole partition, are no step: a block finds what is between them.
         apart = _apart(reads) & (np.diff(self._reads_rows) == 1)
         same = np.flatnonzero(apart & _goes_on(reads))
@@ -303,7 +333,7 @@ class Piece:
         )
         any_ns[slot[inside]], clock[slot[inside]] = context.invoked_ns[inside], context.clock[inside]
         done = np.flatnonzero((self.send_position >= 0) & (sends["completed_ns"] != MISSING))
-        given = np.flatnonzero(self.read_position >= 0)
+        given = np.flatnonzero((self.read_position >= 0) & self._counted)
         when_ns = np.concatenate([sends["completed_ns"][done], index.reads["read_ns"][given]])
         where = np.concatenate([self.send_position[done], self.read_position[given]])
         event_clock = np.concatenate([self._clock(done), self._clock_of_reads(given)])
@@ -430,7 +460,9 @@ def counts_of(
     acks = of_clients(index.client_acks, index.sends["client"][send[plain]], unknown=0)
     return {
         "records": int(np.count_nonzero(plain)),
-        "of_no_transaction": int(np.count_nonzero(index.sends["transaction"][send[plain]] == NONE)),
+        # `invisible` compares two audits, and `unseen` asks where there was none.
+        "of_no_transaction": int(np.count_nonzero(index.sends["transaction"][send[plain]] == NONE)) * index.audited,
+        "unaudited": int(np.count_nonzero(plain)) * (not index.audited),
         "acks_all": int(np.count_nonzero(acks == -1)),
         "timed": int(np.count_nonzero(clock[plain] != NONE)),
         "timed_reads": int(np.count_nonzero(read & (reader_clock != NONE))),

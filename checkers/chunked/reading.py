@@ -90,6 +90,8 @@ def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Seq
     roles = partition.client_role
     audits = [r for r in runs if 0 <= r.client < len(roles) and roles[r.client] == Role.AUDIT.value]
     highest = max((run.records_reached for run in audits), default=NONE)
+    if not partition.audited and (lives_of(history) or next(asked_readers(history), None) is not None):
+        return True  # only all rows together reveal how far the log goes
     first: dict[int, Run] = {}
     for run in runs:
         first.setdefault(run.client, run)

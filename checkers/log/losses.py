@@ -82,7 +82,7 @@ def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelR
     rows, reached = never.rows, never.reached
     lost_rows = rows[never.passed]
     if not len(lost_rows):
-        everything = read_in_the_end(index, history.client_clock)
+        everything = read_in_the_end(index, history)
         return KernelResult(no_witnesses(), 0, reached, None if everything else index.incomplete())
     shown = lost_rows[:WITNESSES_MAX]
     witnesses = _lost_witnesses(

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from prozess.harness.columns import empty_rows
-from prozess.harness.history.parquet import UNBOUNDED, PartitionRows, TableFile
+from prozess.harness.history.parquet import UNBOUNDED, PartitionRows
+from prozess.harness.history.participants import REVEALED, RevealedReads
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import (
     CellHistory,
@@ -110,6 +111,14 @@ class Source:
             None if cell is None else PartitionRows(files["processed"], partition),
         )
 
+    def of_rows(self, sends: Columns, reads: Columns) -> PartitionHistory:
+        """Returns the partition with these rows alone. If nobody audited it, they show what they reveal of the log, behind
+        the reads: an offset by itself, so all rows of an offset must be among them, or none."""
+        if not self.history.audited:
+            first_id = len(self.history.client_role) - len(REVEALED)
+            reads = RevealedReads(sends, reads, self.history.client_isolation, first_id=first_id)
+        return replace(self.history, sends=sends, reads=reads)
+
     @staticmethod
     def empty(table: str) -> Columns:
         """Returns a table without rows."""
@@ -119,26 +128,35 @@ class Source:
 def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:
     """Returns where to cut a partition that has more rows than `rows_max`. None: it has not.
 
-    Ranges of equal length: offsets are dense, and readers read what is there.
+    Ranges have equal numbers of rows, as far as the footers say: readers may have read the begin of a log again and again.
     """
     files = [history.files[name] for name in ("sends", "reads")]
     lengths = [file.rows_of(partition) for file in files]
     if sum(lengths) <= rows_max:
         return None
     number = -(-sum(lengths) * PIECES_AT_LEAST // max(rows_max, PIECES_AT_LEAST))
-    low, high = _offsets_of(files, partition)
-    # Example: 13 million rows, at most 6 million in a task, offsets 0 to 6 million: 5 pieces of 1.2 million offsets each. An
-    # offset has about two rows, a send and a read, more with more readers.
-    inner = [low + (high - low) * n // number for n in range(1, number)]
+    ranges = [
+        (*file.offsets_of(one), file.length_of(one)) for file in files for one in file.row_ranges.get(partition, ())
+    ]
+    inner = cut_evenly(np.array(ranges, dtype=np.float64), number)
     sends, reads = (tuple(length * n // number for n in range(number + 1)) for length in lengths)
-    assert low <= high, f"offsets from {low} to {high}"
-    return Cuts((0, *sorted({bound for bound in inner if bound > 0}), UNBOUNDED), sends, reads)
+    return Cuts((0, *sorted({bound for bound in inner if 0 < bound < UNBOUNDED}), UNBOUNDED), sends, reads)
 
 
-def _offsets_of(files: list[TableFile], partition: int) -> tuple[int, int]:
-    """Returns the least valid offset, and the offset behind the greatest, by the statistics of the files."""
-    bounds = [bound for file in files for one in file.row_ranges.get(partition, ()) for bound in file.offsets_of(one)]
-    return max(0, min(bounds, default=0)), max(bounds, default=0) + 1
+def cut_evenly(ranges: np.ndarray, number: int) -> list[int]:
+    """Returns the offsets between so many pieces with equal numbers of rows. `ranges` has a row for each range of rows: its
+    least offset, its greatest one, and how many rows it has, which are taken to be spread evenly."""
+    low, high, rows = ranges[ranges[:, 1] >= 0].T  # whatever has no offset is in no piece
+    if not len(rows):
+        return []
+    low, behind = np.maximum(low, 0), high + 1
+    # Example: 600 rows from 0 to 99, and 100 from 0 to 999. Up to offset 100 there are 6.1 rows at each offset, and 0.1 from
+    # there on, which is 610 rows up to 100, and 700 up to 1,000. Two pieces meet at 350 / 6.1 = 57.
+    at = np.concatenate([low, behind])
+    order = np.argsort(at, kind="stable")
+    density = np.cumsum(np.concatenate([rows / (behind - low), -rows / (behind - low)])[order])[:-1]
+    before = np.concatenate([[0.0], np.cumsum(np.maximum(density, 0) * np.diff(at[order]))])
+    return [int(bound) for bound in np.interp(before[-1] * np.arange(1, number) / number, before, at[order])]
 
 
 # Parts of a partition that is checked in pieces, for kernels of its cell that find of each record by itself what they find.
@@ -166,6 +184,7 @@ class PartitionPart:
         else:
             sends, sends_rows = source.sends.by_offset(*self.offsets, self.sends)
             reads, reads_rows = source.reads.by_offset(*self.offsets, self.reads)
+        assert source.history.audited, "what is revealed of a log is in no part"
         rows = PartitionPartRows(self.number, sends_rows, reads_rows, np.sort(left["log_offset"]))
         return replace(source.history, sends=sends, reads=reads), rows
 
@@ -381,7 +400,8 @@ class PartitionRemainder(Protocol):
 class PieceRules:
     """Says how a partition is looked at in pieces. The checkers say which rows may be left out."""
 
-    may_be_split: Callable[[PartitionHistory], bool]
+    may_be_split: Callable[[PartitionHistory, Cell | None], bool]
+    """(a partition, its cell) → may it be checked in pieces?"""
     perform: Callable[[Source, Job], object]
     """Does one job on one piece."""
     remainders: Callable[

@@ -343,8 +343,11 @@ def _piecewise(checkers: CheckerSet) -> Mapping[str, PartitionChecker]:
 
 
 def _remainders(history: History, checkers: CheckerSet, each: Each, rows_max: int) -> Mapping[int, PartitionRemainder]:
-    cuts = {p: cut for p in readable(history) if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
-    cuts = {p: cut for p, cut in cuts.items() if checkers.pieces.may_be_split(history.partition_history(p))}
+    # What is revealed of a log that nobody audited is held beside the rows, and takes as much memory again.
+    most = rows_max if history.plan.audited else rows_max // 2
+    cuts = {p: cut for p in readable(history) if (cut := cuts_of(history, p, rows_max=most)) is not None}
+    may_be_split = checkers.pieces.may_be_split
+    cuts = {p: cut for p, cut in cuts.items() if may_be_split(history.partition_history(p), history.cell_of(p))}
     asked = {p: _streamed(history, p, checkers) for p in cuts}
     cuts = {p: cut for p, cut in cuts.items() if asked[p] or _piecewise(checkers)}
     return checkers.pieces.remainders(cuts, each, asked) if cuts else {}

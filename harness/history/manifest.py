@@ -163,7 +163,7 @@ def seal_judged(run: RunDirectory) -> None:
 
 
 Stretch = tuple[str, int, int]
-"""Bytes of a table: the name of its file, where they begin, and how many there are."""
+"""Bytes of a file: its path within the run directory, where they begin, and how many there are."""
 Hashing = Callable[[Sequence[Stretch]], Sequence[str]]
 """Returns what `digests_of` does, maybe from elsewhere."""
 
@@ -172,8 +172,8 @@ def condition_of(
     run: RunDirectory, parts: Sequence[Part] = ("recorded", "history"), hashing: Hashing | None = None
 ) -> Condition:
     """Compares every file of these parts with the manifest. It reads all of them, at the speed of the disk or of
-    SHA-256. `hashing`: hashes the row groups of tables that are clustered by partition, in the place of this process, which
-    reads only what is left of these.
+    SHA-256. `hashing`: hashes rows, and the row groups of tables that are clustered by partition, in the place of this
+    process, which reads only what is left: footers, small tables, and what could not be read there.
 
     A history that is not in the manifest, because a check was killed while it was made, is no damage: it is made again.
     Either the rows or the history made of them may be removed as a whole: the other one proves as much.
@@ -223,15 +223,21 @@ def _lost(run: RunDirectory, name: str, proof: FileProof, why: str) -> LostRows 
 
 
 SHARED_BYTES = 2 << 30
-"""From so many bytes of tables on tasks hash them: one process takes some seconds for these."""
+"""From so many bytes of rows and tables on tasks hash them: one process takes some seconds for these."""
 
 
 def is_large(run: RunDirectory) -> bool:
-    """Returns whether the tables are so large, by the manifest, that others should help to hash them."""
+    """Returns whether rows and tables are so large, by the manifest, that others should help to hash them."""
     try:
-        return sum(proof.size for proof in read_manifest(run).files.values() if proof.rest) >= SHARED_BYTES
+        files = read_manifest(run).files.items()
     except HistoryUnreadable:
         return False
+    return sum(proof.size for name, proof in files if proof.rest or _are_rows(run, name)) >= SHARED_BYTES
+
+
+def _are_rows(run: RunDirectory, name: str) -> bool:
+    """Returns whether a file has rows, and others see it under the same path. Rows from an object store were copied here."""
+    return run.tables is None and name.startswith("rows/")
 
 
 def digests_of(run: RunDirectory, stretches: Sequence[Stretch]) -> list[str]:
@@ -239,7 +245,7 @@ def digests_of(run: RunDirectory, stretches: Sequence[Stretch]) -> list[str]:
     found = []
     for name, begin, size in stretches:
         try:
-            with _opened(run, run.history / name) as file:
+            with _opened(run, run.path / name) as file:
                 found.append(_sha256(file, begin, size))
         except OSError:
             found.append("")
@@ -408,12 +414,12 @@ def _proofs(run: RunDirectory, paths: Iterable[Path]) -> dict[str, FileProof]:
 
 
 def _compared(run: RunDirectory, wanted: Mapping[str, FileProof], hashing: Hashing | None = None) -> dict[str, str]:
-    # Row groups and the rest of such a file are all of its bytes.
-    groups = [(name, group) for name, proof in wanted.items() if hashing and proof.rest for group in proof.row_groups]
-    stretches = {(Path(name).name, group.begin, group.size): (name, group.sha256) for name, group in groups}
-    shared = {name for name, _ in groups}
+    stretches = _stretches(run, wanted) if hashing else {}
     found = hashing(list(stretches)) if hashing and stretches else ()
-    differing = {name for (name, sha256), other in zip(stretches.values(), found, strict=True) if sha256 != other}
+    hashed = list(zip(stretches.items(), found, strict=True))
+    # What could not be read elsewhere may be readable here; if not, the error is the one that is found here.
+    shared = {name for name, _, _ in stretches} - {name for ((name, _, _), _), digest in hashed if not digest}
+    differing = {name for ((name, _, _), sha256), digest in hashed if sha256 != digest}
 
     def wrong(name: str) -> str | None:
         proof, path = wanted[name], run.path / name
@@ -421,9 +427,13 @@ def _compared(run: RunDirectory, wanted: Mapping[str, FileProof], hashing: Hashi
         try:
             if far is None and (size := path.stat().st_size) != proof.size:
                 return f"has {size:,} bytes instead of {proof.size:,}"
-            if name in shared:
+            if name in shared and not proof.rest:
+                path.open("rb").close()  # may it be read here, too?
+                whole, other = name not in differing, False
+            elif name in shared:
                 with _opened(run, path) as file:
                     size = file.size()
+                    # Row groups and the rest of such a table are all of its bytes.
                     whole = size == proof.size and _rest(file, proof.row_groups, size) == proof.rest
                 whole, other = whole and name not in differing, size != proof.size
             else:
@@ -439,6 +449,17 @@ def _compared(run: RunDirectory, wanted: Mapping[str, FileProof], hashing: Hashi
 
     with _pool() as pool:
         return {name: why for name, why in zip(wanted, pool.map(wrong, wanted), strict=True) if why is not None}
+
+
+def _stretches(run: RunDirectory, wanted: Mapping[str, FileProof]) -> dict[Stretch, str]:
+    """Returns what others can hash of these files, each with what its SHA-256 must be: row groups, or whole files."""
+    found: dict[Stretch, str] = {}
+    for name, proof in wanted.items():
+        if proof.rest:
+            found |= {(name, group.begin, group.size): group.sha256 for group in proof.row_groups}
+        elif _are_rows(run, name):
+            found[name, 0, proof.size] = proof.sha256
+    return found
 
 
 def _pool() -> ThreadPoolExecutor:

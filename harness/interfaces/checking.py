@@ -75,6 +75,9 @@ class PartitionHistory:
     left_out: int = 0
     """How many records of L(p) are not here: of a large partition that is checked in pieces, those that agree with
     everything are counted, and left out."""
+    left_out_ns: tuple[int, int] | None = None
+    """If nobody audited: when the last send of such a record was over, and the moment at which or after which consumers
+    received each of them. None: none was left out."""
     assignment: tuple[int, ...] = ()
     """The ids of the brokers that are to have a replica."""
     copies: Mapping[int, CopyFacts] = field(default_factory=dict)

@@ -114,7 +114,7 @@ def conduct_trial(plan: Plan, options: RunOptions) -> TrialOutcome:
             if options.tables is not None:
                 append_run(run, options.tables)
             return TrialOutcome(run, code)
-        condition = seconds.measure("prove", lambda: condition_of(run))
+        condition = seconds.measure("prove", lambda: _condition(run, options, spark))
         verdict = _check_and_judge(run, options, seconds, view, spark, condition)
     _present(run, verdict, options, seconds, condition)
     if result.interrupted or result.exit_code == ExitCode.UNKNOWN:
@@ -161,15 +161,21 @@ def _proven(run: RunDirectory, options: RunOptions, spark: "SparkAhead", decide:
     """Returns the condition of a run whose plan can be judged. A check by Spark has a large history proven by its tasks."""
     if options.used_engine == "spark" and is_large(run) and is_intact(run, run.plan):
         refuse_idle(plan_of(run, WHOLE_HISTORY), decide)  # before Spark is started for it
-        try:
-            hashing = hashing_of(run, spark.session(), options.workers)
-            return condition_of(run, hashing=hashing)
-        except BaseException:
-            spark.stop()
-            raise
+        return _condition(run, options, spark)
     condition = condition_of(run)
     refuse_idle(plan_of(run, condition), decide)
     return condition
+
+
+def _condition(run: RunDirectory, options: RunOptions, spark: "SparkAhead") -> Condition:
+    """Returns the condition of a run. A check by Spark has the files of a large one proven by its tasks."""
+    if options.used_engine != "spark" or not is_large(run):
+        return condition_of(run)
+    try:
+        return condition_of(run, hashing=hashing_of(run, spark.session(), options.workers))
+    except BaseException:
+        spark.stop()
+        raise
 
 
 def heal_runs(path: Path | None, runs: Path, *, trust: bool = False) -> int:

@@ -19,6 +19,7 @@ import pytest
 import prozess
 from prozess import spark as in_session
 from prozess.app.run.check import CheckOptions, check_run
+from prozess.app.run.judge import judge_run
 from prozess.checkers import registry
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
@@ -26,6 +27,7 @@ from prozess.harness.checking.checker import PartitionChecker
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import Unit, check_locally
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.exit_codes import EXIT_CODES, ExitCode
 from prozess.harness.history import manifest
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.history.manifest import condition_of, read_manifest, seal_recorded
@@ -42,6 +44,7 @@ from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.engine import check_with_spark, collect, hash_with_spark, measure_with_spark, tasks_of
 from prozess.spark_checkers.oracle.second_opinion import second_opinion
 from prozess.spark_checkers.session import send_modules, start_session
+from tests.support.stored_runs import recorded_run
 
 pytestmark = pytest.mark.spark
 
@@ -465,6 +468,29 @@ def test_tasks_prove_a_history_as_this_process_does(session, tmp_path, monkeypat
     assert condition == condition_of(run)
     assert condition.bounded
     assert in_session.check(session, run.path).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("damage", ["none", "a bit", "a byte less", "gone"])
+def test_tasks_hash_rows_and_damage_is_what_this_process_finds(session, tmp_path, monkeypatch, damage):
+    run = recorded_run(tmp_path / "run")
+    path = max(run.rows.glob("sends.*.rows"))
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage != "none":
+        path.write_bytes(content[:-1] + (bytes([content[-1] ^ 1]) if damage == "a bit" else b""))
+    alone = condition_of(run)
+    by_one_process = judge_run(run, check_run(run, CheckOptions(engine="local"), alone), alone)
+    monkeypatch.setattr(manifest, "SHARED_BYTES", 0)  # as if it were large
+    hashed_here, digest = [], manifest._digest
+    monkeypatch.setattr(manifest, "_digest", lambda path: hashed_here.append(path.parent.name) or digest(path))
+    assert condition_of(run, hashing=partial(hash_with_spark, run=run, workers=2, session=session)) == alone
+    assert hashed_here
+    assert "rows" not in hashed_here
+    by_tasks = in_session.check(session, run.path)
+    assert by_tasks.unknown_reasons == by_one_process.unknown_reasons
+    assert (by_tasks.verdict, by_tasks.sentence) == (by_one_process.verdict, by_one_process.sentence)
+    assert EXIT_CODES[by_tasks.verdict] is (ExitCode.HELD if damage == "none" else ExitCode.UNKNOWN)
 
 
 def test_what_a_session_is_asked_for_that_is_not_there_is_refused_in_a_sentence(session, run, tmp_path):

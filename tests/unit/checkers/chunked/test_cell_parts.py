@@ -23,17 +23,14 @@ from prozess.harness.checking.kernels import (
     perform,
     units_of,
 )
-from prozess.harness.columns import of_clients
-from prozess.harness.history.participants import REVEALED, RevealedReads
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces.checking import CellHistory
-from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, Role
 from tests.support.anomalies import OF_CELLS
 from tests.support.examples import ALL, examples
 from tests.support.finding_values import said
 from tests.support.kafka_model import groups, transactions
+from tests.support.kafka_model.unaudited import unaudited
 from tests.unit.checkers.transactions.test_cycles_by_brute_force import drawn
 
 QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,27 +82,6 @@ def imported(rng) -> CellHistory:
     """The same, as other programs' clients saw it: nobody audited."""
     history = of_transactions(rng)
     return replace(history, partitions={number: unaudited(one) for number, one in history.partitions.items()})
-
-
-def unaudited(one):
-    """What clients alone show of a partition."""
-    kept = of_clients(one.client_role, one.reads["client"], unknown=NONE) != Role.AUDIT
-    reads = {name: values[kept] for name, values in one.reads.items()}
-    sends = {name: values[one.sends["client"] != SENTINEL_CLIENT] for name, values in one.sends.items()}
-    shown = RevealedReads(sends, reads, one.client_isolation, first_id=len(one.client_role))
-    more = [0] * len(REVEALED)
-    return replace(
-        one,
-        audited=False,
-        audit_end={},
-        sends=sends,
-        reads={name: shown[name] for name in one.reads},
-        client_role=np.append(one.client_role, [Role.AUDIT] * len(REVEALED)),
-        client_isolation=np.append(one.client_isolation, REVEALED),
-        client_issued=np.append(one.client_issued, more),
-        client_acks=np.append(one.client_acks, more),
-        client_clock=np.append(one.client_clock, more),
-    )
 
 
 def of_groups(rng) -> CellHistory:

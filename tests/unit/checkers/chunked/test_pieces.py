@@ -7,15 +7,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.chunked.partitions import may_be_split, perform, remainders
 from prozess.checkers.chunked.reading import LATE, STALLED, STUCK
+from prozess.checkers.lookup import differs_from_previous
+from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.checkers.registry import select
 from prozess.exchange.commands import generate_history
 from prozess.exchange.synthetic.plants import PLANTS
-from prozess.harness.checking.checker import Cuts, Source, cuts_of
+from prozess.harness.checking.checker import Cuts, Source, cut_evenly, cuts_of
 from prozess.harness.checking.kernels import check_cell, check_locally, check_partition, in_order
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import DeliveryBound
@@ -25,14 +27,17 @@ from prozess.harness.interfaces.checking import CellHistory
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import NONE, Isolation, Role
+from prozess.harness.schema import NONE, Isolation, ReadFlag, Role
 from tests.support.cells.delivery import LOG, lives
-from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, PRODUCER_ACKS_1, table
+from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, PRODUCER_ACKS_1, READER, table
 from tests.support.cells.partitions import history as history_of
 from tests.support.damages import rot
+from tests.support.edn_histories import Jepsen
 from tests.support.examples import examples
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
 from tests.support.kafka_model.partition import FATES, PRODUCERS, READERS, Partition, drawn_facts
+from tests.support.kafka_model.unaudited import own_rows, revealed, unaudited
+from tests.support.stored_runs import verifiable_run
 
 CHECKERS = {name: checker for name, checker in select().partition.items() if checker.in_pieces}
 KERNELS = {name: checker.kernel for name, checker in CHECKERS.items()}
@@ -132,6 +137,124 @@ def test_whatever_was_planted_and_wherever_it_is_cut_the_findings_are_the_same(s
     assert facts(found) == facts(check_partition(history, KERNELS))
 
 
+def without_audit(seed, *, long):
+    """What clients alone show of a spoiled partition, with the flags that an import writes. In some, nobody was given some
+    records, clients were opened anew, an acknowledgement came late, and one of them reads all of it, or a part, again in the
+    end."""
+    history, rng = unaudited(spoiled(seed, long=long)), random.Random(seed + 3)
+    sends, reads = own_rows(history)
+    if rng.random() < 0.4:
+        offsets = sorted(set(reads["log_offset"].tolist()))
+        unseen = rng.sample(offsets, min(len(offsets), rng.randrange(4))) + offsets[len(offsets) - rng.randrange(9) :]
+        kept = ~np.isin(reads["log_offset"], unseen)
+        reads = {name: values[kept] for name, values in reads.items()}
+    for row in rng.sample(range(len(reads["span"])), min(len(reads["span"]), rng.randrange(3))):
+        reads["span"][row:][reads["client"][row:] == reads["client"][row]] += 5000
+    acknowledged = np.flatnonzero(sends["outcome"] == OK)
+    if rng.random() < 0.3 and len(acknowledged):
+        sends["completed_ns"][rng.choice(acknowledged.tolist())] += rng.randrange(10**12)
+    if rng.random() < 0.5:
+        reads = read_again(history, sends, reads, rng)
+    starts = np.flatnonzero(differs_from_previous(reads["span"]) | differs_from_previous(reads["client"]))
+    for row in starts.tolist():
+        reads["flags"][row] |= rng.choice((0, 0, ReadFlag.FROM_START, ReadFlag.GOES_ON))
+    return replace(revealed(history, sends, reads), readers_begin=rng.choice(("start", "unstated", "anywhere")))
+
+
+def read_again(history, sends, reads, rng):
+    """The reads, and behind those of one client whatever the log shows, later than everything else."""
+    end_ns = max(int(times.max(initial=0)) for times in (sends["invoked_ns"], sends["completed_ns"], reads["read_ns"]))
+    of_log = np.flatnonzero(history.reads["client"] == len(history.client_role) - 2)
+    if rng.random() < 0.5:
+        of_log = of_log[: rng.randrange(len(of_log) + 1)]
+    more = {name: values[of_log].copy() for name, values in history.reads.items()}
+    more["client"][:], more["span"][:] = rng.choice(READERS), 1000
+    more["read_ns"][:] = end_ns + rng.choice((0, 1)) + np.arange(len(of_log))
+    both = {name: np.concatenate([reads[name], more[name]]) for name in reads}
+    order = np.argsort(both["client"], kind="stable")
+    return {name: values[order] for name, values in both.items()}
+
+
+def unaudited_in_pieces(history, cuts):
+    source = Source(history, *map(Arrays, own_rows(history)))
+    left = remainders({history.partition: cuts}, lambda jobs: [perform(source, job) for job in jobs], {})
+    return left[history.partition], left[history.partition].check(source, CHECKERS)
+
+
+@settings(QUICK, max_examples=examples(400))
+@given(SEEDS, st.booleans())
+def test_what_nobody_audited_has_the_same_findings_wherever_it_is_cut(seed, long):
+    history = without_audit(seed, long=long)
+    sends, reads = own_rows(history)
+    cuts = drawn_cuts(replace(history, sends=sends, reads=reads), random.Random(seed + 1))
+    _, found = unaudited_in_pieces(history, cuts)
+    assert facts(found) == facts(check_partition(history, KERNELS))
+
+
+@settings(QUICK, max_examples=examples(200))
+@given(SEEDS)
+def test_what_nobody_audited_is_found_where_two_pieces_meet_at_it(seed):
+    history, rng = without_audit(seed, long=True), random.Random(seed)
+    whole = check_partition(history, KERNELS)
+    offsets = {offset for f in whole for offset in f.result.witnesses["log_offset"].tolist() if offset > 0}
+    assume(offsets)
+    rows = [(0, len(table["client"])) for table in own_rows(history)]
+    for offset in rng.sample(sorted(offsets), min(3, len(offsets))):
+        for inner in ((offset,), (offset + 1,), (offset, offset + 1)):
+            _, found = unaudited_in_pieces(history, Cuts((0, *inner, UNBOUNDED), *rows))
+            assert facts(found) == facts(whole), inner
+
+
+def test_what_nobody_audited_may_have_come_again_in_the_end_and_a_piece_may_hold_what_did_not():
+    """The one record that nobody was given again is plain, and left out: its piece alone knows. The last one was first
+    given when all sends were over."""
+    sends = [(PRODUCER, n, OK, n, {"invoked_ns": 10 * n, "completed_ns": 10 * n + 5}) for n in range(LENGTH)]
+    once = [(READER, n, PRODUCER, n, {"read_ns": 10 * n + 6}) for n in range(LENGTH)]
+    for missing in (None, *range(LENGTH)):
+        again = [(READER, n, PRODUCER, n, {"span": 1, "read_ns": 10**12 + n}) for n in range(LENGTH) if n != missing]
+        made = unaudited(history_of(sends, [], [*once, *again]))
+        whole = {f.anomaly: f for f in check_partition(made, KERNELS)}
+        assert (whole["lost"].result.incomplete is None) == (missing in (None, LENGTH - 1))
+        rows = [(0, len(table["client"])) for table in own_rows(made)]
+        for low, high in combinations(range(1, LENGTH), 2):
+            _, found = unaudited_in_pieces(made, Cuts((0, low, high, UNBOUNDED), *rows))
+            assert facts(found) == facts(whole.values()), (missing, low, high)
+
+
+@pytest.mark.parametrize("begin", ["start", "unstated", "anywhere"])
+@pytest.mark.parametrize("flag", [0, ReadFlag.FROM_START, ReadFlag.GOES_ON])
+def test_where_a_client_that_nobody_audits_began_anew_is_known_in_pieces(begin, flag):
+    """It was given everything, and one record after the other, but for two: nobody saw it go from one span to the next."""
+    sends = [(PRODUCER, n, OK, n) for n in range(LENGTH)]
+    for opened in range(1, LENGTH):
+        given = [
+            (READER, n, PRODUCER, n, {"span": int(n >= opened)}) for n in range(LENGTH) if n not in (3, LENGTH - 1)
+        ]
+        made = unaudited(history_of(sends, [], given))
+        made.reads["flags"][[n for n, row in enumerate(given) if row[1] >= opened][:1]] = flag
+        made = replace(revealed(made, *own_rows(made)), readers_begin=begin)
+        whole = check_partition(made, KERNELS)
+        rows = [(0, len(table["client"])) for table in own_rows(made)]
+        for bound in range(1, LENGTH):
+            _, found = unaudited_in_pieces(made, Cuts((0, bound, UNBOUNDED), *rows))
+            assert facts(found) == facts(whole), (opened, bound)
+
+
+def test_all_came_again_only_if_what_was_left_out_did_after_the_last_send_was_over_left_out_or_not():
+    sends = [(PRODUCER, 0, OK, 0, {"invoked_ns": 10, "completed_ns": 15})]
+    made = unaudited(history_of(sends, [], [(READER, 0, PRODUCER, 0, {"read_ns": 20})]))
+
+    def again(left_out_ns):
+        history = replace(made, left_out_ns=left_out_ns)
+        return read_in_the_end(PartitionIndex.of(history), history)
+
+    assert again(None)
+    assert again((5, 16))
+    assert not again((5, 15)), "a record that was left out was last given when the last send was over"
+    assert again((19, 20))
+    assert not again((20, 21)), "the last send was left out, and what is here was not given after it"
+
+
 def bounded_cell(history, rng):
     """A cell of this partition, whose readers live all the time, but for where they stood still."""
     lived = []
@@ -203,12 +326,73 @@ def generated(tmp_path_factory):
 @pytest.mark.parametrize("pieces", [2, 4, 9])
 def test_the_local_engine_finds_the_same_in_pieces_read_from_files(generated, pieces):
     whole = check_locally(History.open(generated), select(), workers=1)
-    assert {f.anomaly for f in whole if f.result.count} >= set(CHECKERS) - {"unreported"}
+    assert {f.anomaly for f in whole if f.result.count} >= set(CHECKERS) - {"unreported", "unseen"}
     history = History.open(generated)
     largest = max(history.rows_of(p) for p in history.partitions)
     assert len(history.files["reads"].row_ranges[0]) > 2
     found = check_locally(History.open(generated), select(), workers=2, rows_max=largest // pieces)
     assert facts(found) == facts(whole)
+
+
+def jepsen_of_one_key(path):
+    """300 sends, of which one is lost, and one is read at two offsets; a second client reads half of them."""
+    path.mkdir()
+    jepsen = Jepsen()
+    for number in range(300):
+        jepsen.send(0, "t", number, number)
+    shown = [[offset, 7 if offset == 200 else offset] for offset in range(300) if offset != 150]
+    for client, of_log in ((1, shown), (2, shown[:140])):
+        jepsen.assign(client, ["t"])
+        for begin in range(0, len(of_log), 20):
+            jepsen.poll(client, {"t": of_log[begin : begin + 20]})
+    return jepsen.checked(path)[0]
+
+
+@pytest.mark.parametrize(("make", "found"), [(jepsen_of_one_key, "lost"), (verifiable_run, "duplicate")])
+def test_the_local_engine_finds_the_same_in_pieces_of_an_import(tmp_path, make, found):
+    run, checkers = make(tmp_path / "import"), select()
+    whole = check_locally(History.open(run), checkers, workers=1)
+    assert {f.anomaly: f.result.count for f in whole}[found] > 0
+    for rows_max in (4, 10, 200, 600):
+        jobs = []
+
+        def counted(source, job, jobs=jobs):
+            jobs.append(job)
+            return perform(source, job)
+
+        spied = replace(checkers, pieces=replace(checkers.pieces, perform=counted))
+        in_pieces = check_locally(History.open(run), spied, workers=2, rows_max=rows_max)
+        assert facts(in_pieces) == facts(whole), rows_max
+        rows = sum(History.open(run).rows(name) for name in ("sends", "reads"))
+        assert bool(jobs) == (rows > rows_max // 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 10**6), st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1, max_size=9),
+    st.integers(1, 20),
+)
+def test_pieces_have_equal_numbers_of_rows_by_what_footers_say(drawn, number):
+    ranges = np.array([(low, low + length, rows) for low, length, rows in drawn], dtype=np.float64)
+    bounds = cut_evenly(ranges, number)
+    assert bounds == sorted(bounds)
+    if not any(low + length >= 0 for low, length, _ in drawn):
+        assert bounds == []
+        return
+    low, behind, rows = np.maximum(ranges[:, 0], 0), ranges[:, 1] + 1, ranges[:, 2]
+    low, behind, rows = low[behind > 0], behind[behind > 0], rows[behind > 0]
+
+    def before(offset):
+        return (rows * np.clip((offset - low) / (behind - low), 0, 1)).sum()
+
+    for n, bound in enumerate(bounds, 1):
+        wanted = rows.sum() * n / number
+        assert before(bound) <= wanted * (1 + 1e-9)
+        assert before(bound + 1) >= wanted * (1 - 1e-9)
+
+
+def test_one_offset_far_behind_all_others_does_not_put_all_rows_into_one_piece():
+    bounds = cut_evenly(np.array([(0, 10**6, 10**6), (0, 2**48, 10**6)], dtype=np.float64), 4)
+    assert bounds[:2] == [500_000, 10**6]
 
 
 def test_a_cell_in_its_partitions_has_the_delivery_windows_that_it_has_as_a_whole(generated):
@@ -227,10 +411,17 @@ def test_nearly_nothing_is_left_of_a_partition_in_which_nearly_nothing_happened(
     assert len(left.sends) + len(left.reads) < history.rows_of(0) / 10
 
 
-@pytest.mark.parametrize("change", [{"audited": False}, {"compacted": True}])
-def test_what_nobody_audited_and_what_is_compacted_is_checked_whole(change):
-    assert not may_be_split(replace(drawn_facts(1)[0].history(), **change))
-    assert may_be_split(drawn_facts(1)[0].history())
+def test_what_is_compacted_is_checked_whole_and_what_nobody_audited_where_more_than_its_log_is_judged():
+    history = drawn_facts(1)[0].history()
+    assert may_be_split(history, None)
+    assert not may_be_split(replace(history, compacted=True), LOG)
+    alone, cell = unaudited(history), LOG.model_copy(update={"delivery_bound": None})
+    assert may_be_split(alone, cell)
+    assert not may_be_split(replace(alone, compacted=True), cell)
+    assert not may_be_split(alone, None)
+    assert not may_be_split(alone, LOG), "a delivery bound"
+    for kind in ("transactions", "group", "share"):
+        assert not may_be_split(alone, cell.model_copy(update={"workload": kind}))
 
 
 def test_a_partition_of_which_a_piece_cannot_be_looked_at_is_unknown_and_the_others_are_not(generated, tmp_path):

@@ -43,7 +43,7 @@ def drawn_shares(history, rng):
     """Most partitions in parts, however they are cut."""
     shares = []
     for number, source in sorted(sources(history).items()):
-        if may_be_split(source.history) and rng.random() < 0.8:
+        if may_be_split(source.history, None) and rng.random() < 0.8:
             cuts = {number: drawn_cuts(source.history, rng)}
             left = remainders(cuts, lambda jobs, source=source: [perform(source, job) for job in jobs], {})
             shares += [CellShare(number, part.rows, part) for part in left[number].parts]

@@ -1,18 +1,21 @@
 """What a manifest proves of a table whose file differs: which partitions that concerns."""
 
+import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
+from prozess.harness.history import manifest
 from prozess.harness.history.manifest import condition_of, digests_of, read_manifest
 from prozess.harness.history.reader import History, unreadable_cells
 from prozess.harness.history.store import StoredRun
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
-from tests.support.stored_runs import generated_run
+from tests.support.stored_runs import generated_run, recorded_run
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +92,85 @@ def test_who_hashes_row_groups_elsewhere_is_given_each_once_and_believed(run):
     assert condition_of(run, hashing=hashing).whole
     tables = {name: of_table(run, name) for name, table in TABLES.items() if table.partitioned}
     assert sorted(asked) == sorted(
-        {(f"{name}.parquet", g.begin, g.size) for name, proof in tables.items() for g in proof.row_groups}
+        {(f"history/{name}.parquet", g.begin, g.size) for name, proof in tables.items() for g in proof.row_groups}
     )
-    condition = condition_of(run, hashing=lambda stretches: [""] * len(stretches))
-    assert condition.damaged.keys() == {f"history/{name}" for name, _, _ in asked}
+    condition = condition_of(run, hashing=lambda stretches: ["0" * 64] * len(stretches))
+    assert condition.damaged.keys() == {name for name, _, _ in asked}
+    assert condition_of(run, hashing=lambda stretches: [""] * len(stretches)).whole, (
+        "read here what nobody else can read"
+    )
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    return recorded_run(tmp_path_factory.mktemp("recorded") / "run")
+
+
+@pytest.fixture
+def recorded(sealed, tmp_path):
+    """A sealed run with rows, and with a history that was made of them."""
+    return RunDirectory(shutil.copytree(sealed.path, tmp_path / "copy"))
+
+
+def test_files_of_rows_are_hashed_elsewhere_each_once_and_whole(recorded):
+    asked = []
+
+    def hashing(stretches):
+        asked.extend(stretches)
+        return digests_of(recorded, stretches)
+
+    assert condition_of(recorded, hashing=hashing).whole
+    sizes = {f"rows/{path.name}": path.stat().st_size for path in recorded.rows.iterdir()}
+    assert sorted(one for one in asked if one[0].startswith("rows/")) == sorted((n, 0, s) for n, s in sizes.items())
+    assert len(sizes) > 2
+
+
+def _truncated(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _flipped(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def _a_directory(path):
+    size = path.stat().st_size
+    path.unlink()
+    path.mkdir()
+    assert path.stat().st_size != size
+
+
+@pytest.mark.parametrize("damage", [_truncated, _flipped, Path.unlink, _a_directory])
+def test_damaged_rows_are_damaged_alike_wherever_they_are_hashed(recorded, damage):
+    damage(sorted(recorded.rows.iterdir())[0])
+    condition = condition_of(recorded)
+    assert not condition.readable
+    assert condition_of(recorded, hashing=partial(digests_of, recorded)) == condition
+    assert condition_of(recorded, hashing=lambda stretches: [""] * len(stretches)) == condition
+
+
+def test_rows_that_others_may_read_and_this_process_may_not_are_damaged_in_the_same_words(recorded, monkeypatch):
+    path, opened = sorted(recorded.rows.iterdir())[0], Path.open
+
+    def refuse(self, *arguments, **named):
+        if self == path:
+            raise PermissionError(13, "Permission denied")
+        return opened(self, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    condition = condition_of(recorded)
+    assert condition.damaged == {f"rows/{path.name}": "cannot be read (Permission denied)"}
+    assert condition_of(recorded, hashing=partial(digests_of, recorded)) == condition
+
+
+def test_rows_count_among_what_is_large_enough_to_be_hashed_elsewhere(recorded, monkeypatch):
+    rows = sum(path.stat().st_size for path in recorded.rows.iterdir())
+    tables = sum(proof.size for proof in read_manifest(recorded).files.values() if proof.rest)
+    monkeypatch.setattr(manifest, "SHARED_BYTES", rows + tables)
+    assert manifest.is_large(recorded)
+    monkeypatch.setattr(manifest, "SHARED_BYTES", rows + tables + 1)
+    assert not manifest.is_large(recorded)
 
 
 def test_damage_that_may_concern_everything_is_not_bounded_whatever_else_is_damaged(run):
