@@ -211,7 +211,7 @@ class CellTable:
         """Returns the values of the axes that the workload's strength asks for in such a cluster, and the combinations that
         they make."""
         workload = self._workload
-        nowhere = why_not_here(workload, variant)
+        nowhere = KINDS[workload.kind].why_not_here(variant)
 
         def why_not(row: Mapping[str, str]) -> str | None:
             combination = self._combination_of(row, variant)

@@ -13,12 +13,15 @@ from prozess.validation.trial import MIN_ISR_BOUNDED, ConfigurationParts
 
 
 def rules_resting_on(*facts: str) -> tuple[tuple[str, str], ...]:
-    """Returns (anomaly, rule) of each rule of the guarantee table that permits something where one of these facts holds."""
+    """Returns (anomaly, rule) of each rule of the guarantee table that permits something where one of these facts holds; of
+    a remote store only if it is among the facts."""
     return tuple(
         (name, rule.id)
         for name, guarantee in TABLE.items()
         for rule in guarantee.rules
-        if rule.effect is RuleEffect.PERMITTED and not set(facts).isdisjoint(rule.when)
+        if rule.effect is RuleEffect.PERMITTED
+        and not set(facts).isdisjoint(rule.when)
+        and (TIERED_STORAGE not in rule.when or TIERED_STORAGE in facts)
     )
 
 
@@ -26,6 +29,7 @@ def _denied(*facts: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name, _ in rules_resting_on(*facts)))
 
 
+TIERED_STORAGE = "tiered storage"
 WIPED = (
     "wiped",
     "wiped of either",
@@ -106,6 +110,7 @@ REMOTE_METADATA = InternalTopic(
     minimum=STORE_MINIMUM,
     stands="segments of its partitions are neither copied to the remote store nor deleted there",
     keeps="what brokers know of the remote store",
+    lost=(TIERED_STORAGE,),
     takes=("lost", "skipped", "remote-gap"),
 )
 

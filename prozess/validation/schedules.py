@@ -535,6 +535,7 @@ _NO_SCHEDULE: Mapping[str, str] = {
 }
 _NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
     "wiped": _DESTROYS,
+    "store-forgotten": _DESTROYS,
     "state-lost": _DESTROYS,
     "offsets-lost": _DESTROYS,
     "offsets-expired": "it takes a group that is without members for offsets.retention.minutes",

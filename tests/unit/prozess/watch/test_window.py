@@ -270,7 +270,7 @@ def test_records_that_retention_removed_before_they_were_read_are_unknown(played
     assert played.check(after_s=60) == []
 
 
-def test_an_acknowledgement_without_offset_is_proven_by_its_read_and_else_unknown(played):
+def test_an_acknowledgement_without_offset_is_proven_by_its_read_and_else_by_what_stands_in_its_stead(played):
     played.both(0)
     played.complete(played.send(), NONE)
     played.read(1, 1)
@@ -278,9 +278,17 @@ def test_an_acknowledgement_without_offset_is_proven_by_its_read_and_else_unknow
     for offset in range(2, 40):
         played.both(offset)
         played.check()
-    assert [(sighting.name, sighting.certain, sighting.count) for sighting in played.told] == [
-        ("not-followed", False, 1)
-    ]
+    found = [(sighting.name, sighting.certain, sighting.count) for sighting in played.told]
+    assert found == [("lost", True, 1), ("not-followed", False, 1)]
+
+
+def test_an_acknowledgement_without_offset_that_nothing_proves_is_unknown(played):
+    for offset in range(2, 40):
+        played.both(offset)
+        played.complete(played.send(), NONE) if offset == 5 else None
+        played.check()
+    found = [(sighting.name, sighting.certain, sighting.count) for sighting in played.told]
+    assert found == [("not-followed", False, 1)], "nobody read from offset 0 on"
 
 
 def test_a_read_before_its_acknowledgement_proves_it_however_late_that_comes(played):
