@@ -471,7 +471,7 @@ class _Sought:
                 doubted["the client is in no group"].append(number)
             if planned is not None and planned.role in SHARING:
                 continue
-            if table.name in _OF_OWNERS and (client, partition) not in self._assigned:
+            if table.name in _OF_OWNERS and (client, self._named.get(partition, partition)) not in self._assigned:
                 doubted["the client was never given the partition"].append(number)
             if table.name in _IN_SPANS and (client, partition, of["span"]) not in self._spans:
                 doubted["the client never began the span"].append(number)
@@ -482,10 +482,18 @@ class _Sought:
 
     @cached_property
     def _assigned(self) -> frozenset[tuple[int, int]]:
-        """The partitions that each member was given at some time."""
+        """The partitions that each member was given at some time, each as `_named` has it."""
         rows = self._history.table("assignments")
         given = rows["event"] == 1
-        return frozenset(zip(*(rows[name][given].tolist() for name in ("client", "partition")), strict=True))
+        partitions = (self._named.get(number, number) for number in rows["partition"][given].tolist())
+        return frozenset(zip(rows["client"][given].tolist(), partitions, strict=True))
+
+    @cached_property
+    def _named(self) -> Mapping[int, int]:
+        """Partition → the first one with its topic's name and its number. A member is given partitions by name, and keeps
+        them when the topic is made again before anybody looks."""
+        first = self._history.plan.recorded
+        return {one.partition: first[one.topic_name, one.number] for one in self._history.plan.partitions}
 
     @cached_property
     def _spans(self) -> frozenset[tuple[int, int, int]]:

@@ -144,6 +144,26 @@ def test_members_of_a_share_group_have_neither_assignments_nor_spans(tmp_path):
     assert not [clause for clause in found if "span" in clause or "was never given" in clause], found
 
 
+def test_a_member_keeps_what_it_was_given_when_the_topic_is_made_again(tmp_path):
+    """Seen: cooperative members go on with the next topic of that name, and only hear of it when it is taken from them."""
+    run = made(tmp_path / "run", kinds=("group",), partitions=4)
+    rows = History.open(run).table("assignments")
+    given = (rows["event"] == 1) & (rows["partition"] != NONE)
+    member = int(rows["client"][given][0])
+    first, second = np.unique(rows["partition"][given & (rows["client"] == member)]).tolist()[:2]
+    never = given & (rows["client"] == member) & (rows["partition"] == second)
+    written(run, "assignments", {name: values[~never] for name, values in rows.items()})
+
+    def found():
+        return [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
+
+    assert any("the client was never given the partition" in clause for clause in found())
+    plan = read_object(run.plan)
+    plan["partitions"][second] |= {name: plan["partitions"][first][name] for name in ("topic_name", "number")}
+    write_json(run.plan, plan)
+    assert not any("the client was never given the partition" in clause for clause in found())
+
+
 def test_a_record_cannot_be_sent_while_its_transaction_is_not_open(changed):
     run = changed("transactions", "begun_ns", lambda ns: ns + 10**10, lambda rows: rows["transaction"] == 0)
     found = [clause for clauses in contradictions(History.open(run)).values() for clause in clauses]
