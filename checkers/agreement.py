@@ -222,6 +222,7 @@ class Agreement(Indexed):
             "timed_reads": count(shown[read_clock != NONE]),
             "reads": count(shown),
             "consumed": count(shown[~self._by_audit[self.shown]]),
+            "unaudited": np.zeros(len(self.agreed), dtype=np.int64),  # what nobody audited does not agree
         }
 
 
