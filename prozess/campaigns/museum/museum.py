@@ -149,9 +149,15 @@ def cells_of(one: ExhibitResult) -> tuple[str, ...]:
     return (
         about.ticket,
         about.affected,
-        f"{one.shown} of {len(one.of(Release.AFFECTED))}",
+        _share(one.shown, one.of(Release.AFFECTED)),
         by or "–",
         about.mended,
-        f"{one.held} of {len(one.of(Release.MENDED))}",
+        _share(one.held, one.of(Release.MENDED)),
         f"{one.took_s:.0f}",
     )
+
+
+def _share(count: int, of: Sequence[ReleaseResult]) -> str:
+    """Returns how many of these runs showed it. Those that never began are named: they say nothing of the release."""
+    missing = sum(not one.run for one in of)
+    return f"{count} of {len(of)}" + (f", {missing} could not begin" if missing else "")

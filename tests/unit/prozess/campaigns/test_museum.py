@@ -217,7 +217,9 @@ def test_the_command_runs_both_releases_with_each_seed_and_does_not_run_them_aga
 def test_a_run_without_a_verdict_is_tried_once_more_and_makes_the_exhibit_unknown(tmp_path, capsys):
     request = MuseumRequest([BY_CELL], 1, tmp_path / "museum")
     assert museum(request, runner=(sys.executable, "-c", "raise SystemExit('prozess: no Java')")) == ExitCode.UNKNOWN
-    assert "no verdict: no Java" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "no verdict: no Java" in printed
+    assert "0 of 1, 1 could not begin" in printed
     assert len(JobDirectory(tmp_path / "museum").attempts()) == 2
 
 
