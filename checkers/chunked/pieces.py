@@ -182,7 +182,7 @@ class Piece:
     def left_out_given(self, keep: np.ndarray) -> np.ndarray:
         """Returns `left_out_given` of a history from which all plain records are left out but for those to keep."""
         index, most = self.index, np.iinfo(np.int64).max
-        rows = np.flatnonzero((index.by_consumer | (index.reads["leader_epoch"] != NONE)) & (self.read_position >= 0))
+        rows = np.flatnonzero((index.by_consumer | index.audited) & (self.read_position >= 0))
         at, epoch = self.read_position[rows], index.reads["leader_epoch"][rows]
         received = np.bincount(at[index.by_consumer[rows]], minlength=len(self.plain)) > 0
         least, greatest = np.full(len(self.plain), most), np.full(len(self.plain), _LEAST)

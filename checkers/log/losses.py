@@ -151,9 +151,9 @@ def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistor
     record that was sent after the acknowledgement stands where consumers received every offset from 0 on, all of one
     leader's epoch, and no consumer received this one. All producers must use one clock. acks=0 acknowledges nothing.
 
-    One epoch, also for the audit: a consumer may have received what a new leader then wrote over, or what a deposed one
-    took after an unclean election, and this one may stand there. A leader that wrote both would have it at an offset of
-    its own, and a later leader's log does not have what an earlier one had there.
+    One epoch, also for the audit, which must have read the later record or one behind it: a consumer may have received what
+    a new leader then wrote over, or what a deposed one took after an unclean election, and this one may stand there. A
+    leader that wrote both would have it at an offset of its own, and leaders after it have all that the audit read of it.
 
     Example: a and b were acknowledged at 3.1 s, and nobody knows where. Consumers received c d e at 0, 1 and 2, and e was
     sent at 3.2 s: a and b would have to stand before it. (A broker took c as the first batch, KAFKA-15591.)
@@ -178,8 +178,12 @@ def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistor
     whole = int(until[np.append((first > until[:-1]) | (first < 0), True).argmax()])
     begins = epoch[first == 0].max(initial=NONE)
     other = first[(epoch != begins) | (epoch == NONE)]
-    audit = audit[(reads["leader_epoch"][audit] != begins) & (reads["leader_epoch"][audit] != NONE)]
-    whole = int(np.concatenate([other, reads["log_offset"][audit]]).min(initial=whole))
+    if history.audited:
+        same = reads["leader_epoch"][audit] == begins
+        left = history.left_out_given[history.left_out_given[:, 2] == begins]
+        confirmed = np.concatenate([reads["log_offset"][audit[same]] + 1, left[:, 1]]).max(initial=0)
+        other, whole = np.concatenate([other, reads["log_offset"][audit[~same]]]), min(whole, int(confirmed))
+    whole = int(other.min(initial=whole))
     if (index.read_key[consumer[offset < whole]] == UNREADABLE).any():
         return np.zeros(len(rows), dtype=bool)
     last_ns = int(sent_ns[first < whole].max(initial=MISSING))

@@ -101,7 +101,7 @@ FROM_0 = [(READER, 0, PRODUCER, 1, EPOCH), (READER, 1, PRODUCER, 2, EPOCH)]
 
 def test_a_record_without_an_offset_is_lost_where_consumers_received_all_that_stands_before_a_later_one():
     """Seen: a topic made again, KAFKA-15591, and DeleteRecords: two records were unknown, and stood nowhere."""
-    result = lost(history(OVERTAKEN, [(1, PRODUCER, 2)], FROM_0, log_start=1))
+    result = lost(history(OVERTAKEN, [(1, PRODUCER, 2, EPOCH)], FROM_0, log_start=1))
     assert (result.count, result.incomplete) == (1, None)
     assert (result.witnesses["sequence"].tolist(), result.witnesses["case"].tolist()) == ([0], [LOST_ABSENT])
     unaudited = replace(history(OVERTAKEN, [], FROM_0, sentinel=None), audited=False)
@@ -130,7 +130,7 @@ def test_a_record_without_an_offset_is_lost_where_consumers_received_all_that_st
     ],
 )
 def test_without_that_proof_a_record_without_an_offset_may_be_what_was_deleted(sends, reads):
-    result = lost(history(sends, [(1, PRODUCER, 2)] if len(sends) > 2 else [], reads, log_start=1))
+    result = lost(history(sends, [(1, PRODUCER, 2, EPOCH)] if len(sends) > 2 else [], reads, log_start=1))
     assert result.count == 0
     assert result.incomplete
 
@@ -148,10 +148,13 @@ def test_it_may_stand_in_the_log_of_a_later_leader_who_took_it_while_the_deposed
     result = lost(history([*OVERTAKEN[:2], (PRODUCER, 2, OK, NONE), (PRODUCER, 3, OK, 1)], log, FROM_0, log_start=1))
     assert 0 not in result.witnesses["sequence"].tolist()
     assert result.incomplete
+    deleted = [(9, PRODUCER, 3, {"leader_epoch": 5})]
+    result = lost(history([*OVERTAKEN, (PRODUCER, 3, OK, 9)], deleted, FROM_0, log_start=9))
+    assert (result.count, bool(result.incomplete)) == (0, True), "nobody knows from where on the new one wrote"
 
 
 def test_the_clock_of_whoever_sends_the_sentinels_is_no_producers():
-    made = history(OVERTAKEN, [(1, PRODUCER, 2)], FROM_0, log_start=1)
+    made = history(OVERTAKEN, [(1, PRODUCER, 2, EPOCH)], FROM_0, log_start=1)
     clocks = made.client_clock.copy()
     clocks[SENTINEL_CLIENT] = 2
     assert lost(replace(made, client_clock=clocks)).count == 1
