@@ -67,13 +67,15 @@ _SURVEY, _SURVEY_BLOCK, _KEEP, _STEPS = "survey", "survey block", "keep", "steps
 @dataclass(frozen=True, slots=True)
 class KeptRows:
     """Rows of plain records of a piece that must be kept, and their sends. `late` is what that kernel finds of the
-    records that are left out, and `left_out_ns` is what `Piece.left_out_ns` returns of a piece that nobody audited."""
+    records that are left out, `left_out_ns` is what `Piece.left_out_ns` returns of a piece that nobody audited, and `given`
+    what `Piece.left_out_given` returns."""
 
     sends: np.ndarray
     reads: np.ndarray
     sent: PieceSends
     late: KernelResult | None = None
     left_out_ns: tuple[int, int] | None = None
+    given: np.ndarray = field(default_factory=partial(np.empty, (0, 4), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,8 @@ class Remainder:
         missing = {name: sum(one.counts.get(name, 0) for one in self.residues) - still[name] for name in still}
         times = [kept.left_out_ns for kept in self.kept if kept.left_out_ns is not None]
         left_out_ns = (max(done_ns for done_ns, _ in times), min(given_ns for _, given_ns in times)) if times else None
-        left = replace(left, left_out=missing["records"], left_out_ns=left_out_ns)
+        given = np.concatenate([kept.given for kept in self.kept])
+        left = replace(left, left_out=missing["from_start"], left_out_ns=left_out_ns, left_out_given=given)
         findings = check_partition(left, {name: checker.kernel for name, checker in checkers.items()})
         counts = {name: checker.judged_when_plain or () for name, checker in checkers.items()}
         return [_with_judged(f, sum(missing[name] for name in counts[f.anomaly])) for f in findings]
@@ -355,7 +358,7 @@ def _piece(source: Source, low: int, high: int) -> Piece:
 
 def _kept(source: Source, piece: Piece, context: PieceContext, with_late: bool) -> KeptRows:
     keep = piece.keep(context)
-    rows = KeptRows(*piece.kept(keep))
+    rows = KeptRows(*piece.kept(keep), given=piece.left_out_given(keep))
     if not piece.history.audited:
         rows = replace(rows, left_out_ns=piece.left_out_ns(keep))
     if not with_late or source.cell is None:

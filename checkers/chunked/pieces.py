@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from prozess.checkers.log.audits import begins_everywhere
 from prozess.checkers.log.leadership import short_of_replicas
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex
@@ -178,6 +179,25 @@ class Piece:
         done_ns = np.maximum(sends["completed_ns"][send], sends["invoked_ns"][send])
         return int(done_ns.max()), int(self._last_given_ns()[left_out].min())
 
+    def left_out_given(self, keep: np.ndarray) -> np.ndarray:
+        """Returns `left_out_given` of a history from which all plain records are left out but for those to keep."""
+        index, most = self.index, np.iinfo(np.int64).max
+        rows = np.flatnonzero((index.by_consumer | index.audited) & (self.read_position >= 0))
+        at, epoch = self.read_position[rows], index.reads["leader_epoch"][rows]
+        received = np.bincount(at[index.by_consumer[rows]], minlength=len(self.plain)) > 0
+        least, greatest = np.full(len(self.plain), most), np.full(len(self.plain), _LEAST)
+        np.minimum.at(least, at, epoch)
+        np.maximum.at(greatest, at, epoch)
+        given = np.flatnonzero(self.plain & ~keep & received)
+        offset, epoch = index.log.offset[given], np.where(least == greatest, least, NONE)[given]
+        # Example: offsets 0 1 2 5 6 at epochs 4 4 5 5 5: 0-1 at 4, 2 at 5, and 5-6 at 5.
+        starts = np.flatnonzero(differs_from_previous(epoch) | differs_from_previous(offset - np.arange(len(given))))
+        if not len(given):
+            return np.empty((0, 4), dtype=np.int64)
+        behind = offset[np.append(starts[1:], len(given)) - 1] + 1
+        newest_ns = np.maximum.reduceat(index.sends["invoked_ns"][self.send[given]], starts)
+        return np.stack([offset[starts], behind, epoch[starts], newest_ns], axis=1)
+
     def residue(self) -> Residue:
         """Returns everything that is not plain, and what other pieces must know."""
         index, sends = self.index, self.index.sends
@@ -204,12 +224,11 @@ class Piece:
             doubtful=identity_keys(sends["client"][doubtful], sends["transaction"][doubtful]),
             newest=newest,
             counts=counts_of(
-                index,
+                self.history,
                 self.plain,
                 self.send,
                 self._chosen(self.read_position, self.plain) & self._counted,
                 self._clock(self.send),
-                self.history.client_clock,
             ),
         )
 
@@ -446,20 +465,17 @@ def uneven_ends(blocks: Sequence[Sequence[BlockEnd]]) -> np.ndarray:
 
 
 def counts_of(
-    index: PartitionIndex,
-    plain: np.ndarray,
-    send: np.ndarray,
-    read: np.ndarray,
-    clock: np.ndarray,
-    client_clock: np.ndarray,
+    history: PartitionHistory, plain: np.ndarray, send: np.ndarray, read: np.ndarray, clock: np.ndarray
 ) -> dict[str, int]:
     """Returns how much plain records add to what kernels judged. `plain` is bool[L(p)]; `send` and `clock` belong to
     each record; `read` (bool[reads]) says which reads show plain records."""
-    reader_clock = of_clients(client_clock, index.reads["client"], unknown=NONE)
+    index = PartitionIndex.of(history)
+    reader_clock = of_clients(history.client_clock, index.reads["client"], unknown=NONE)
     assert len(plain) == len(send) == len(clock), "one entry for each record"
     acks = of_clients(index.client_acks, index.sends["client"][send[plain]], unknown=0)
     return {
         "records": int(np.count_nonzero(plain)),
+        "from_start": int(np.count_nonzero(plain & (index.log.offset >= begins_everywhere(history)))),
         # `invisible` compares two audits, and `unseen` asks where there was none.
         "of_no_transaction": int(np.count_nonzero(index.sends["transaction"][send[plain]] == NONE)) * index.audited,
         "unaudited": int(np.count_nonzero(plain)) * (not index.audited),

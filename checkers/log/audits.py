@@ -87,14 +87,16 @@ def _cleaned(index: PartitionIndex, slot: np.ndarray) -> np.ndarray:
     return np.asarray(cleaned | (index.compacted & (index.log.key[slot] == UNREADABLE)))
 
 
+def begins_everywhere(history: PartitionHistory) -> int:
+    """Returns the offset from which on every replica has its log, or may have: below it, one may lack what another has."""
+    return max([history.log_start, *(copy.log_start for copy in history.copies.values())])
+
+
 def _fewer_than_stored(index: PartitionIndex, history: PartitionHistory) -> str | None:
     """Returns why the audit at read_uncommitted cannot have been given all records. None: it was given as many as one of the
-    replicas has, or that is not known. The records that were left out of a large partition are counted without their offsets,
-    so nothing is known of it where its log starts later."""
-    end = index.log.end
-    # From where on every replica has its log, or may have: below that, one may lack what another one still has.
-    low = max([index.log_start, *(copy.log_start for copy in history.copies.values())])
-    if end is None or index.compacted or (low > 0 and history.left_out):
+    replicas has, or that is not known."""
+    end, low = index.log.end, begins_everywhere(history)
+    if end is None or index.compacted:
         return None
     stored = index.stored.count(low, end)
     if stored is None:

@@ -149,10 +149,11 @@ class _NeverGiven(Indexed):
 def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistory) -> np.ndarray:
     """Returns bool[rows]: was the record acknowledged without an offset, and is it nowhere in the log? That is proven if a
     record that was sent after the acknowledgement stands where consumers received every offset from 0 on, all of one
-    leader's epoch, and this one is not among them. All clients must use one clock. acks=0 acknowledges nothing.
+    leader's epoch, and no consumer received this one. All producers must use one clock. acks=0 acknowledges nothing.
 
-    One epoch, since a consumer may have received what a new leader then wrote over: this one may stand there. A leader that
-    wrote both would have it at an offset of its own, and a later leader's log does not have what an earlier one had there.
+    One epoch, also for the audit, which must have read the later record or one behind it: a consumer may have received what
+    a new leader then wrote over, or what a deposed one took after an unclean election, and this one may stand there. A
+    leader that wrote both would have it at an offset of its own, and leaders after it have all that the audit read of it.
 
     Example: a and b were acknowledged at 3.1 s, and nobody knows where. Consumers received c d e at 0, 1 and 2, and e was
     sent at 3.2 s: a and b would have to stand before it. (A broker took c as the first batch, KAFKA-15591.)
@@ -160,25 +161,34 @@ def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistor
     sends, reads = index.sends, index.reads
     unknown = (sends["log_offset"][rows] == NONE) & (sends["outcome"][rows] == Outcome.OK.value)
     unknown &= of_clients(history.client_acks, sends["client"][rows], unknown=0) != 0
-    clocks = of_clients(history.client_clock, index.senders, unknown=NONE)
+    clocks = of_clients(history.client_clock, index.senders[index.senders != SENTINEL_CLIENT], unknown=NONE)
     if not unknown.any() or (clocks == NONE).any() or (clocks != clocks[0]).any():
         return np.zeros(len(rows), dtype=bool)
-    consumer = index.consumer_rows
-    consumer = consumer[reads["sender"][consumer] != SENTINEL_CLIENT]
+    rows_read = np.flatnonzero(reads["sender"] != SENTINEL_CLIENT)
+    by_consumer = index.by_consumer[rows_read]
+    consumer, audit = rows_read[by_consumer], rows_read[~by_consumer]
+    # Stretches of offsets that consumers received: those of the records that are here, and of those that were left out.
+    send = index.send_of_read[consumer]
+    sent_ns = np.where(send >= 0, sends["invoked_ns"][send], MISSING)
     offset, epoch = reads["log_offset"][consumer], reads["leader_epoch"][consumer]
-    offsets = np.unique(offset)
-    # Example: 0 1 2 5 6 at epochs 4 4 5 5 5: offsets 0 and 1 have none missing before them and one epoch.
-    whole = int(np.count_nonzero(offsets == np.arange(len(offsets))))
-    other = (epoch != epoch[offset == 0].max(initial=NONE)) | (epoch == NONE)
-    whole = min(whole, int(offset[other].min(initial=whole)))
-    received = consumer[offset < whole]
-    if not len(received) or (index.read_key[received] == UNREADABLE).any():
+    stretches = np.concatenate([np.stack([offset, offset + 1, epoch, sent_ns], axis=1), history.left_out_given])
+    first, behind, epoch, sent_ns = stretches[np.argsort(stretches[:, 0], kind="stable")].T
+    # Example: 0-2 3-4 6-9 at epochs 4 5 5: nothing is missing before the offset 4, and 3 has another epoch: the first 3.
+    until = np.maximum.accumulate(np.append(0, behind))
+    whole = int(until[np.append((first > until[:-1]) | (first < 0), True).argmax()])
+    begins = epoch[first == 0].max(initial=NONE)
+    other = first[(epoch != begins) | (epoch == NONE)]
+    if history.audited:
+        same = reads["leader_epoch"][audit] == begins
+        left = history.left_out_given[history.left_out_given[:, 2] == begins]
+        confirmed = np.concatenate([reads["log_offset"][audit[same]] + 1, left[:, 1]]).max(initial=0)
+        other, whole = np.concatenate([other, reads["log_offset"][audit[~same]]]), min(whole, int(confirmed))
+    whole = int(other.min(initial=whole))
+    if (index.read_key[consumer[offset < whole]] == UNREADABLE).any():
         return np.zeros(len(rows), dtype=bool)
-    known = index.send_of_read[received]
-    last_ns = int(sends["invoked_ns"][known[known >= 0]].max(initial=MISSING))
+    last_ns = int(sent_ns[first < whole].max(initial=MISSING))
     completed_ns = sends["completed_ns"][rows]
-    among = Lookup(distinct(index.keys_of_reads(received))).find(index.send_key[rows]) >= 0
-    return np.asarray(unknown & ~among & (completed_ns != MISSING) & (completed_ns < last_ns))
+    return np.asarray(unknown & ~index.consumed.sends[rows] & (completed_ns != MISSING) & (completed_ns < last_ns))
 
 
 def _pick(first: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:

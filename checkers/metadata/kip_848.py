@@ -61,11 +61,13 @@ def _two_protocols(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _generation_lost(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Returns records in which a consumer group goes on as a classic one, of a generation below its epoch, and that epoch."""
+    """Returns records in which a consumer group goes on as a classic one, of a generation below its epoch, and that epoch.
+    Conversion writes both in one batch. What was deleted, and then got committed offsets, is new, and begins at 1."""
     records = classic_records(rows)
     gone, epoch = (last_before(rows, records.rows, kind) for kind in (GroupRecord.GROUP_GONE, GroupRecord.GROUP_EPOCH))
     since = last_before(rows, records.rows, GroupRecord.CLASSIC, GroupRecord.CLASSIC_GONE, GroupRecord.GROUP_EPOCH)
     goes_on = (gone > since) & (epoch != NONE) & (records.members > 0)
+    goes_on &= rows["log_offset"][gone] + 1 == rows["log_offset"][records.rows]
     bad = goes_on & (records.generation < rows["epoch"][epoch])
     return records.rows[bad], epoch[bad]
 

@@ -73,11 +73,14 @@ class PartitionHistory:
     log_start: int = 0
     """The greatest log start offset that anybody saw. Retention may have removed records below it."""
     left_out: int = 0
-    """How many records of L(p) are not here: of a large partition that is checked in pieces, those that agree with
-    everything are counted, and left out."""
+    """How many records of L(p) are not here, from the greatest log start of its replicas on: of a large partition that is
+    checked in pieces, those that agree with everything are counted, and left out."""
     left_out_ns: tuple[int, int] | None = None
     """If nobody audited: when the last send of such a record was over, and the moment at which or after which consumers
     received each of them. None: none was left out."""
+    left_out_given: np.ndarray = field(default_factory=lambda: np.empty((0, 4), dtype=np.int64))
+    """int64[n, 4]: stretches of such records that consumers received: the first offset, the one behind the last, the leader
+    epoch of all of them (NONE: not one), and when the last of them was sent (ns)."""
     assignment: tuple[int, ...] = ()
     """The ids of the brokers that are to have a replica."""
     copies: Mapping[int, CopyFacts] = field(default_factory=dict)

@@ -69,6 +69,7 @@ with records as (
 )
 select *,
        lag(kind) over (partition by world, `group` order by turn) as kind_before,
+       lag(log_offset) over (partition by world, `group` order by turn) as offset_before,
        last_value(
            if(kind in ({GroupRecord.CLASSIC}, {GroupRecord.CLASSIC_GONE}),
               struct(kind, epoch, members, persons, leading, name, protocol), null), true
@@ -115,6 +116,7 @@ with broken as (
     union all
     select world, `group`, number, member, log_offset, epoch, {GroupStateCase.GENERATION_LOST} from stated_by_protocol
     where kind = {GroupRecord.CLASSIC} and members > 0 and kind_before = {GroupRecord.GROUP_GONE} and epoch < group_epoch
+      and log_offset = offset_before + 1
 ),
 broken_by_epoch as (
     select *, {GroupStateCase.GROUP_EPOCH_FELL} as `case` from epoch_before

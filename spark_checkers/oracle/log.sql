@@ -70,7 +70,7 @@ where s.outcome = {OK} or (s.outcome = {INFO} and s.transaction != {NONE})
 
 --- view overtaken
 -- Acknowledged without an offset, before a record was sent that stands where consumers received every offset from 0 on, of one
--- leader's epoch.
+-- leader's epoch, and the audit none of another, up to what the audit read of that one.
 with received as (select * from given where not by_audit),
 offsets as (
     select partition, log_offset, row_number() over (partition by partition order by log_offset) - 1 as number
@@ -78,14 +78,20 @@ offsets as (
 ),
 begins as (select partition, max(leader_epoch) as epoch from received where log_offset = 0 group by partition),
 others as (
-    select r.partition, min(r.log_offset) as first
-    from received r
-    join begins b on b.partition = r.partition and (r.leader_epoch != b.epoch or r.leader_epoch = {NONE})
-    group by r.partition
+    select g.partition, min(case when g.leader_epoch != b.epoch or g.leader_epoch = {NONE} then g.log_offset end) as first,
+           max(case when g.by_audit and g.leader_epoch = b.epoch then g.log_offset + 1 end) as confirmed
+    from given g
+    join begins b on b.partition = g.partition
+    join fact_partitions p on p.partition = g.partition
+    where not g.by_audit or p.end_uncommitted is not null
+    group by g.partition
 ),
 whole as (
-    select f.partition, least(count_if(f.log_offset = f.number), any_value(o.first)) as until
+    select f.partition,
+           least(count_if(f.log_offset = f.number), any_value(o.first),
+                 any_value(case when p.end_uncommitted is not null then coalesce(o.confirmed, 0) end)) as until
     from offsets f
+    join fact_partitions p on p.partition = f.partition
     left join others o on o.partition = f.partition
     group by f.partition
 ),
@@ -104,7 +110,7 @@ join clocks k on k.partition = s.partition and k.first_clock = k.last_clock and 
 join last on last.partition = s.partition and s.completed_ns < last.sent_ns
 join whole w on w.partition = s.partition
 left join received g
-    on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence and g.log_offset < w.until
+    on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence and not g.unreadable
 where g.client is null and s.log_offset = {NONE} and s.outcome = {OK} and s.acks != 0 and s.completed_ns != {MISSING}
 
 --- view missing_send

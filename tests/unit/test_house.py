@@ -32,9 +32,9 @@ BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(LINKED)})\b",
 """Where an import that lacks `prozess.` may be: the syntax tree says, but takes longer than all else here."""
 
 LINES_MAX = {
-    "checkers": 16_290,
+    "checkers": 16_325,
     "clusters": 22_040,
-    "harness": 40_960,
+    "harness": 40_965,
     "nemesis": 5_060,
     "prozess": 1_060,
     "prozess/app": 7_300,
@@ -43,7 +43,7 @@ LINES_MAX = {
     "prozess/testing": 7_240,
     "prozess/validation": 11_840,
     "prozess/watch": 2_700,
-    "spark_checkers": 6_680,
+    "spark_checkers": 6_685,
     "workloads": 12_740,
 }
 """Product or package → how many lines of source it may have. Whoever raises one says in docs/decisions.md what was bought."""

@@ -141,8 +141,8 @@ class AppendedBatches:
 
 def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, AppendedBatches]:
     """Returns, for each partition, the batches of the replica whose log reached furthest at the end, and before them those
-    of the remote store, if these ascend: two segments with one offset are of several lineages, and nothing says which is
-    this log's. `replicas`: columns of the table."""
+    of the remote store, as far back as none is missing, if these ascend: two segments with one offset are of several
+    lineages, and nothing says which is this log's. `replicas`: columns of the table."""
     rows = np.flatnonzero(replicas["step"] == NONE)
     order = np.lexsort((replicas["base_offset"][rows], replicas["node"][rows], replicas["partition"][rows]))
     rows = rows[order]
@@ -168,6 +168,9 @@ def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, App
         stop = begin + int(np.searchsorted(last[begin:stop], first[start]))
         remote = np.arange(begin, stop)
         one_lineage = bool((first[remote][1:] > last[remote][:-1]).all())
+        # Tiered topics are not compacted (KIP-405): where an offset is missing, so is a batch, maybe a marker.
+        gaps = np.flatnonzero(np.append(first[remote], first[start])[1:] != last[remote] + 1)
+        remote = remote[gaps[-1] + 1 if len(gaps) else 0 :]
         return rows[np.r_[remote if one_lineage else remote[:0], np.arange(start, end)]]
 
     names = ("base_offset", "last_offset", "producer_id", "producer_epoch", "attributes")

@@ -23,7 +23,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.history.parquet import UNBOUNDED
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces.checking import CellHistory
+from prozess.harness.interfaces.checking import CellHistory, CopyFacts
 from prozess.harness.plan.bounds import Bounds
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.run_directory import RunDirectory
@@ -35,6 +35,7 @@ from tests.support.damages import rot
 from tests.support.edn_histories import Jepsen
 from tests.support.examples import examples
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
+from tests.support.kafka_model.forgotten import forgotten
 from tests.support.kafka_model.partition import FATES, PRODUCERS, READERS, Partition, drawn_facts
 from tests.support.kafka_model.unaudited import own_rows, revealed, unaudited
 from tests.support.stored_runs import verifiable_run
@@ -126,6 +127,8 @@ def spoiled(seed, *, long):
     for kind in rng.choices(KINDS, k=rng.choice((0, 1, 1, 2, 3, 6))):
         getattr(spoiler, kind)()
     history = made.history()
+    if seed % 5 < 2:
+        history = forgotten(history, rng, lose=True)
     return history if seed % 6 else replace(history, audit_end={})
 
 
@@ -253,6 +256,25 @@ def test_all_came_again_only_if_what_was_left_out_did_after_the_last_send_was_ov
     assert not again((5, 15)), "a record that was left out was last given when the last send was over"
     assert again((19, 20))
     assert not again((20, 21)), "the last send was left out, and what is here was not given after it"
+
+
+@pytest.mark.parametrize("without", [False, True], ids=["audited", "not audited"])
+def test_that_consumers_received_all_before_a_later_record_is_known_although_most_of_it_is_left_out(without):
+    """The record that stands nowhere was acknowledged without an offset; what was sent after that stands in any piece."""
+    epoch = {"leader_epoch": 4}
+    given = [(READER, n, PRODUCER, n, epoch) for n in range(3 * LENGTH)]
+    for done in (5, 205, 10 * 3 * LENGTH - 5, 10 * 3 * LENGTH):
+        sends = [(PRODUCER, n, OK, n) for n in range(3 * LENGTH)]
+        sends.append((PRODUCER, 3 * LENGTH, OK, NONE, {"invoked_ns": 1, "completed_ns": done}))
+        log = [] if without else [row[1:] for row in given[1:]]
+        made = history_of(sends, log, given, log_start=int(not without))
+        made = unaudited(made) if without else made
+        whole = check_partition(made, KERNELS)
+        assert {f.anomaly: f.result.count for f in whole}["lost"] == (done < 10 * 3 * LENGTH)
+        rows = [(0, len(table["client"])) for table in (own_rows(made) if without else (made.sends, made.reads))]
+        for bound in range(1, 3 * LENGTH, 5):
+            _, found = (unaudited_in_pieces if without else in_pieces)(made, Cuts((0, bound, UNBOUNDED), *rows))
+            assert facts(found) == facts(whole), (done, bound)
 
 
 def bounded_cell(history, rng):
@@ -422,6 +444,24 @@ def test_what_is_compacted_is_checked_whole_and_what_nobody_audited_where_more_t
     assert not may_be_split(alone, LOG), "a delivery bound"
     for kind in ("transactions", "group", "share"):
         assert not may_be_split(alone, cell.model_copy(update={"workload": kind}))
+
+
+@pytest.mark.parametrize("starts", [(0, 0), (3, 0), (0, 5), (3, 5)], ids=str)
+def test_that_an_audit_passed_over_what_nobody_names_is_found_in_pieces_also_where_the_log_begins_late(starts):
+    """Every replica has a record at 7, of which no send was recorded. `starts`: of the partition, and of each copy."""
+    log_start, begins = starts
+    log = [row for row in PLAIN_LOG if row[0] >= log_start and row[0] != 7]
+    made = history_of([row for row in PLAIN_SENDS if row[1] != 7], log, log_start=log_start)
+    batches = [
+        {"node": n, "step": NONE, "base_offset": begins, "last_offset": LENGTH - 1, "attributes": 0} for n in (1, 2)
+    ]
+    copies = {node: CopyFacts(begins, 2000) for node in (1, 2)}
+    made = replace(made, replicas=table("replicas", batches), copies=copies, assignment=(1, 2))
+    whole = check_partition(made, KERNELS)
+    assert "every replica has" in str({f.anomaly: f.result.incomplete for f in whole}["invisible"])
+    rows = (0, len(made.sends["client"])), (0, len(made.reads["client"]))
+    for low, high in combinations(range(1, LENGTH + 1), 2):
+        assert facts(in_pieces(made, Cuts((0, low, high, UNBOUNDED), *rows))[1]) == facts(whole), (low, high)
 
 
 def test_a_partition_of_which_a_piece_cannot_be_looked_at_is_unknown_and_the_others_are_not(generated, tmp_path):

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prozess.checkers.log.duplicates import duplicate
 from prozess.checkers.log.losses import LOST_ABSENT, LOST_REPLACED, lost, unseen
 from prozess.checkers.log.order import REORDERED_OR_COPY, offset_conflict, reordered
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX
+from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.partitions import (
     CORRUPT,
@@ -26,6 +29,10 @@ from tests.support.cells.partitions import (
     SENTINEL_NS,
     history,
 )
+from tests.support.examples import examples
+from tests.support.kafka_model.forgotten import forgotten
+from tests.support.kafka_model.partition import drawn_facts
+from tests.support.kafka_model.unaudited import unaudited
 
 FAR = 10**12
 
@@ -94,7 +101,7 @@ FROM_0 = [(READER, 0, PRODUCER, 1, EPOCH), (READER, 1, PRODUCER, 2, EPOCH)]
 
 def test_a_record_without_an_offset_is_lost_where_consumers_received_all_that_stands_before_a_later_one():
     """Seen: a topic made again, KAFKA-15591, and DeleteRecords: two records were unknown, and stood nowhere."""
-    result = lost(history(OVERTAKEN, [(1, PRODUCER, 2)], FROM_0, log_start=1))
+    result = lost(history(OVERTAKEN, [(1, PRODUCER, 2, EPOCH)], FROM_0, log_start=1))
     assert (result.count, result.incomplete) == (1, None)
     assert (result.witnesses["sequence"].tolist(), result.witnesses["case"].tolist()) == ([0], [LOST_ABSENT])
     unaudited = replace(history(OVERTAKEN, [], FROM_0, sentinel=None), audited=False)
@@ -123,9 +130,47 @@ def test_a_record_without_an_offset_is_lost_where_consumers_received_all_that_st
     ],
 )
 def test_without_that_proof_a_record_without_an_offset_may_be_what_was_deleted(sends, reads):
-    result = lost(history(sends, [(1, PRODUCER, 2)] if len(sends) > 2 else [], reads, log_start=1))
+    result = lost(history(sends, [(1, PRODUCER, 2, EPOCH)] if len(sends) > 2 else [], reads, log_start=1))
     assert result.count == 0
     assert result.incomplete
+
+
+def test_nor_is_it_lost_if_a_consumer_received_it_later_and_what_stood_there_was_deleted():
+    reads = [*FROM_0, (READER, 9, PRODUCER, 0, EPOCH)]
+    result = lost(history([*OVERTAKEN, (PRODUCER, 3, OK, 10)], [(10, PRODUCER, 3)], reads, log_start=10))
+    assert (result.count, result.incomplete) == (0, None)
+
+
+def test_it_may_stand_in_the_log_of_a_later_leader_who_took_it_while_the_deposed_one_went_on():
+    """An unclean election: consumers of the deposed leader, of epoch 4, received 1 and 2, which was sent when the new one had
+    acknowledged 0. The log has what the new one wrote at 1, and nothing from before."""
+    log = [(1, PRODUCER, 3, {"leader_epoch": 5})]
+    result = lost(history([*OVERTAKEN[:2], (PRODUCER, 2, OK, NONE), (PRODUCER, 3, OK, 1)], log, FROM_0, log_start=1))
+    assert 0 not in result.witnesses["sequence"].tolist()
+    assert result.incomplete
+    deleted = [(9, PRODUCER, 3, {"leader_epoch": 5})]
+    result = lost(history([*OVERTAKEN, (PRODUCER, 3, OK, 9)], deleted, FROM_0, log_start=9))
+    assert (result.count, bool(result.incomplete)) == (0, True), "nobody knows from where on the new one wrote"
+
+
+def test_the_clock_of_whoever_sends_the_sentinels_is_no_producers():
+    made = history(OVERTAKEN, [(1, PRODUCER, 2, EPOCH)], FROM_0, log_start=1)
+    clocks = made.client_clock.copy()
+    clocks[SENTINEL_CLIENT] = 2
+    assert lost(replace(made, client_clock=clocks)).count == 1
+    clocks[PRODUCER_2] = 3
+    assert lost(replace(made, client_clock=clocks)).count == 1, "that one sent nothing here"
+    clocks[PRODUCER] = NONE
+    assert lost(replace(made, client_clock=clocks)).incomplete
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_record_is_lost_for_want_of_its_offset(seed):
+    made, rng = drawn_facts(seed, duplicates=True)
+    valid = forgotten(made.history(), rng, lose=False)
+    for one in (valid, unaudited(valid)):
+        assert lost(one).count == 0
 
 
 def test_a_failed_send_is_never_lost():

@@ -22,6 +22,9 @@ ENDED = [row(GroupRecord.GROUP_GONE)]
 NEW = [row(GroupRecord.CLASSIC, 0)]
 """What ClassicGroup stores of a group that is new, before anybody has joined."""
 
+COMMIT: list[Row] = []
+"""A committed offset, which is no record of a group, and stands at an offset."""
+
 
 def classic(
     generation: int,
@@ -95,6 +98,12 @@ def test_a_deleted_group_begins_anew():
     assert broken(classic(5, A), DELETED, classic(1, B, protocol_type=CONNECT)) == []
     assert broken(classic(5, A), DELETED, NEW, classic(1, A)) == []
     assert broken(group(5), ENDED, NEW, classic(1, A)) == [], "it is not converted, but new"
+
+
+def test_a_deleted_consumer_group_that_got_committed_offsets_begins_anew_without_a_record_of_its_own():
+    """GroupMetadataManager.classicGroupJoinToClassicGroup stores an empty group only if there was none."""
+    assert broken(group(5), ENDED, COMMIT, classic(1, A)) == []
+    assert broken(group(5), COMMIT, ENDED, classic(1, A)) == [(Case.GENERATION_LOST, 3)]
 
 
 def test_the_type_may_change_while_the_group_is_empty():
@@ -172,8 +181,10 @@ def test_real_groups_break_no_rule(tmp_path, name, records):
 def naive(records: Sequence[Sequence[Row]]) -> list[tuple[Case, int]]:
     found = list[tuple[Case, int]]()
     last: dict[str, object] | None = None
-    lived, epoch, latest = False, NONE, None
+    lived, epoch, gone = False, NONE, None
     for at, record in enumerate(records):
+        if not record:
+            continue
         kind = GroupRecord(record[0]["kind"])
         if kind == GroupRecord.GROUP_EPOCH:
             if lived and record[0]["epoch"] < epoch:
@@ -191,10 +202,10 @@ def naive(records: Sequence[Sequence[Row]]) -> list[tuple[Case, int]]:
             found += [] if last is None else [(case, at) for case in follows(last, this)]
             if lived:
                 found.append((Case.TWO_PROTOCOLS, at))
-            if latest == GroupRecord.GROUP_GONE and epoch != NONE and this["people"] and this["generation"] < epoch:
+            if gone == at - 1 and epoch != NONE and this["people"] and this["generation"] < epoch:
                 found.append((Case.GENERATION_LOST, at))
             last = this
-        latest = kind
+        gone = at if kind == GroupRecord.GROUP_GONE else None
     return sorted(found)
 
 
@@ -258,7 +269,7 @@ records = st.lists(
         generations,
         generations,
         st.integers(0, 4).map(group),
-        st.sampled_from([DELETED, ENDED, NEW]),
+        st.sampled_from([DELETED, ENDED, NEW, COMMIT]),
     ),
     max_size=12,
 )

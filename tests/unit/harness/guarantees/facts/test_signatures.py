@@ -265,6 +265,19 @@ def test_what_brokers_no_longer_have_themselves_stands_in_the_remote_store(remot
     assert (found.base_offset[1:] > found.last_offset[:-1]).all()
 
 
+@pytest.mark.parametrize(
+    ("remote", "first"),
+    [((0, 1, 2, 3, 4), 0), ((0, 1, 3, 4), 3), ((0, 2, 3), 5), ((0, 1, 2, 3, 5), 5), ((0, 1, 4, 5, 6), 4)],
+    ids=["whole", "a gap", "a gap before the broker's", "one before it in spite of what they share", "a gap, and more"],
+)
+def test_what_stands_before_a_gap_says_nothing_of_what_stands_behind_it(remote, first):
+    """What is missing may be the first batch of a producer, or a marker."""
+    late = [batch(5, epoch=1, attributes=0, base_sequence=4)]
+    found = batches_by_partition(table("replicas", [*(stored(n, base_sequence=n) for n in remote), *late]))[0]
+    assert found.base_offset.tolist() == list(range(first, 6))
+    assert found.begins_late == (Tristate.UNKNOWN if first else Tristate.YES)
+
+
 def test_a_store_without_a_broker_says_nothing_of_the_log():
     assert batches_by_partition(table("replicas", [stored(3)])) == {}
 
