@@ -160,4 +160,4 @@ def cells_of(one: ExhibitResult) -> tuple[str, ...]:
 def _share(count: int, of: Sequence[ReleaseResult]) -> str:
     """Returns how many of these runs showed it. Those that never began are named: they say nothing of the release."""
     missing = sum(not one.run for one in of)
-    return f"{count} of {len(of)}" + (f", {missing} could not begin" if missing else "")
+    return f"{count} of {len(of)}" + (f", {missing} not run" if missing else "")
