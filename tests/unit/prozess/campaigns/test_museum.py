@@ -218,9 +218,9 @@ def test_a_run_without_a_verdict_is_tried_once_more_and_makes_the_exhibit_unknow
     request = MuseumRequest([BY_CELL], 1, tmp_path / "museum")
     assert museum(request, runner=(sys.executable, "-c", "raise SystemExit('prozess: no Java')")) == ExitCode.UNKNOWN
     assert "no verdict: no Java" in capsys.readouterr().out
-    directory = JobDirectory(tmp_path / "museum")
-    results = [one for attempt in directory.attempts()[:1] for one in results_in(directory, BY_CELL, attempt)]
-    assert cells_of(ExhibitResult(BY_CELL, results))[2] == "0 of 1, 1 not run"
+    directory, one = JobDirectory(tmp_path / "museum"), exhibit(BY_CELL)
+    results = results_in(directory, one, directory.attempts()[0])
+    assert cells_of(ExhibitResult(one, results))[2] == "0 of 1, 1 not run"
     assert len(directory.attempts()) == 2
 
 
