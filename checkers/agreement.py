@@ -17,6 +17,7 @@ import numpy as np
 
 from prozess.checkers.batches import CONTROL
 from prozess.checkers.copies import Copies
+from prozess.checkers.log.audits import begins_everywhere
 from prozess.checkers.lookup import Indexed, ordinary_keys
 from prozess.checkers.partition_index import ClientIndex
 from prozess.harness.columns import joined, of_clients
@@ -189,7 +190,7 @@ class Agreement(Indexed):
     def _look_at_replicas(self, ones: Sequence[PartitionHistory]) -> None:
         """Looks whether every replica has more records than the audit at read_uncommitted was given, as `invisible` does."""
         copies, end = Copies(ones), self._ends[0]
-        low = np.array([max([one.log_start, *(copy.log_start for copy in one.copies.values())]) for one in ones])
+        low = np.array([begins_everywhere(one) for one in ones])
         rows = copies.rows("replicas", ("base_offset", "last_offset", "attributes"))
         owner = copies.owner[rows["copy"]]
         length = np.minimum(rows["last_offset"] + 1, end[owner]) - np.maximum(rows["base_offset"], low[owner])

@@ -148,25 +148,34 @@ class _NeverGiven(Indexed):
 
 def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistory) -> np.ndarray:
     """Returns bool[rows]: was the record acknowledged without an offset, and is it nowhere in the log? That is proven if a
-    record that was sent after the acknowledgement stands where consumers received every offset from 0 on, all of one
-    leader's epoch, and no consumer received this one. All producers must use one clock. acks=0 acknowledges nothing.
-
-    One epoch, also for the audit, which must have read the later record or one behind it: a consumer may have received what
-    a new leader then wrote over, or what a deposed one took after an unclean election, and this one may stand there. A
-    leader that wrote both would have it at an offset of its own, and leaders after it have all that the audit read of it.
+    record that was sent after the acknowledgement stands where no room is left for it (`_newest_without_room_ns`), and no
+    consumer received this one. All producers must use one clock. acks=0 acknowledges nothing.
 
     Example: a and b were acknowledged at 3.1 s, and nobody knows where. Consumers received c d e at 0, 1 and 2, and e was
     sent at 3.2 s: a and b would have to stand before it. (A broker took c as the first batch, KAFKA-15591.)
     """
-    sends, reads = index.sends, index.reads
+    sends = index.sends
     unknown = (sends["log_offset"][rows] == NONE) & (sends["outcome"][rows] == Outcome.OK.value)
     unknown &= of_clients(history.client_acks, sends["client"][rows], unknown=0) != 0
     clocks = of_clients(history.client_clock, index.senders[index.senders != SENTINEL_CLIENT], unknown=NONE)
     if not unknown.any() or (clocks == NONE).any() or (clocks != clocks[0]).any():
         return np.zeros(len(rows), dtype=bool)
-    rows_read = np.flatnonzero(reads["sender"] != SENTINEL_CLIENT)
-    by_consumer = index.by_consumer[rows_read]
-    consumer, audit = rows_read[by_consumer], rows_read[~by_consumer]
+    completed_ns, newest_ns = sends["completed_ns"][rows], _newest_without_room_ns(index, history)
+    return np.asarray(unknown & ~index.consumed.sends[rows] & (completed_ns != MISSING) & (completed_ns < newest_ns))
+
+
+def _newest_without_room_ns(index: PartitionIndex, history: PartitionHistory) -> int:
+    """Returns when the newest record was sent that stands where consumers received every offset from 0 on, all of one
+    leader's epoch. MISSING: there is none, or one of them cannot be read.
+
+    One epoch, also for the audit, which must have read the later record or one behind it: a consumer may have received what
+    a new leader then wrote over, or what a deposed one took after an unclean election, and another record may stand there. A
+    leader that wrote both would have it at an offset of its own, and leaders after it have all that the audit read of it.
+    """
+    sends, reads = index.sends, index.reads
+    rows = np.flatnonzero(reads["sender"] != SENTINEL_CLIENT)
+    by_consumer = index.by_consumer[rows]
+    consumer, audit = rows[by_consumer], rows[~by_consumer]
     # Stretches of offsets that consumers received: those of the records that are here, and of those that were left out.
     send = index.send_of_read[consumer]
     sent_ns = np.where(send >= 0, sends["invoked_ns"][send], MISSING)
@@ -184,11 +193,8 @@ def _overtaken(index: PartitionIndex, rows: np.ndarray, history: PartitionHistor
         confirmed = np.concatenate([reads["log_offset"][audit[same]] + 1, left[:, 1]]).max(initial=0)
         other, whole = np.concatenate([other, reads["log_offset"][audit[~same]]]), min(whole, int(confirmed))
     whole = int(other.min(initial=whole))
-    if (index.read_key[consumer[offset < whole]] == UNREADABLE).any():
-        return np.zeros(len(rows), dtype=bool)
-    last_ns = int(sent_ns[first < whole].max(initial=MISSING))
-    completed_ns = sends["completed_ns"][rows]
-    return np.asarray(unknown & ~index.consumed.sends[rows] & (completed_ns != MISSING) & (completed_ns < last_ns))
+    readable = not (index.read_key[consumer[offset < whole]] == UNREADABLE).any()
+    return int(sent_ns[first < whole].max(initial=MISSING)) if readable else MISSING
 
 
 def _pick(first: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:

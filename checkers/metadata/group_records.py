@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from prozess.harness.columns import once
 from prozess.harness.interfaces.witnesses import GroupStateCase
 from prozess.harness.schema import NONE, GroupRecord
 
@@ -57,7 +58,11 @@ class ClassicRecords:
 
 
 def classic_records(rows: Columns) -> ClassicRecords:
-    """Returns the records of a classic group. Rows without a record are passed over."""
+    """Returns the records of a classic group, made once for all rules. Rows without a record are passed over."""
+    return once(rows, ClassicRecords, lambda: _classic_records(rows))
+
+
+def _classic_records(rows: Columns) -> ClassicRecords:
     own = rows_of_kind(rows, GroupRecord.CLASSIC)
     before = last_before(rows, own, GroupRecord.CLASSIC, GroupRecord.CLASSIC_GONE)
     protocol, leading = np.full((2, len(own)), NONE)

@@ -6,7 +6,7 @@ import numpy as np
 
 from prozess.checkers.metadata import kip_345, kip_848
 from prozess.checkers.metadata.group_records import rows_of_kind
-from prozess.harness.columns import empty_rows
+from prozess.harness.columns import SharedRows, empty_rows
 from prozess.harness.interfaces.checking import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses
 from prozess.harness.plan.cell_work import GroupWork
@@ -37,7 +37,7 @@ def illegal_group_state(history: CellHistory) -> KernelResult:
     table = history.tables.get("group_states", empty_rows(GROUP_STATES))
     mine = np.flatnonzero(table["group"] == history.cell.cell)
     mine = mine[np.lexsort((mine, table["log_offset"][mine]))]
-    rows = {name: values[mine] for name, values in table.items()}
+    rows = SharedRows({name: values[mine] for name, values in table.items()})
     first, found = history.cell.partitions[0], []
     for rule in RULES:
         bad, before = rule.broken(rows)

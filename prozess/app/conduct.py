@@ -161,7 +161,7 @@ def _proven(run: RunDirectory, options: RunOptions, spark: "SparkAhead", decide:
     """Returns the condition of a run whose plan can be judged. A check by Spark has a large history proven by its tasks."""
     if options.used_engine == "spark" and is_large(run) and is_intact(run, run.plan):
         refuse_idle(plan_of(run, WHOLE_HISTORY), decide)  # before Spark is started for it
-        return _condition(run, options, spark)
+        return _proven_by_tasks(run, options, spark)
     condition = condition_of(run)
     refuse_idle(plan_of(run, condition), decide)
     return condition
@@ -169,8 +169,11 @@ def _proven(run: RunDirectory, options: RunOptions, spark: "SparkAhead", decide:
 
 def _condition(run: RunDirectory, options: RunOptions, spark: "SparkAhead") -> Condition:
     """Returns the condition of a run. A check by Spark has the files of a large one proven by its tasks."""
-    if options.used_engine != "spark" or not is_large(run):
-        return condition_of(run)
+    by_tasks = options.used_engine == "spark" and is_large(run)
+    return _proven_by_tasks(run, options, spark) if by_tasks else condition_of(run)
+
+
+def _proven_by_tasks(run: RunDirectory, options: RunOptions, spark: "SparkAhead") -> Condition:
     try:
         return condition_of(run, hashing=hashing_of(run, spark.session(), options.workers))
     except BaseException:

@@ -82,13 +82,19 @@ def test_a_file_of_another_size_concerns_all_that_have_rows_in_it(run, size):
     assert [plan.cells[cell].workload for cell in unreadable_cells(plan, [lost])] == ["group"]
 
 
-def test_who_hashes_row_groups_elsewhere_is_given_each_once_and_believed(run):
+def asking(run):
+    """What was asked for so far, and a `hashing` that is asked and reads it here."""
     asked = []
 
     def hashing(stretches):
         asked.extend(stretches)
         return digests_of(run, stretches)
 
+    return asked, hashing
+
+
+def test_who_hashes_row_groups_elsewhere_is_given_each_once_and_believed(run):
+    asked, hashing = asking(run)
     assert condition_of(run, hashing=hashing).whole
     tables = {name: of_table(run, name) for name, table in TABLES.items() if table.partitioned}
     assert sorted(asked) == sorted(
@@ -113,12 +119,7 @@ def recorded(sealed, tmp_path):
 
 
 def test_files_of_rows_are_hashed_elsewhere_each_once_and_whole(recorded):
-    asked = []
-
-    def hashing(stretches):
-        asked.extend(stretches)
-        return digests_of(recorded, stretches)
-
+    asked, hashing = asking(recorded)
     assert condition_of(recorded, hashing=hashing).whole
     sizes = {f"rows/{path.name}": path.stat().st_size for path in recorded.rows.iterdir()}
     assert sorted(one for one in asked if one[0].startswith("rows/")) == sorted((n, 0, s) for n, s in sizes.items())
